@@ -1,8 +1,7 @@
-"""Call autograd's engine. Nothing else uses PyTorch's private entry to it.
+"""Call autograd's engine. No other module uses PyTorch's private entry to it.
 
-``torch.autograd.grad`` spends ten microseconds of Python on checks that hold here by construction;
-the engine's own entry gives the same gradients. Where a release no longer has it, the public
-function is used.
+``torch.autograd.grad`` spends ten microseconds of Python on checks that hold here by construction, and the engine's own
+entry gives the same gradients. If a release lacks the private entry, the public function is used.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ _run_backward: Any = getattr(getattr(torch.autograd.Variable, "_execution_engine
 def gradients(
     outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any], *, keeps_graph: bool = False
 ) -> Sequence[Any]:
-    """Return the gradient of ``outputs``, weighted by ``cotangents``, for each of ``inputs``, or ``None``.
+    """Return the gradient of ``outputs``, weighted by ``cotangents``, for each input; ``None`` if an input has none.
 
     Args:
         outputs: Tensors that require grad.
-        cotangents: One for each output, of its shape and dtype.
+        cotangents: One for each output, with its shape and dtype.
         inputs: Tensors or gradient edges.
-        keeps_graph: Whether another backward pass goes through the same graph.
+        keeps_graph: Whether another backward pass may use the same graph.
     """
     if _run_backward is not None:
         create_graph = accumulate = False
@@ -41,5 +40,5 @@ def gradients(
 
 
 def gradient_edge(tensor: torch.Tensor) -> Any:
-    """Return the edge that stays the gradient of this version of a tensor when it is overwritten (rule 7)."""
+    """Return the edge that keeps the gradient of this version of a tensor when the tensor is overwritten (rule 7)."""
     return torch.autograd.graph.get_gradient_edge(tensor)

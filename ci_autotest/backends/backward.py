@@ -1,8 +1,9 @@
-"""The backward pass of a run in torch: from which outputs, with which gradients, to which values.
+"""The backward pass of a run in torch: from which outputs, with which cotangents, to which values.
 
-What a side computes inside one call is its business: a gradient is that of a leaf, or what a value receives from other
-calls. Where one output of a call is made of another, as the hidden state of an LSTM is of its cell state, the share
-that comes through the call itself is handed on, and is not part of what is compared (rule 26).
+Only gradients between calls are compared, because each side may compute the inside of a call as it likes: a compared
+gradient is that of a leaf, or the one that a value receives from other calls. If one output of a call is computed from
+another one, as the hidden state of an LSTM is from its cell state, the share of the gradient that flows inside the call
+is passed on but not compared (rule 26).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _Module: Final = torch.nn.Module
 
 
 def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-    """Run one backward pass over all outputs of a trace, into ``trace.gradients``.
+    """Run one backward pass from all outputs of a trace, and put the gradients into ``trace.gradients``.
 
-    Outputs that require grad are found on each side by itself (rule 9); each side gets its own copy
-    of the cotangents (rule 8). Gradients are taken for leaves, parameters and intermediates alike.
+    Each side decides by itself which outputs require grad (rule 9), and gets its own copy of the cotangents (rule 8).
+    Leaves, parameters and intermediates all get gradients.
     """
     roots, weights = _roots(program, trace, cotangents)
     if not roots:
@@ -63,10 +64,10 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
 
 
 def _forget_outputs(program: Program, trace: Trace) -> None:
-    """Keep the gradients of leaves and parameters of a body that was run as a whole.
+    """Keep only the gradients of leaves and parameters of a body that ran as one function.
 
-    Of an output that is made into another one inside, as the cell state of an LSTM is, a whole shows no more than the
-    gradient that was put in.
+    For an output from which another one is computed inside, as from the cell state of an LSTM, such a body only shows
+    the cotangent.
     """
     steps = program.steps
     trace.gradients = {
@@ -95,12 +96,12 @@ def _roots(
 
 
 def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[list[Any], list[Any]]:
-    """Return what gradients are taken for: every tensor that requires grad, once, and every module's parameters."""
+    """Return the keys and tensors to take gradients for: each tensor that requires grad, once, and all parameters."""
     keys: list[Any] = []
     inputs: list[Any] = []
     edges, values, copies = trace.edges, trace.values, trace.copies
     last = len(values) - 1
-    # The gradient of an output that nothing else uses is the cotangent itself; a leaf's is compared like any other's.
+    # The gradient of an output that no other step uses is the cotangent itself, unless the output is a leaf.
     is_cotangent = len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) and not roots[0].is_leaf
     seen = {id(roots[0])} if is_cotangent else set()
     for index, facts in enumerate(trace.facts):
@@ -132,17 +133,17 @@ def _add_parameters(index: int, module: torch.nn.Module, seen: set[int], found: 
 
 
 class _Edge(NamedTuple):
-    """Where a gradient arrives in the graph: at one output of a node."""
+    """The place where a gradient arrives in the graph: one output of a node."""
 
     node: Any
     number: int
 
 
 def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs: Sequence[Any]) -> list[list[_Edge]]:
-    """Return the outputs of each call that has several, where they are not outputs of one node of the graph.
+    """Return the outputs of each call with several outputs that belong to different nodes of the graph.
 
-    A body that looks at such an output by a hook of its own sees what torch gives it: such a call is left as it is,
-    but for a trace whose hooks see what comes from outside of the call.
+    If the body has a hook on such an output, the call is left alone so that the hook sees the gradient that torch gives
+    it, unless this side's hooks only see gradients from other calls anyway (``hooks_see_outside``).
     """
     steps = program.steps
     calls: dict[int, list[_Edge]] = {}
@@ -153,7 +154,7 @@ def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs:
             if not trace.hooks_see_outside and (value._backward_hooks or value.retains_grad):
                 hooked.add(call)
             edge = _Edge(taken.grad_fn, taken.output_nr) if isinstance(taken, _Tensor) else _Edge(*taken[:2])
-            if edge.node is not None:  # else a leaf was returned
+            if edge.node is not None:  # A leaf that the call returned has no node.
                 calls.setdefault(call, []).append(edge)
     return [
         edges
@@ -163,11 +164,11 @@ def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs:
 
 
 class _Boundary:
-    """Keep what outputs of a call receive from each other apart from what they receive from other calls.
+    """Separate the gradients that outputs of one call receive from each other from those that come from other calls.
 
-    A node inside the call that hands a gradient to another output hands zeros instead, so that the engine captures what
-    comes from outside; before the output's own node runs, it is given what was held back. The zeros are negative,
-    because ``-0.0 + x`` has the bits of ``x``.
+    If a node inside the call would pass a gradient to another output, it passes zeros instead, so that the engine
+    captures only what comes from outside. Before the output's own node runs, it gets the withheld gradient. The zeros
+    are negative because ``-0.0 + x`` has the same bits as ``x``.
 
     Args:
         calls: The outputs of each call.
@@ -187,15 +188,15 @@ class _Boundary:
                 self._handles.append(node.register_prehook(self._giving(mine)))
 
     def from_outside(self, found: Sequence[Any]) -> list[Any]:
-        """Return captured gradients, ``None`` of an output that nothing outside of its call gave one."""
+        """Return the captured gradients; ``None`` for an output that received none from outside its call."""
         return [None if self.is_nothing(gradient) else gradient for gradient in found]
 
     def is_nothing(self, gradient: object) -> bool:
-        """Whether a gradient is the zeros alone that stand for what is held back."""
+        """Whether a gradient consists only of the zeros that replace a withheld gradient."""
         return any(gradient is zero for zero in self._zeros.values())
 
     def remove(self) -> None:
-        """Take the hooks out: the graph may be gone through again."""
+        """Remove the hooks, because another backward pass may use the graph."""
         for handle in self._handles:
             handle.remove()
 
@@ -210,7 +211,8 @@ class _Boundary:
             return gradient
         if edge in self._held:
             self._held[edge] = self._held[edge] + gradient
-            return None  # One tensor of zeros is enough; alone in its place it says that nothing came from outside.
+            # One tensor of zeros is enough: if the engine adds nothing to it, no gradient came from outside.
+            return None
         self._held[edge] = gradient
         self._zeros[edge] = zero = -torch.zeros_like(gradient)
         return zero
@@ -228,7 +230,7 @@ class _Boundary:
 
 
 def _made_after(outputs: Sequence[_Edge]) -> Iterator[Any]:
-    """Yield the nodes from the outputs back to the first that any of them may be made of."""
+    """Yield the nodes of one call: back from its outputs, as far as none is older than the oldest output."""
     first = min(edge.node._sequence_nr() for edge in outputs)
     left, seen = [edge.node for edge in outputs], set()
     while left:
@@ -240,5 +242,5 @@ def _made_after(outputs: Sequence[_Edge]) -> Iterator[Any]:
 
 
 def _targets(node: Any, outputs: set[_Edge]) -> dict[int, _Edge]:
-    """Return which of the outputs a node hands gradients to, by the position of its gradient."""
+    """Return the outputs that a node passes gradients to, by the position of the gradient."""
     return {i: edge for i, target in enumerate(node.next_functions) if (edge := _Edge(*target)) in outputs}

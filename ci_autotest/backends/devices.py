@@ -1,7 +1,7 @@
 """Devices of torch: the CPU, a GPU, or a device that a package registers when it is imported (PrivateUse1).
 
-All of them are handled alike: proved by a computation before anything is run on them, seeded and waited for through the
-module that torch keeps for each kind of device, and told where they have no kernel of an operator.
+All devices are handled alike: a computation proves that a device works before anything else runs on it, torch's module
+for the kind of device seeds it, and a missing kernel makes a case unsupported.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TORCH: Final = Path(torch.__file__).resolve().parent
 
 
 def available_device(device: str) -> str:
-    """Return the device asked for: ``auto`` takes ``cuda`` where there is one, else ``cpu``."""
+    """Return the requested device; ``auto`` is ``cuda`` if there is one, else ``cpu``."""
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def attach(candidate: Candidate, device: str) -> None:
-    """Import the module that registers a candidate's device, where it has one, and prove the device.
+    """Import the module that registers a candidate's device, if it names one, and prove the device.
 
     Raises:
         UnavailableError: The module cannot be imported or registers no such device, or the device cannot be used.
@@ -56,7 +56,7 @@ def _register(module: str, device: str, who: str) -> None:
     """Import a module that registers a device.
 
     Raises:
-        UnavailableError: It cannot be imported, or the device is not known afterwards.
+        UnavailableError: It cannot be imported, or it does not register the device.
     """
     try:
         importlib.import_module(module)
@@ -70,7 +70,7 @@ def _register(module: str, device: str, who: str) -> None:
         own = torch._C._get_privateuse1_backend_name()
         message = (
             f"{who}: module '{module}' was imported and registers no device '{device}'. "
-            f"The device that is registered is '{own}': write device: {own}, or the module that registers '{device}'."
+            f"The registered device is '{own}': write device: {own}, or the module that registers '{device}'."
             if own != "privateuseone"
             else f"{who}: module '{module}' was imported and registers no device '{device}', nor any other. "
             f"Write the module that registers '{device}'."
@@ -79,10 +79,10 @@ def _register(module: str, device: str, who: str) -> None:
 
 
 def prove(device: str, who: str) -> None:
-    """Put numbers on a device, compute there, and read them back.
+    """Move numbers to a device, add them there, and read the result back.
 
     Raises:
-        UnavailableError: It cannot be done, was done elsewhere, or came to something else.
+        UnavailableError: That fails, happens on another device, or gives a wrong result.
     """
     if device == "cpu":
         return
@@ -97,9 +97,9 @@ def prove(device: str, who: str) -> None:
             "Run on a machine that has one, or ask for cpu."
         )
         raise UnavailableError(message) from error
-    for what, tensor in (("tensors that are put there lie", placed), ("what is added there lies", doubled)):
+    for subject, tensor in (("a tensor that was moved there", placed), ("the sum of two tensors on it", doubled)):
         if tensor.device.type != torch.device(device).type:
-            message = f"{who}: device '{device}' is not where it says: {what} on '{tensor.device.type}'."
+            message = f"{who}: device '{device}' falls back: {subject} is on '{tensor.device.type}'."
             raise UnavailableError(message)
     if found.tolist() != [2.0] * _ELEMENTS:
         message = f"{who}: device '{device}' computes {found.tolist()} for 1 + 1, {_ELEMENTS} times."
@@ -107,35 +107,35 @@ def prove(device: str, who: str) -> None:
 
 
 def module_of(device: torch.device | str) -> Any:
-    """Return what torch keeps for a kind of device, ``torch.cuda``; ``None`` where it keeps nothing."""
+    """Return torch's module for a kind of device, for example ``torch.cuda``; ``None`` if there is none."""
     kind = torch.device(device).type
     return None if kind == "cpu" else getattr(torch, kind, None)
 
 
 def versions(module: str) -> dict[str, str]:
-    """Return the version of an imported module that registers a device, by name; nothing where it tells none."""
+    """Return the version of an imported module that registers a device, by its name; empty if it has no version."""
     version = getattr(sys.modules.get(module), "__version__", None)
     return {module: str(version)} if version is not None else {}
 
 
 def seed(device: torch.device, number: int) -> None:
-    """Set the generators of a device, where it has some."""
+    """Seed the generators of a device, if it has any."""
     manual_seed = getattr(module_of(device), "manual_seed_all", None)
     if manual_seed is not None:
         manual_seed(number)
 
 
 def devices_here(*asked: str) -> list[str]:
-    """Return the kinds of devices that were proved or can be used here."""
+    """Return the kinds of devices that are available here."""
     own = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     return list(dict.fromkeys([*own, *asked]))
 
 
 def lacking(error: BaseException) -> Unsupported | None:
-    """Return that an error of a step is a kernel that is not there, or not written; ``None`` where it is another.
+    """Return that a step's error means that a kernel is missing or not implemented; ``None`` if it means anything else.
 
-    A device has no kernel where torch's library raises ``NotImplementedError``, in whatever words. What came through a
-    function of the user's is that function's refusal, compiled or not, and what Python raises is no kernel's.
+    If torch's compiled library raises ``NotImplementedError``, the device has no such kernel, whatever the message. If
+    the error passed through a function of the user's, or Python code raised it, that function is not implemented.
     """
     if not isinstance(error, NotImplementedError):
         return None
@@ -146,13 +146,13 @@ def lacking(error: BaseException) -> Unsupported | None:
 
 
 def lacks(operator: str, device: str) -> str:
-    """Return that a device has no kernel of an operator, as far as torch's dispatcher says; else nothing.
+    """Return that a device has no kernel of an operator, according to torch's dispatcher; empty if it has one.
 
-    What torch puts together out of other operators counts as there where the operator that has the kernel is not known
-    by its name (``_softmax``, ``native_layer_norm``).
+    An operator that torch composes of others counts as present, unless the operator with the kernel has a related name,
+    as in ``_softmax`` or ``native_layer_norm``.
 
     Args:
-        operator: Canonical name, ``torch.nn.functional.softmax``.
+        operator: Canonical name, for example ``torch.nn.functional.softmax``.
         device: Kind of the device.
     """
     has: Any = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -166,8 +166,8 @@ def lacks(operator: str, device: str) -> str:
 
 
 def _overloads(name: str) -> list[str]:
-    """Return the overloads of an operator of aten that the dispatcher knows."""
+    """Return the overloads of an aten operator that the dispatcher knows."""
     packet: Any = getattr(torch.ops.aten, name, None)
-    told: Iterable[str] = packet.overloads() if packet is not None else ()
-    found = [f"aten::{name}" if overload == "default" else f"aten::{name}.{overload}" for overload in told]
+    names: Iterable[str] = packet.overloads() if packet is not None else ()
+    found = [f"aten::{name}" if overload == "default" else f"aten::{name}.{overload}" for overload in names]
     return [overload for overload in found if torch._C._dispatch_has_kernel(overload)]

@@ -1,8 +1,8 @@
-"""The backend ``fx``: the body as a ``torch.fx.GraphModule``, transformed by a pass of the user.
+"""The backend ``fx``: the body as a ``torch.fx.GraphModule``, transformed by the user's pass.
 
-It shows inputs and outputs only: nodes of the transformed graph are no steps of the program. A parameter or a module
-that the pass changed has no counterpart on the reference and is not compared; what is computed from it is. A pass that
-leaves a program as it was says so: nothing of it was tested.
+Only inputs and outputs are visible, because the nodes of the transformed graph are not steps of the program. A
+parameter or module that the pass changed has no counterpart on the reference and is not compared, but results computed
+from it are. If the pass leaves the graph unchanged, the case is unsupported because nothing was tested.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class FxBackend(Backend):
     """Run each body as a graph module.
 
     Args:
-        transform: Dotted path of a function from a ``GraphModule`` to the module that is run; empty to run the graph.
-        device: ``cpu``, ``cuda`` or another that is attached.
+        transform: Dotted path of a function that takes a ``GraphModule`` and returns the module to run; empty to run
+            the graph itself.
+        device: ``cpu``, ``cuda`` or another attached device.
 
     Raises:
         UnavailableError: The pass cannot be imported.
@@ -58,7 +59,7 @@ class FxBackend(Backend):
         sources: Mapping[str, Any],
         *,
         snapshots: bool = False,
-        copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs at its end
+        copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs only when it ends
     ) -> Trace:
         """Run the setup, then the transformed graph of the body."""
         if refusals(program.steps):
@@ -80,7 +81,7 @@ class FxBackend(Backend):
             outputs = found(*(trace.values[index] for index in placed))
         except ProgramError:
             raise
-        except fx.proxy.TraceError as error:  # of a pass that traces anew: what the body branches on is not there yet
+        except fx.proxy.TraceError as error:  # The pass traces again, and the body branches on a value.
             detail = f"torch.fx cannot trace this body: {error_text(error)}"
             trace.untested, trace.shown = Unsupported(UnsupportedReason.NO_GRAPH, detail), frozenset()
             return trace
@@ -94,7 +95,7 @@ class FxBackend(Backend):
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Run one backward pass over all outputs; leaves and unchanged parameters only."""
+        """Run one backward pass from all outputs to leaves and unchanged parameters."""
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents)
@@ -105,11 +106,11 @@ class FxBackend(Backend):
         before = printed(graph)
         given = self._transform(graph)
         if not isinstance(given, torch.nn.Module):
-            message = f"{self._name} returns a {type(given).__name__}, not the transformed module"
+            message = f"{self._name} returned a {type(given).__name__}, not the transformed module"
             raise TypeError(message)
         found: torch.nn.Module = given
         if isinstance(found, fx.GraphModule) and printed(found) == before and _is_same(_state(found), state):
-            detail = f"{self._name} left the graph as it was: nothing of it was tested"
+            detail = f"{self._name} left the graph unchanged, so nothing of it was tested"
             trace.untested = Unsupported(UnsupportedReason.UNCHANGED, detail)
         return found
 
@@ -117,7 +118,7 @@ class FxBackend(Backend):
 def _keep_modules(
     program: Program, trace: Trace, found: torch.nn.Module, state: Mapping[str, torch.Tensor]
 ) -> list[int]:
-    """Show of each module of the setup the copy that runs, where the pass left it as it was; hide the others."""
+    """Make modules of the setup visible if the pass left them unchanged, as they are in its result; hide the others."""
     named = names(program)
     parts = dict(found.named_modules())
     kept = []
@@ -137,7 +138,7 @@ def _keep_modules(
 
 
 def _is_used(found: torch.nn.Module, name: str) -> bool:
-    """Whether a graph still reaches a submodule; a module that is no graph is taken to use what it holds."""
+    """Whether a graph still uses a submodule; a module that is not a graph is assumed to use all of its submodules."""
     if not isinstance(found, fx.GraphModule):
         return True
     targets = [str(node.target) for node in found.graph.nodes if node.op in {"call_module", "get_attr"}]

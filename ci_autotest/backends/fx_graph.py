@@ -1,8 +1,8 @@
-"""Convert programs to ``torch.fx`` graphs and back, so that a user's pass can transform a program.
+"""Convert programs to ``torch.fx`` graphs, so that a user's pass can transform them.
 
-The body becomes the graph; a module of the setup is a submodule under the name that it has in print, so that passes
-that look for ``call_module`` find what they look for. torch.fx knows no modes: a step without gradients stands between
-two ``torch._C._set_grad_enabled``, one under autocast between its enter and exit, a random one after a seed.
+The body becomes the graph, and a module of the setup a submodule with its printed name, so that passes that look for
+``call_module`` find it. torch.fx has no modes, so calls around a node stand for them: ``torch._C._set_grad_enabled``
+before and after a step without gradients, autocast's enter and exit, and a seed before a random step.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Program, Step
 
-#: Python's functions under their own names: torch.fx prints a target by its name.
+#: Python's functions by their own names, because torch.fx prints a target by its name.
 _BUILTINS: Final[dict[str, Any]] = {f"builtins.{f.__name__}": f for f in (bool, int, float, len, getattr)}
 
 _NUMBERS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
 
 
 def to_graph(program: Program, constant: Callable[[Argument], Any]) -> fx.Graph:
-    """Return the body of a program as a graph: its placeholders, its steps, its output as a tuple.
+    """Return the body of a program as a graph: its placeholders, its steps, and its outputs as a tuple.
 
     Args:
         program: Setup and body.
-        constant: Returns a dtype, device or constant of torch.
+        constant: Converts an argument to a dtype, device or constant of torch.
 
     Raises:
         ProgramError: A target is not an operator of torch.
@@ -66,7 +66,7 @@ def to_graph_module(
     Args:
         program: Setup and body.
         modules: The setup's modules by the index of the step that constructed each.
-        constant: Returns a dtype, device or constant of torch.
+        constant: Converts an argument to a dtype, device or constant of torch.
     """
     named = names(program)
     root = torch.nn.Module()
@@ -77,11 +77,11 @@ def to_graph_module(
 
 
 class _Converter:
-    """Make one graph."""
+    """The conversion of one program."""
 
     def __init__(self, program: Program, constant: Callable[[Argument], Any]) -> None:
         for effect in (torch.manual_seed, setattr, torch.autograd.backward):
-            has_side_effect(effect)  # torch.fx's own dead-code pass would drop them
+            has_side_effect(effect)  # Otherwise torch.fx's dead-code pass would drop them.
         self.graph = fx.Graph()
         self._constant = constant
         self._named = names(program)
@@ -136,11 +136,11 @@ class _Converter:
         if step.op == GET_ATTR:
             return self.graph.create_node("call_function", getattr, (*args, step.target), {}, name)
         if step.target in _NUMBERS:
-            args = (self.graph.call_method("detach", args),)  # torch warns of what requires grad and becomes a number
+            args = (self.graph.call_method("detach", args),)  # Else torch warns if the tensor requires grad.
         return self.graph.create_node("call_function", function_of(step.target), args, kwargs, name)
 
     def _module(self, step: Step) -> str | None:
-        """Return the submodule that a step is called on."""
+        """Return the name of the submodule that a step is called on; ``None`` if there is none."""
         receiver = step.args[0] if step.args else None
         return self._named[receiver.index] if isinstance(receiver, Ref) and receiver.index < self._count else None
 
@@ -149,13 +149,13 @@ class _Converter:
         return materialize(argument, nodes, self._constant)  # type: ignore[arg-type]
 
     def _value(self, index: int) -> fx.Node:
-        """Return the node of a value; a module of the setup, given as an argument, is read from the graph's owner."""
+        """Return the node of a value; for a module of the setup, a node that reads it from the root module."""
         found = self._nodes.get(index)
         return found if found is not None else self.graph.get_attr(self._named[index])
 
 
 def function_of(target: str) -> Callable[..., Any]:
-    """Return what a ``call_function`` step calls, as torch.fx prints it.
+    """Return the function that a ``call_function`` step calls, as an object that torch.fx can print.
 
     Raises:
         ProgramError: The target is not an operator of torch.
@@ -169,7 +169,7 @@ def printed(module: fx.GraphModule) -> tuple[str, str]:
 
 
 def modules_of(program: Program, values: Sequence[Any]) -> dict[int, torch.nn.Module]:
-    """Return the setup's modules and parts of modules, live, by the index of the step that gave each."""
+    """Return the setup's live modules and submodules, by the index of the step that returned each."""
     return {
         index: values[index]
         for index, step in enumerate(program.setup)

@@ -1,9 +1,9 @@
-"""Hooks on gradients: steps that autograd calls during the backward pass.
+"""Hooks on gradients: steps that autograd runs during the backward pass.
 
-A hook's steps stand in the program where it was registered, each with the mode ``hook``, the gradient's own step first,
-and are passed over; the step ``register_hook`` after them names the gradient and the result. When autograd calls, they
-are carried out there, and what they give is seen like any value. The value of ``register_hook`` itself is the places
-that the hook had in the order of all calls: ``(1, 4)`` for one that was called first and fourth.
+The steps of a hook are in the program where it was registered. Each has the mode ``hook``, the first one stands for the
+gradient, and the forward pass skips them; the step ``register_hook`` after them names the gradient and the result. When
+autograd calls the hook, its steps run and their values are observed like any others. The value of ``register_hook`` is
+the hook's positions in the order of all calls of hooks, for example ``(1, 4)`` if it was called first and fourth.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class Hook:
-    """What autograd calls with a gradient.
+    """A hook that autograd calls with a gradient.
 
     Args:
-        trace: What the run leaves behind; its values may have moved since the steps were recorded.
-        steps: All steps, as they were when ``register_hook`` was carried out.
-        index: Of ``register_hook``.
+        trace: Trace of the run; its values may have moved since the steps were recorded.
+        steps: All steps, as they were when ``register_hook`` ran.
+        index: Index of ``register_hook``.
         binding: The framework's side of the interpreter.
-        seen: Told the value of each step as it is carried out.
-        around: Entered for each step, where the backend does so for those of the body.
+        seen: Called with the index and value of each step that runs.
+        around: Context of each step, if the backend has one for the steps of the body.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Hook:
         self._result = result.index if isinstance(result, Ref) else None
 
     def __call__(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """Carry the hook's steps out, and return what takes the gradient's place; nothing where there is none."""
+        """Run the hook's steps, and return the gradient's replacement; ``None`` if it is not replaced."""
         if gradient is None or (self._trace.is_nothing is not None and self._trace.is_nothing(gradient)):
             return None
         found: Any = _Values(self._trace)
@@ -81,7 +81,7 @@ class Hook:
 
 
 class _Values:
-    """The values of a trace by the index that their step had when it was recorded."""
+    """The values of a trace, by the index that the step had when it was recorded."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace

@@ -1,7 +1,7 @@
 """Kernels in a process that has neither the reference's values nor the comparison: ``isolated: true``.
 
-``IsolatedBackend`` is the worker's side, ``IsolatedKernels`` what its host executes with: torch, with some operators
-answered by functions of the user, as ``substitute`` does in the worker.
+``IsolatedBackend`` is the worker's side. ``IsolatedKernels`` is the host's side: torch with some operators replaced by
+the user's functions, as ``substitute`` does in the worker.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 class IsolatedBackend(RemoteBackend):
-    """Execute programs on replacements in a host of this interpreter."""
+    """Execute programs with replacements in a host of this interpreter."""
 
     lacks_graph = "isolated kernels are not compiled; drop `isolated: true` for this test's candidate"
 
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
-        """Return nothing: a repro calls the replacements itself, in a process of its own."""
+        """Return ``None``, because a repro is a process of its own and calls the replacements itself."""
         return None
 
     def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
-        """Say why nothing is compared; torch has a counterpart of everything, so what lacks one is the user's."""
+        # Torch lacks no operator, so if something is not implemented, it is the user's function.
         is_users = lacking.reason is UnsupportedReason.NO_COUNTERPART
         reason = UnsupportedReason.NOT_IMPLEMENTED if is_users else lacking.reason
         trace.untested, trace.shown = Unsupported(reason, lacking.detail), frozenset()
 
 
 class IsolatedKernels(TorchLike):
-    """Execute with torch and replacements.
+    """Execute steps with torch and replacements.
 
     Args:
-        module: ``torch``.
+        module: Always ``torch``.
         device: ``cpu`` or ``cuda``.
         replace: Dotted path of the replacement by operator, in any spelling.
 
@@ -55,17 +55,17 @@ class IsolatedKernels(TorchLike):
         self.around = Replacing(self._functions)
 
     def begin(self) -> None:
-        """Begin a run: what was called before is no concern of it."""
+        """Begin a run with new counts."""
         self.around = Replacing(self._functions)
 
     def calls(self) -> dict[str, int]:
-        """Return how often each replacement was called in the run, and 0 for each other operator."""
+        """Return how often each replacement was called in this run, and 0 for every other operator that was called."""
         return dict(self.around.counts)
 
     def lacking(self, error: BaseException) -> str:  # noqa: ARG002 - a framework's
-        """Return nothing: whatever words a user's function uses, its error is the outcome of the case."""
+        """Return an empty text, because an error of a user's function is the outcome whatever its message says."""
         return ""
 
     def untested(self) -> Unsupported | None:
-        """Return why the run says nothing of the replacements; ``None`` where one was called."""
+        """Return why the run tested no replacement; ``None`` if it called one."""
         return None if self.around.replaced else nothing_replaced(self._functions, self.around)

@@ -1,4 +1,4 @@
-"""Which operators a candidate supports, by its table and its framework's namespace. Nothing is run."""
+"""Find out which operators a candidate supports, from its table and its framework's namespace; no operator is run."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
 
 
-#: What every framework's tensors answer where its table does not say otherwise.
+#: Operators that every framework's tensors support, unless the table has a row.
 _OF_PYTHON: Final = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
 _LAYER: Final = re.compile(r"torch\.nn\.[A-Z]\w*")
 
 
 class OperatorSupport(NamedTuple):
-    """Say what a candidate has: its devices, where they are known, and how it stands to each operator."""
+    """A candidate's devices, as far as they are known, and the standing of each operator on it."""
 
     devices: list[str]
     operators: list[OperatorStanding]
 
 
 def standing(backend: Backend, operators: Sequence[str]) -> OperatorSupport:
-    """Return what a candidate has of some operators; of none where only a body's export can tell.
+    """Return the standing of some operators on a candidate; of none for ONNX, where only an export can tell.
 
     Args:
-        backend: Of the candidate.
+        backend: The candidate's backend.
         operators: Canonical names.
     """
     if isinstance(backend, OnnxBackend):
@@ -47,31 +47,30 @@ def standing(backend: Backend, operators: Sequence[str]) -> OperatorSupport:
         device = str(getattr(backend, "device", "cpu"))
         return OperatorSupport(devices_here(device), [_on_device(operator, device) for operator in operators])
     table = backend.table
-    told = {operator: _told(operator, table) for operator in operators}
-    asked = {operator: _targets(operator, table) for operator, said in told.items() if said is None}
+    by_table = {operator: _by_table(operator, table) for operator in operators}
+    asked = {operator: _targets(operator, table) for operator, known in by_table.items() if known is None}
     flat = [target for targets in asked.values() for target in targets]
     about = backend.about(flat)
     has = dict(zip(flat, about.has, strict=True))
     name = f"{table.framework} {backend.hello.version}"
     found = []
     for operator in operators:
-        one = told[operator]
+        one = by_table[operator]
         if one is None:
-            is_there = any(has[target] for target in asked[operator])
-            reason = "" if is_there else f"{name} has no {asked[operator][0]}"
-            one = OperatorStanding(operator=operator, standing="supported" if is_there else "absent", reason=reason)
+            has_any = any(has[target] for target in asked[operator])
+            reason = "" if has_any else f"{name} has no {asked[operator][0]}"
+            one = OperatorStanding(operator=operator, standing="supported" if has_any else "absent", reason=reason)
         found.append(one)
     return OperatorSupport(about.devices, found)
 
 
 def _on_device(operator: str, device: str) -> OperatorStanding:
-    """Return what torch's dispatcher says of a device."""
     reason = lacks(operator, device) if device != "cpu" else ""
     return OperatorStanding(operator=operator, standing="no_kernel" if reason else "supported", reason=reason)
 
 
-def _told(operator: str, table: Table) -> OperatorStanding | None:
-    """Return what the table alone says; ``None`` where the framework must be asked."""
+def _by_table(operator: str, table: Table) -> OperatorStanding | None:
+    """Return the standing that follows from the table alone; ``None`` if only the framework knows."""
     row = table.row(operator)
     if row is not None and row.unsupported:
         return OperatorStanding(operator=operator, standing="unsupported", reason=row.unsupported)
@@ -79,7 +78,7 @@ def _told(operator: str, table: Table) -> OperatorStanding | None:
         return None
     if operator in _OF_PYTHON:
         return OperatorStanding(operator=operator, standing="supported")
-    reason = "a layer: it is lowered to the functions that it calls" if _LAYER.fullmatch(operator) else ""
+    reason = "a layer, which is lowered to the functions that it calls" if _LAYER.fullmatch(operator) else ""
     return OperatorStanding(operator=operator, standing="unmapped", reason=reason)
 
 
@@ -94,7 +93,7 @@ def _classes() -> dict[str, list[str]]:
 
 
 def _targets(operator: str, table: Table) -> list[str]:
-    """Return under which names the framework may have an operator."""
+    """Return the names under which the framework may have an operator."""
     row = table.row(operator)
     if row is not None and (row.to or row.inplace):
         return [row.to or row.inplace]

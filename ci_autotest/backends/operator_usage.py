@@ -1,6 +1,6 @@
-"""Count which operators a program uses, with which arguments and dtypes, for the coverage report.
+"""Find the operators that a program uses, with their arguments and dtypes, for the coverage report.
 
-It is worked out once for each form that a program takes; a case costs the look-up of its form.
+Programs of the same form share one result, so that a case costs one look-up.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Step
 
-#: Forms that are told apart; from then on a program of a new form counts as none, and coverage says less than it could.
+#: Limit on the number of forms. Programs of further forms are not counted, so that coverage reports less than it could.
 FORMS: Final = 1 << 16
-#: Steps whose arguments say nothing that the dtypes of the values do not.
+#: Opcodes of steps whose arguments add nothing to the dtypes of the values.
 _SILENT: Final = frozenset({PLACEHOLDER, OUTPUT})
 _NAMESPACE: Final = "torch."
 
 
 class Use(NamedTuple):
-    """Say how a program calls one operator.
+    """The calls of one operator in a program.
 
     Attributes:
         operator: Its canonical name.
-        arguments: Torch's names of the arguments that are given, whatever their values.
-        dtypes: Of the tensors that it is given, or of its result where it is given none.
+        arguments: Torch's names of the arguments given, whatever their values.
+        dtypes: Dtypes of its tensor arguments, or of its result if it has none.
     """
 
     operator: str
@@ -42,17 +42,17 @@ class Use(NamedTuple):
 
 
 class OperatorUsage:
-    """Number the forms of programs, and know what each of them calls."""
+    """The forms of programs, numbered, and the operators that each of them uses."""
 
     def __init__(self) -> None:
-        """Begin with no form known but that of a program that calls nothing, which is form 0."""
+        """Start with form 0, the form of a program that calls nothing."""
         self._forms: dict[Any, int] = {}
         self._binder = Binder()
         self.uses: list[tuple[Use, ...]] = [()]
 
     def form(self, attempt: Attempt) -> int:
         """Return the number of the form of an attempt's program."""
-        # What each step calls, the types of its arguments, and every dtype: it says which names the arguments have.
+        # Targets and the types of arguments decide which names the arguments have.
         key: list[Any] = []
         for op, target, args, kwargs, *_ in attempt.program.steps:
             if op in _SILENT:
@@ -85,7 +85,7 @@ class OperatorUsage:
         return tuple(Use(name, tuple(sorted(given)), tuple(sorted(of))) for name, (given, of) in found.items())
 
     def _arguments(self, step: Step, steps: Sequence[Step], operator: str) -> Sequence[str]:
-        """Return the names of a call's arguments; of a module those that it was constructed with too."""
+        """Return the names of a call's arguments; for a module, those of its constructor."""
         try:
             if step.op != CALL_MODULE:
                 return self._binder.names(step, operator)

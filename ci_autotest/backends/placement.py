@@ -1,4 +1,4 @@
-"""Make tensors from saved data: a copy for each side, with the recorded layout, on its device."""
+"""Make tensors from recorded data: a copy for each side, with the recorded layout, on its device."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CPU: Final = torch.device("cpu")
 
 
 def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
-    """Return the spec of a contiguous copy of a tensor, gradients aside."""
+    """Return the spec of a contiguous copy of a tensor, without ``requires_grad``."""
     shape = tuple(tensor.shape)
     dtype = str(tensor.dtype).removeprefix("torch.")
     return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())
 
 
 def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch.Tensor:
-    """Return a copy of a source in the layout of ``spec``, a leaf on the device that its symbol names.
+    """Return a copy of a source as a leaf, in the layout of ``spec`` and on the device that its symbol names.
 
-    A copy each time: torch aligns every allocation alike, so both sides read equally aligned memory
+    Every call copies, because torch aligns all allocations alike, so that both sides read equally aligned memory
     (rule 16).
     """
     tensor = source.clone()

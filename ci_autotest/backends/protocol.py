@@ -1,4 +1,4 @@
-"""The protocol of backends. Nothing outside ``backends`` asks which backend it has."""
+"""The protocol of backends. Code outside ``backends`` never checks which backend it has."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
 
 
-#: What ``on_step`` is called with when the backward pass begins.
+#: The index that ``on_step`` is called with when the backward pass begins.
 IN_BACKWARD: Final = -2
 
 
 class Enter(Protocol):
-    """Says which case of a batch is entered, so that a crash is attributed to that case."""
+    """Reports which case of a batch begins, so that a crash is attributed to that case."""
 
     def __call__(self, position: int, /) -> None:
-        """Say that the case at a position of the batch is entered."""
+        """Report that the case at a position of the batch begins."""
 
     def step(self, index: int, /) -> None:
-        """Say which step of that case is entered: a program of many calls may take longer than one case may."""
+        """Report which step of that case begins, because a program of many calls may take longer than one case may."""
 
     def restored(self) -> AbstractContextManager[object]:
-        """Return a block after which the place is again the one before: inside, another batch says where it is."""
+        """Return a context manager within which another batch reports its progress; the old place is then restored."""
 
 
 class Submission(Protocol):
-    """A batch that was given to a backend."""
+    """A batch that was submitted to a backend."""
 
     def traces(self) -> Sequence[Trace]:
-        """Return what was seen of each attempt, forward and backward, in the order given."""
+        """Return the trace of each attempt, forward and backward, in the order of the batch."""
 
     def close(self) -> None:
-        """Give the batch up, where it was not asked for: no answer to it is left over for what comes next."""
+        """Abandon the batch if its traces were never read, so that no answer to it is left for the next one."""
 
 
 class Backend(Protocol):
@@ -50,18 +50,16 @@ class Backend(Protocol):
     A backend implements ``run`` and ``backward``; the rest has defaults.
 
     Attributes:
-        shows_steps: Whether the value of every step can be seen; a compiler shows inputs and
-            outputs only.
-        takes_copies: Whether ``run`` copies the values that it is told of, because later steps write to them.
-        batches_ahead: How many batches may be submitted before the traces of the first are asked for.
-        on_step: Called with the index of each step before it is entered, and with -2 for the backward pass,
-            where set.
-        version: Of the framework.
+        shows_steps: Whether the value of every step is visible; of a compiled body, only inputs and outputs are.
+        takes_copies: Whether ``run`` can copy values that later steps write to (its argument ``copied``).
+        batches_ahead: How many batches may be submitted before the traces of the first are read.
+        on_step: If set, called with the index of each step before it runs, and with -2 for the backward pass.
+        version: Version of the framework.
         libraries: Versions of other libraries that matter, by name.
-        mode: What reports call the mode; empty for the usual one.
-        functions: The user's own that answer operators in this process, by operator.
+        mode: Name of the mode in reports; empty for the usual one.
+        functions: The user's functions that replace operators in this process, by operator.
         is_in_process: Whether the framework's code runs in this process.
-        lacks_graph: Why a test that asks for a graph is not compared; empty where it is, or where this is a graph.
+        lacks_graph: Why a test that asks for a graph is not compared; empty if it is, or if this is a graph mode.
     """
 
     shows_steps: bool = True
@@ -79,25 +77,25 @@ class Backend(Protocol):
     def run(
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
     ) -> Trace:
-        """Run the program forward; a step that raises ends the run and is in the trace.
+        """Run the program forward; an error ends the run and is noted in the trace.
 
         Args:
             program: Setup and body.
             sources: Data of each placeholder by key.
             snapshots: Whether every value is copied at its step.
-            copied: Indices of values to copy at their step; only where the backend takes copies.
+            copied: Indices of values to copy at their step; only for a backend with ``takes_copies``.
         """
 
     @abstractmethod
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""
+        """Run the backward pass from the outputs that require grad, and put every gradient into the trace."""
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
-        """Give the backend a batch, forward and backward; it may begin at once, or when the traces are asked for.
+        """Submit a batch, forward and backward; it may begin at once, or when its traces are read.
 
         Args:
-            attempts: Accepted, with the reference's gradients.
-            enter: Called with the position of the attempt that is entered next.
+            attempts: Accepted attempts with the reference's gradients.
+            enter: Called with the position of each attempt when it begins.
         """
         return _Deferred(self, attempts, enter)
 
@@ -109,48 +107,48 @@ class Backend(Protocol):
         *,
         holds: bool,  # noqa: ARG002
     ) -> Iterable[tuple[int, Any]]:
-        """Run the rest of a program's steps once more.
+        """Run the remaining steps of a program once more.
 
         Args:
-            program: What was run.
-            trace: Of that run.
-            values: Of the steps before the rest; the others are appended.
-            holds: Whether a value is held after its last use.
+            program: A program that was run.
+            trace: Trace of that run.
+            values: Values of the steps before the remaining ones, whose values are appended.
+            holds: Whether a value is kept after its last use.
 
         Yields:
-            The index and the value of each output, or of the step that raised its ``Failure``; nothing where a backend
-            cannot.
+            The index and value of each output, or the index of the step that raised and its ``Failure``. A backend that
+            cannot run steps again yields nothing.
         """
         return ()
 
     def as_graph(self) -> Backend | None:
-        """Return this candidate with bodies that run as one compiled graph; ``None`` where it has no such mode."""
+        """Return a backend that runs each body of this candidate as one graph; ``None`` if it has no such mode."""
         return None
 
     def as_eager(self) -> Backend | None:
-        """Return a graph mode's own eager mode, which its graphs must agree with; ``None`` for every other one."""
+        """Return the eager mode that this graph mode must agree with; ``None`` if this is not a graph mode."""
         return None
 
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
-        """Return what a repro has to know of a program here, as plain JSON values; ``None`` where that is nothing."""
+        """Return what a repro needs to know about a program here, as JSON values; ``None`` if it needs nothing."""
         return None
 
     def fill_freed_memory(self, blocks: Sequence[tuple[torch.Tensor, int]]) -> None:
-        """Write to memory of this process and free it, so that a result that nothing is written to shows the numbers.
+        """Write numbers to memory of this process and free it, so that a result that was never written shows them.
 
         Args:
-            blocks: Tensors that hold the numbers, each with how many of its size there are to be; it is one of them.
+            blocks: Tensors with the numbers, and how many blocks of that size to make; the tensor is one of them.
         """
         held = [tensor.clone() for tensor, count in blocks for _ in range(count - 1)]
         del held
 
     def close(self) -> None:
-        """End what the backend started: a process, a session. Most start nothing."""
-        return None  # noqa: RET501 - of a protocol, an empty body would be an abstract method
+        """End what the backend started, for example a process; most start nothing."""
+        return None  # noqa: RET501 - in a protocol, an empty body would make the method abstract
 
 
 class _Deferred:
-    """A batch of a backend that runs in this process: it runs, phase by phase, when the traces are asked for."""
+    """A batch of a backend in this process: it runs when its traces are read, all forward passes first."""
 
     def __init__(self, backend: Backend, attempts: Sequence[Attempt], enter: Enter) -> None:
         self._backend, self._attempts, self._enter = backend, attempts, enter
@@ -170,12 +168,12 @@ class _Deferred:
         return found
 
     def close(self) -> None:
-        """Nothing has begun."""
+        """Do nothing, because nothing has begun."""
 
 
 @contextmanager
 def each_step(backend: Backend, enter: Callable[[int], None]) -> Iterator[None]:
-    """Have a backend say which step it enters."""
+    """Make a backend report each step that begins."""
     before, backend.on_step = backend.on_step, enter
     try:
         yield
@@ -184,7 +182,7 @@ def each_step(backend: Backend, enter: Callable[[int], None]) -> Iterator[None]:
 
 
 def run_forward(backend: Backend, attempt: Attempt) -> Trace:
-    """Run the forward pass of an attempt; what the reference copied because later steps write to it is copied too."""
+    """Run the forward pass of an attempt, and copy the values that the reference copied."""
     copies = attempt.trace.copies
     if copies and backend.takes_copies:
         return backend.run(attempt.program, attempt.sources, copied=copies)
@@ -192,6 +190,6 @@ def run_forward(backend: Backend, attempt: Attempt) -> Trace:
 
 
 def run_backward(backend: Backend, attempt: Attempt, trace: Trace) -> None:
-    """Run the backward pass of an attempt whose forward pass raised nothing."""
+    """Run the backward pass of an attempt unless its forward pass raised an error."""
     if attempt.cotangents and trace.failure is None:
         backend.backward(attempt.program, trace, attempt.cotangents)

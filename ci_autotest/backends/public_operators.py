@@ -1,13 +1,13 @@
 """The public operators of torch, which coverage is counted against.
 
-The rule, read off the torch that is installed: what PyTorch itself lists as taking tensors
-(``torch.overrides.get_overridable_functions``), under its canonical name, where it has a docstring, is no alias, and
-gives a tensor. Left out are accessors of memory, devices, sparse and quantized formats, functions that are there for
-compilers, and in-place forms, which are spellings. Added are indexing, the functions that make tensors of nothing, the
-recurrent layers, which PyTorch documents as modules, and the two comparisons of whole tensors.
+The rule, applied to the installed torch: every function that PyTorch lists as taking tensors
+(``torch.overrides.get_overridable_functions``), by its canonical name, if it has a docstring, is not an alias, and
+returns a tensor. Left out are accessors of memory, devices, sparse and quantized formats, functions made for compilers,
+and in-place forms, which are other spellings. Added are indexing, functions that create tensors, the recurrent layers,
+which PyTorch documents as modules, and the two comparisons of whole tensors.
 
-What came of it for torch 2.13, by family, is shipped in ``report/operators.json``, so that a report can be made where
-there is no torch; a test holds the file against the rule.
+The result for torch 2.13, by family, ships in ``report/operators.json``, so that a report can be made without torch. A
+test compares the file with the rule.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEFT_OUT: Final = re.compile(
     r"^native_|^miopen_|^fbgemm_|^batch_norm_|^resolve_(?:conj|neg)$"
 )
 _ALIAS: Final = re.compile(r"\b[Aa]lias (?:for|of)\s+:\w+:`~?([\w.]+)`")
-#: A docstring begins with its signature; later it may say that an argument is another's alias.
+#: Only the beginning of a docstring says that a function is an alias; further on, it may say so of an argument.
 _FIRST_CHARS: Final = 200
 _MADE: Final = (
     "arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window",
@@ -47,7 +47,7 @@ _ADDED: Final = (
 def public_operators() -> frozenset[str]:
     """Return the canonical names of torch's public operators, by the rule of this module."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated attributes warn when they are looked at
+        warnings.simplefilter("ignore")  # Reading a deprecated attribute warns.
         listed = torch.overrides.get_overridable_functions()
         names = {torch.overrides.resolve_name(function) or "" for own in listed.values() for function in own}
     return frozenset({*_ADDED, *(operator_of(name) for name in names if _is_public(name))})
@@ -72,7 +72,7 @@ def _documentation(operator: str) -> str:
 
 
 def _gives_tensor(operator: str) -> bool:
-    """Whether a schema gives a tensor; a function without schema is one of Python's that calls those that have one."""
+    """Whether a schema returns a tensor; a function without a schema is a Python function that calls operators."""
     found = schemas(operator)
     if not found:
         return not operator.startswith("torch.Tensor.")

@@ -1,4 +1,4 @@
-"""What a repro must know about a candidate beyond the program: how its calls are spelled, what a module hides."""
+"""The note of a recording: what a repro must know about the candidate in addition to the program."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cpu") -> dict[str, Any]:
-    """Return the candidate's part of a recording's note: plain JSON values.
+    """Return the candidate's part of a recording's note, as JSON values.
 
-    ``renames`` gives the replacement of each function target of the program, ``spellings`` the
-    torch functions that a replacement answers wherever they are called, inside modules too.
+    ``renames`` has the replacement of each function target of the program. ``spellings`` has the torch functions that a
+    replacement stands for wherever they are called, also inside modules.
 
     Args:
-        candidate: Whose program it is.
-        steps: Of the program.
+        candidate: The candidate that ran the program.
+        steps: Steps of the program.
         reference: The reference's device.
     """
     used = {step_operator(step, steps) for step in steps if step.op in {CALL_FUNCTION, CALL_METHOD, CALL_MODULE}}
     replaced = {operator_of(operator): path for operator, path in candidate.replace.items()}
-    # A module may call more than the operator that it is named after: then every replacement is kept.
+    # If no replaced operator is used by name, a module calls it inside, and any replacement may be the one.
     replaced = {operator: path for operator, path in replaced.items() if operator in used} or replaced
     targets = {step.target for step in steps if step.op == CALL_FUNCTION}
     return {

@@ -18,7 +18,7 @@ _Tensor: Final = torch.Tensor
 
 
 def metadata(tensor: torch.Tensor) -> Metadata:
-    """Return what is compared of a tensor before its elements."""
+    """Return the metadata of a tensor, which is compared before its elements."""
     return Metadata(
         str(tensor.dtype).removeprefix("torch."),
         tuple(tensor.shape),
@@ -37,7 +37,8 @@ def observed(value: Any) -> Observation:
     if isinstance(value, np.ndarray):
         return _observed_array(value)
     if isinstance(value, tuple | list):
-        # A shape is one by any type: another interpreter tells its own. Other parts are steps of their own.
+        # Frameworks have different types of shapes, so a sequence of integers is compared as a tuple. The parts of
+        # other sequences are steps, and are compared there.
         is_shape = all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in value)
         return Observation(None, tuple(map(int, value)) if is_shape else None)
     if hasattr(value, "state_dict"):  # a module, here or in another interpreter
@@ -46,24 +47,24 @@ def observed(value: Any) -> Observation:
 
 
 def _observed_array(array: NDArray[Any]) -> Observation:
-    """Return an array of numpy as a tensor of its elements, told apart from one by its layout."""
+    """Return a NumPy array as a tensor of its elements; the layout distinguishes it from a tensor."""
     data = torch.from_numpy(array)
     return Observation(metadata(data)._replace(layout="array"), data)
 
 
 def keep_copy(trace: Trace, index: int, value: Any) -> None:
-    """Copy a value that a later step writes to, and take the edge that stays the gradient of this version."""
+    """Copy a value that a later step writes to, with the edge that keeps the gradient of this version."""
     if isinstance(value, _Tensor):
         trace.copies = {**trace.copies, index: kept(value)}
 
 
 def kept(value: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """Return a copy of a value as it is now, and the edge that stays its gradient, where it asks for one."""
+    """Return a copy of a value as it is now, and the edge that keeps its gradient; ``None`` if it requires none."""
     return value.detach().clone(), gradient_edge(value) if value.requires_grad else None
 
 
 def observe(trace: Trace, value: Any) -> None:
-    """Copy a value at its step, and take the edge of its gradient."""
+    """Add a copy of a value to the observations, and the edge of its gradient to the edges."""
     trace.observations.append(observed(value))
     differentiable = isinstance(value, _Tensor) and value.requires_grad
     trace.edges.append(gradient_edge(value) if differentiable else None)

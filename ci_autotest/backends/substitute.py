@@ -1,7 +1,6 @@
 """The backend ``substitute``: torch with some operators replaced by the user's functions, also inside modules.
 
-Replacement is by operator: however a body spells it, and whatever module calls it, the user's
-function gets the call.
+Replacement goes by operator: the user's function gets the call however a body spells it and whichever module makes it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SubstituteBackend(Backend):
 
     Args:
         replace: Dotted path of the replacement by operator, in any spelling.
-        device: ``cpu``, ``cuda`` or another that is attached.
+        device: ``cpu``, ``cuda`` or another attached device.
 
     Raises:
         UnavailableError: A replacement cannot be imported.
@@ -48,7 +47,7 @@ class SubstituteBackend(Backend):
     def run(
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
     ) -> Trace:
-        """Run the steps forward under the replacements."""
+        """Run the steps forward with the replacements."""
         mode = Replacing(self.functions)
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         trace.around, trace.calls = mode, mode.counts
@@ -60,12 +59,12 @@ class SubstituteBackend(Backend):
 
     @property
     def on_step(self) -> Callable[[int], None] | None:
-        """Told the index of each step before it is entered."""
+        """Called with the index of each step before it runs."""
         return self._torch.on_step
 
     @on_step.setter
-    def on_step(self, tell: Callable[[int], None] | None) -> None:
-        self._torch.on_step = tell
+    def on_step(self, callback: Callable[[int], None] | None) -> None:
+        self._torch.on_step = callback
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; calls in hooks are replaced too."""
@@ -74,29 +73,29 @@ class SubstituteBackend(Backend):
             trace.untested = None
 
     def again(self, program: Program, trace: Trace, values: list[Any], *, holds: bool) -> Iterable[tuple[int, Any]]:
-        """Run steps once more under the replacements."""
+        """Run steps once more with the replacements."""
         return self._torch.again(program, trace, values, holds=holds)
 
     def as_graph(self) -> Backend:
-        """Return bodies compiled by ``torch.compile`` together with the replacements."""
+        """Return a backend that compiles bodies together with the replacements."""
         found = graph_on(self._torch)
         found.functions = self.functions
         return found
 
 
 def nothing_replaced(functions: Mapping[str, Callable[..., Any]], mode: Replacing) -> Unsupported:
-    """Return that none of some replacements was called, and what was."""
+    """Return that no replacement was called, with the operators that were."""
     wanted, seen = ", ".join(sorted(functions)), ", ".join(sorted(mode.seen)) or "none"
     detail = f"no call was replaced: {wanted} did not occur; operators called: {seen}"
     return Unsupported(UnsupportedReason.NOT_REPLACED, detail)
 
 
 class Replacing(TorchFunctionMode):
-    """Hand the calls of replaced operators to the user's functions, and count them.
+    """Pass the calls of replaced operators to the user's functions, and count them.
 
     Attributes:
-        replaced: Operators.
-        seen: Operators that were called and are not replaced.
+        replaced: Operators whose replacement was called.
+        seen: Operators that were called and have no replacement.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -113,7 +112,7 @@ class Replacing(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Answer one call."""
+        """Answer one call by its replacement, or by torch if it has none."""
         operator, in_place = _named(func)
         kwargs = kwargs or {}
         function = self.functions.get(operator)
@@ -129,35 +128,35 @@ class Replacing(TorchFunctionMode):
             kwargs = dict(kwargs)
             in_place = bool(kwargs.pop("inplace")) or in_place
         if len(args) > 1 and _is_reflected(func):
-            # `3 - x` is the function's `sub(3, x)`, `x.where(mask, y)` its `where(mask, x, y)`.
+            # A replacement has the operator's order: `3 - x` is `sub(3, x)`, `x.where(mask, y)` is `where(mask, x, y)`.
             args = (args[1], args[0], *args[2:])
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
-            args = (args[0], tuple(args[1:]))  # the method's `x.permute(2, 0, 1)` is the function's `permute(x, dims)`
+            args = (args[0], tuple(args[1:]))  # The method is `x.permute(2, 0, 1)`, the function `permute(x, dims)`.
         kwargs = _written(func, function, kwargs)
         receiver = args[0] if args else kwargs.get("input")
         if not (in_place and isinstance(receiver, torch.Tensor)):
             return by_user(function, *args, **kwargs)
-        # Its gradient may need what it was called on, which is then overwritten.
+        # The replacement's backward pass may need its input, which is overwritten afterwards.
         given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
         args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
         return _overwritten(receiver, by_user(function, *args, **kwargs))
 
 
 def _overwritten(receiver: torch.Tensor, result: object) -> torch.Tensor:
-    """Return what an in-place spelling writes to, given the result: the spelling keeps its meaning.
+    """Write a replacement's result to the tensor that an in-place spelling was called on, and return that tensor.
 
     Raises:
-        RuntimeError: It has another shape, or a dtype that torch does not write to the receiver's.
+        RuntimeError: The result has another shape, or a dtype that cannot be cast to the receiver's.
     """
     if result is receiver:
-        return receiver  # The user's function wrote there itself.
+        return receiver  # The user's function is in place itself.
     if isinstance(result, torch.Tensor):
         if result.shape == receiver.shape and torch.can_cast(result.dtype, receiver.dtype):
             return receiver.copy_(result)
         given = _form(result)
     else:
         given = type(result).__name__
-    message = f"the replacement gives {given}, which cannot be written in place to {_form(receiver)}."
+    message = f"the replacement returned {given}, which cannot be written in place to {_form(receiver)}."
     raise RuntimeError(message)
 
 
@@ -181,15 +180,15 @@ def _named(func: Callable[..., Any]) -> tuple[str, bool]:
 
 @lru_cache(maxsize=4096)
 def _is_reflected(func: Callable[..., Any]) -> bool:
-    """Whether the first operand of a torch function is the second of its operator, and which comes first matters."""
+    """Whether a torch function takes the operands in another order than its operator, and the order matters."""
     name = public_name(func) or ""
     return name.rpartition(".")[2] in _REFLECTED or name == "torch.Tensor.where"
 
 
 def _written(func: Callable[..., Any], function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords without those that torch's wrapper adds by itself and the replacement does not take.
+    """Return the keywords without those that torch's wrapper adds itself and the replacement does not accept.
 
-    ``torch.nn.functional.softmax(x, 1)`` reaches the replacement with ``_stacklevel=3`` and ``dtype=None``.
+    For example, ``torch.nn.functional.softmax(x, 1)`` arrives here with ``_stacklevel=3`` and ``dtype=None``.
     """
     if not kwargs:
         return kwargs
@@ -203,7 +202,7 @@ def _written(func: Callable[..., Any], function: Callable[..., Any], kwargs: dic
 
 @lru_cache(maxsize=1024)
 def _takes(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the keywords that a function takes; ``None``: any."""
+    """Return the keywords that a function accepts; ``None`` if it accepts any, or nothing is known."""
     parameters = python_parameters(function)
     if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
@@ -215,14 +214,14 @@ def _defaults(func: Callable[..., Any]) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in python_parameters(func) or ()}
 
 
-#: Methods that take sizes or dimensions one by one where the function takes them as a tuple.
+#: Methods that take sizes or dimensions as separate arguments, while the function takes a tuple.
 _VARIADIC = frozenset({"permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
-#: ``torch.rsub(x, 2)`` is ``2 - x``. Of ``2 + x`` and the like torch gives ``x + 2``, which is the same.
+#: ``torch.rsub(x, 2)`` is ``2 - x``. For commutative operators such as ``2 + x`` torch passes ``x + 2``.
 _REFLECTED = frozenset({
     "rsub", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__", "__rfloordiv__", "__rmod__", "__rmatmul__",
     "__rlshift__", "__rrshift__",
 })  # fmt: skip
-#: Where a trailing underscore says that the first argument is written to.
+#: Namespaces in which a trailing underscore means that the first argument is written to.
 _WITH_IN_PLACE = frozenset({"torch", "torch.Tensor", "torch.nn.functional"})
 _IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
 

@@ -1,6 +1,6 @@
-"""The backend ``torch.compile``: the setup is run eagerly, the body is one function that is compiled.
+"""The backend ``torch.compile``: the setup runs eagerly, and the body is one compiled function.
 
-It shows inputs and outputs only. A run in which nothing was compiled says so: a fallback to eager
+Only inputs and outputs are visible. If nothing was compiled, the case is unsupported, because a fallback to eager mode
 is not a pass.
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 
-#: Seen with torch 2.13 and ``aot_eager``: what one hook leaves in a list, another does not find; the gradient is zero.
+#: With torch 2.13 and ``aot_eager``, a hook does not find what another one left in a list, and the gradient is zero.
 _KEPT: Final = (
-    "a hook keeps a value for later, as those of an autograd function and of a module's full backward hook do, "
+    "a hook keeps a value for later (for example that of an autograd function, or a module's full backward hook), "
     "which is not compiled"
 )
 
@@ -43,8 +43,8 @@ class CompileBackend(Backend):
     """Compile each body.
 
     Args:
-        options: Arguments of ``torch.compile``; ``backend`` is ``inductor`` unless given.
-        device: ``cpu``, ``cuda`` or another that is attached.
+        options: Arguments of ``torch.compile``; ``backend`` is ``inductor`` by default.
+        device: ``cpu``, ``cuda`` or another attached device.
     """
 
     shows_steps = False
@@ -53,7 +53,7 @@ class CompileBackend(Backend):
         self._torch = TorchSteps(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
-        #: What answers an operator instead of torch, by operator: kernels that are compiled with the body.
+        # Replacements by operator; they are compiled together with the body.
         self.functions: Mapping[str, Callable[..., Any]] = {}
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
@@ -72,7 +72,7 @@ class CompileBackend(Backend):
         sources: Mapping[str, Any],
         *,
         snapshots: bool = False,
-        copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs at its end
+        copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs only when it ends
     ) -> Trace:
         """Run the setup, then the compiled body."""
         if refusals(program.steps):
@@ -118,14 +118,14 @@ class CompileBackend(Backend):
 
 
 class _Counter:
-    """Count the graphs that the compiler is given."""
+    """A compiler that counts the graphs it gets and passes them on."""
 
     def __init__(self, compiler: str) -> None:
         self._compiler = compiler
         self.graphs = 0
 
     def __repr__(self) -> str:
-        """Return the compiler's name: torch puts it into the errors of a compiler."""
+        """Return the compiler's name, which torch puts into a compiler's errors."""
         return str(self._compiler)
 
     def __call__(
@@ -143,12 +143,12 @@ class _Counter:
 def python_function(
     program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 ) -> Callable[..., Any]:
-    """Return the body as a function of its inputs; replaced operators are spelled as calls of what replaces them."""
+    """Return the body as a function of its inputs; calls of replaced operators become calls of the replacements."""
     scope: dict[str, Any] = {"torch": torch, "device": device}
-    answers = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
-    scope |= {answers[operator]: function for operator, function in functions.items()}
+    replacements = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
+    scope |= {replacements[operator]: function for operator, function in functions.items()}
     text = function_text(
-        spelled_out(program, frozenset(functions)), rename=lambda target: answers.get(operator_of(target), target)
+        spelled_out(program, frozenset(functions)), rename=lambda target: replacements.get(operator_of(target), target)
     )
     exec(compile(text, "<program>", "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
@@ -156,7 +156,6 @@ def python_function(
 
 
 def _as_function(step: Step, operator: str) -> Step:
-    """Return a method's call as that of the function."""
     args = step.args
     if step.target == "where" and len(args) > 1:
         args = (args[1], args[0], *args[2:])  # `x.where(mask, y)` is `where(mask, x, y)`
@@ -164,7 +163,7 @@ def _as_function(step: Step, operator: str) -> Step:
 
 
 def spelled_out(program: Program, operators: frozenset[str]) -> Program:
-    """Return the program with methods that spell one of ``operators`` written as functions: a name can be replaced."""
+    """Return the program with methods of ``operators`` as calls of functions, because only names can be replaced."""
     steps = program.steps
     body = tuple(
         _as_function(step, step_operator(step, steps))

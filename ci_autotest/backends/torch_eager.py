@@ -1,4 +1,4 @@
-"""The backend ``torch``: each step by torch itself, one after the other, on one device."""
+"""The backend ``torch``: torch executes each step, one after the other, on one device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TorchBackend(Backend):
     """Execute steps with torch.
 
     Args:
-        device: ``cpu``, ``cuda`` or another that is attached: what the symbol ``device`` is bound to.
+        device: ``cpu``, ``cuda`` or another attached device, to which the symbol ``device`` is bound.
     """
 
     takes_copies = True
@@ -52,14 +52,14 @@ class TorchBackend(Backend):
         copied: Collection[int] = (),
         around: AbstractContextManager[object] | None = None,
     ) -> Trace:
-        """Run the steps forward and return what was seen; a step that raises ends the run and is in the trace.
+        """Run the steps forward; an error ends the run and is noted in the trace.
 
         Args:
             program: Setup and body.
             sources: Data of each placeholder by key.
             snapshots: Whether every value is copied at its step.
-            copied: Indices of values that are copied at their step, because later steps write to them.
-            around: Entered for each call, not for placeholders.
+            copied: Indices of values to copy at their step, because later steps write to them.
+            around: Context of each call, but not of placeholders.
         """
         trace = Trace()
         if snapshots:
@@ -84,7 +84,7 @@ class TorchBackend(Backend):
                 else:
                     with around:
                         value = execute_step(step, values, binding)
-                # What cannot be read is the candidate's error too: of a tensor made in inference mode, its version.
+                # Reading a tensor's facts may raise too, for example its version if it was made in inference mode.
                 seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
             except FOREIGN as error:
                 pass_interrupt(error)
@@ -101,7 +101,7 @@ class TorchBackend(Backend):
         return trace
 
     def again(self, program: Program, trace: Trace, values: list[Any], *, holds: bool) -> Iterator[tuple[int, Any]]:
-        """Run the rest of a program's steps once more."""
+        """Run the remaining steps of a program once more."""
         binding, first, steps = self.steps.binding({}), len(values), program.steps
         around = trace.around if isinstance(trace.around, AbstractContextManager) else nullcontext()
         binding.run, binding.around = (trace, steps), around
@@ -128,18 +128,18 @@ class TorchBackend(Backend):
         values.append(None)
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""
+        """Run the backward pass from the outputs that require grad, and put every gradient into the trace."""
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward(program, trace, cotangents)
 
     def as_graph(self) -> Backend:
-        """Return bodies compiled by ``torch.compile``."""
+        """Return a backend that compiles bodies with ``torch.compile``."""
         return graph_on(self)
 
 
 def graph_on(backend: TorchBackend) -> CompileBackend:
-    """Return what compiles bodies for the device of a backend, and is watched as it is."""
+    """Return a backend that compiles bodies for the device of another one, and reports steps to the same callback."""
     found = CompileBackend(dict(GRAPH_OPTIONS), str(backend.device))
     found.on_step = backend.on_step
     return found

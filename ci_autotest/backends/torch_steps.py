@@ -1,4 +1,4 @@
-"""Execute steps in torch: what targets, constants and modes mean, on one device."""
+"""Execute steps in torch on one device: the meaning of targets, constants and modes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import seed
 from ci_autotest.backends.hooks import Hook
+from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
@@ -40,10 +41,10 @@ _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.P
 
 
 class TorchSteps:
-    """Give steps their meaning in torch.
+    """The meaning of steps in torch.
 
     Args:
-        device: ``cpu``, ``cuda`` or another that is attached: what the symbol ``device`` is bound to.
+        device: ``cpu``, ``cuda`` or another attached device, to which the symbol ``device`` is bound.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -51,7 +52,7 @@ class TorchSteps:
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def binding(self, sources: Mapping[str, Any]) -> Binding:
-        """Return the torch side of the interpreter for one run over ``sources``."""
+        """Return torch's side of the interpreter for one run with ``sources``."""
         return Binding(self, sources)
 
     def function(self, target: str) -> Callable[..., Any]:
@@ -80,23 +81,23 @@ class TorchSteps:
         raise ProgramError(message)
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **how: Any) -> Any:
-    """Call ``torch.autograd.grad``; where each output is weighted, its engine: else torch imports sympy for a check."""
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
+    """Call ``torch.autograd.grad``, or the engine if each output has a cotangent: torch would import sympy to check."""
     is_weighted = type(outputs) is type(inputs) is type(grad_outputs) is tuple
-    if is_weighted and how == {"allow_unused": True}:
+    if is_weighted and options == {"allow_unused": True}:
         return gradients(outputs, grad_outputs, inputs)
-    if is_weighted and how == {"retain_graph": True, "allow_unused": True}:
+    if is_weighted and options == {"retain_graph": True, "allow_unused": True}:
         return gradients(outputs, grad_outputs, inputs, keeps_graph=True)
-    return torch.autograd.grad(outputs, inputs, grad_outputs, **how)
+    return torch.autograd.grad(outputs, inputs, grad_outputs, **options)
 
 
 def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[..., torch.nn.Module]:
-    """Return what constructs a module on a device: a program that was recorded on the host has no step for that."""
+    """Return a constructor that moves the module to a device: a program recorded on the CPU has no step for that."""
     return lambda *args, **kwargs: module(*args, **kwargs).to(device)
 
 
 class Binding:
-    """The torch side of the interpreter for one run: the device and the run's data."""
+    """Torch's side of the interpreter for one run: the device and the run's data."""
 
     __slots__ = ("around", "constant", "device", "function", "handles", "run", "sources")
 
@@ -114,7 +115,7 @@ class Binding:
         return place(self.sources[step.target], step.args[0], self.device)  # type: ignore[arg-type]
 
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
-        """Call in the modes of a step, and with its seed; or register its hook."""
+        """Call in the modes of a step and with its seed; a step that registers a hook does that instead."""
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
             if self.device is not CPU:
@@ -132,16 +133,16 @@ class Binding:
             return call()
 
     def wait(self) -> None:
-        """Do nothing: torch raises where it is called."""
+        """Do nothing, because torch raises errors in the call itself."""
 
     def lacks(self, error: Exception) -> bool:
-        """Whether torch has no kernel of what was asked for on this device, or a function of the user's says so."""
+        """Whether an error says that something is not implemented, on this device or by the user's function."""
         return isinstance(error, NotImplementedError)
 
     def _register(self, step: Step) -> None:
-        """Register a hook, whose steps are carried out when autograd calls, or remove one."""
+        """Register a hook, whose steps run when autograd calls it, or remove one."""
         receiver = step.args[0]
-        assert self.run is not None  # noqa: S101 - a program with hooks is run step by step
+        assert self.run is not None  # noqa: S101 - a program with hooks runs step by step
         assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
         if step.target == UNHOOKED:
             self.handles[receiver.index].remove()
@@ -153,7 +154,7 @@ class Binding:
 
 
 def _seen_in(trace: Trace) -> Callable[[int, Any], None]:
-    """Return what notes a value that a hook gives, where the run takes snapshots."""
+    """Return a callback that observes the values of a hook's steps if the run takes snapshots."""
 
     def seen(index: int, value: Any) -> None:
         if trace.observations:
@@ -163,7 +164,7 @@ def _seen_in(trace: Trace) -> Callable[[int, Any], None]:
 
 
 def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return the block that puts a mode in force; autocast without its cache, which would live longer than a step."""
+    """Return the context manager of a mode; autocast has no cache, because its cache would outlive the step."""
     dtype = autocast_dtype(mode)
     if dtype is None:
         return torch.no_grad()
@@ -171,7 +172,7 @@ def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """Return what a dotted target names in torch.
+    """Return the operator that a dotted target names in torch.
 
     Raises:
         ProgramError: The target is not on the allow list, or this torch has no such operator.
@@ -179,9 +180,7 @@ def resolve(target: str) -> Callable[..., Any]:
     if not target.startswith("torch.") or not is_function(target):
         message = f"target {target!r} is not an operator of torch and is never called."
         raise ProgramError(message)
-    found: Any = torch
-    for part in target.split(".")[1:]:
-        found = getattr(found, part, None)
+    found = resolved(target)
     is_class = isinstance(found, type) and not issubclass(found, _CONSTRUCTED)
     if not callable(found) or is_class:
         message = f"torch {torch.__version__} has no operator {target!r}."

@@ -1,4 +1,4 @@
-"""The trace of a run: values, metadata, gradients, and where it stopped."""
+"""The trace of a run: values, metadata, gradients, and the step at which it failed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from ci_autotest.values.case import Draw
 
 
-#: What is read of a tensor when it is observed, because later steps change it without a trace: requires_grad, is_leaf,
-#: and the version counter, which has holes (SEMANTICS, rule 3). A plain tuple: one is made for each value of a case.
+#: ``requires_grad``, ``is_leaf`` and the version counter of a tensor at its step, because later steps may change them.
+#: The counter may skip numbers (SEMANTICS, rule 3). A plain tuple, because one is made for each value of a case.
 Facts: TypeAlias = tuple[bool, bool, int]
 
 
 class Failure(NamedTuple):
-    """Say which step raised what.
+    """The error of a step.
 
     Attributes:
-        step: Its index.
-        kind: Name of the error's class, for reading.
-        message: Its text, for reading.
-        lacking: That it says that something is not implemented, where it does.
+        step: Index of the step.
+        kind: Name of the error's class, for readers only.
+        message: The error's text, for readers only.
+        lacking: Set if the error means that something is not implemented.
     """
 
     step: int
@@ -37,11 +37,11 @@ class Failure(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """Say what a backward pass raised.
+    """The error of a backward pass.
 
     Attributes:
-        kind: Name of the error's class, for reading.
-        message: Its text, for reading.
+        kind: Name of the error's class, for readers only.
+        message: The error's text, for readers only.
     """
 
     kind: str
@@ -52,15 +52,13 @@ class Raised(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """What is compared of a tensor before its elements.
+    """The metadata of a tensor, which is compared before its elements.
 
     Attributes:
-        dtype: Name without framework.
+        dtype: Name without the framework, for example ``float32``.
         shape: Sizes in elements.
-        strides: In elements.
-        device: ``cpu`` or ``cuda:0``.
-        requires_grad: As observed.
-        is_leaf: As observed.
+        strides: Strides in elements.
+        device: For example ``cpu`` or ``cuda:0``.
         layout: ``strided`` for dense tensors.
     """
 
@@ -79,11 +77,11 @@ class Metadata(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """Hold a value as it was seen at its step.
+    """A value as it was at its step.
 
     Attributes:
-        metadata: ``None`` for what is not a tensor.
-        data: The tensor (a copy that no later step changes), or the plain value.
+        metadata: ``None`` if the value is not a tensor.
+        data: A copy of the tensor, which no later step changes, or the plain value.
     """
 
     metadata: Metadata | None
@@ -91,45 +89,42 @@ class Observation(NamedTuple):
 
 
 class Trace:
-    """Hold what one side's run of a program left behind. Filled by a backend, read by the alignment.
+    """The record of one side's run of a program. Backends fill it, and the alignment reads it.
 
     Attributes:
         values: Live value of each step, by index.
-        facts: What was observed of each tensor, ``None`` for other values.
+        facts: Observed facts of each tensor; ``None`` for other values.
         observations: Copies taken at each step; empty unless the run took snapshots.
         edges: Gradient edges taken at each step; empty unless the run took snapshots.
-        copies: Copy and gradient edge of values that later steps write to, by index, where the run was told which.
+        copies: Copy and gradient edge of each value that a later step writes to, by index, if the run took copies.
         failure: The step that raised, if one did.
-        gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)``
-            of a module.
-        backward_failure: What the backward pass raised.
-        backward_lacking: That this says that something is not implemented, where it does.
-        cotangents: The gradients put in, by position; checked afterwards for having been written
-            to.
-        shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and
-            outputs only.
-        fired: Calls of hooks so far.
-        hooks_see_outside: Whether the hooks on an output of a call see what comes from other calls alone, as they do
-            where a kernel computes all outputs at once.
-        is_nothing: Whether a gradient says that nothing came from outside, while the backward pass is run.
-        moved: Where the value of each step is by now, by the index that the step had when it was recorded; ``None``:
-            where it was.
-        untested: Why this run says nothing about the candidate: nothing was replaced, nothing was
-            compiled.
-        is_told: Whether another process told of the values: what memory they share and how often they were written to
-            is not known, and of intermediates that are overwritten there is no gradient.
+        gradients: Gradients by what they are with respect to: a step's index, or ``(index, parameter)`` of a module.
+        backward_failure: The error of the backward pass.
+        backward_lacking: Set if that error means that something is not implemented.
+        cotangents: The gradients of the outputs, by position. They are checked afterwards, because nobody may write to
+            them.
+        shown: Steps whose values are visible; ``None`` for all. Of a compiled body, only inputs and outputs are.
+        fired: Number of calls of hooks so far.
+        hooks_see_outside: Whether hooks on an output of a call only see gradients from other calls, as they do if one
+            kernel computes all outputs.
+        is_nothing: During the backward pass: whether a gradient means that none came from outside the call.
+        moved: Current index of each step's value, by the index that the step had when it was recorded; ``None`` if
+            no index has changed.
+        untested: Why this run tested nothing of the candidate, for example because nothing was compiled.
+        is_remote: Whether another process sent the values. Then it is unknown which memory they share and how often
+            they were written to, and overwritten intermediates have no gradients.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist on this side.
-        has_backward: Whether this side has a backward pass; without, its values alone are compared.
-        around: What the backend entered for each call, and enters for those of hooks.
-        calls: How often functions of the user's were called in place of an operator; 0 of an operator that was not
-            replaced. Of backends that replace none, empty.
-        answered: Those of ``calls`` that say what the candidate computes itself: of a device of its own it is all, and
-            this is empty.
-        left_out: Parameters and buffers that this side's modules lack: they are not compared.
+        has_backward: Whether this side has a backward pass; if not, only values are compared.
+        around: The backend's context of each call, which the calls of hooks need too.
+        calls: For each operator that was called, how often the user's function replaced it, 0 if never. Empty for
+            backends without replacements.
+        answered: The part of ``calls`` that tells what the candidate computes itself. Empty for a candidate on a device
+            of its own, because it computes every operator.
+        left_out: Parameters and buffers that this side's modules lack; they are not compared.
     """
 
-    # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
-    observations: list[Observation | None] = []  # noqa: RUF012 - a run with snapshots puts its own in their place
+    # Defaults are class attributes, because most runs set only a few of them and a trace is made for each case.
+    observations: list[Observation | None] = []  # noqa: RUF012 - a run with snapshots replaces the list
     edges: list[Any] = []  # noqa: RUF012 - likewise
     copies: Mapping[int, tuple[Any, Any]] = MappingProxyType({})
     failure: Failure | None = None
@@ -156,28 +151,28 @@ class Trace:
         self.facts: list[Facts | None] = []
 
     def load(self) -> None:
-        """Make everything of the trace there that its backend has put off; nothing, where it ran in this process."""
+        """Complete the trace if its backend has deferred that; a backend in this process never does."""
 
 
 GradientKey: TypeAlias = int | tuple[int, str]
 
 
 class Attempt(NamedTuple):
-    """Hold one accepted or rejected attempt, live: what was recorded and what the reference did.
+    """One attempt, accepted or rejected, with live values: what was recorded, and what the reference did.
 
     Attributes:
-        program: What was recorded; of a rejected attempt it ends with the refused step, without
-            output.
-        trace: The reference's side.
-        sources: Data of each placeholder by key: a tensor in shape, or the storage's elements where
-            not contiguous.
-        cotangents: Gradients to put in, by position of the output's tensors.
-        log: The draw log, each draw a plain tuple of ``Draw``'s fields.
-        profile: What the attempt turned out to be about.
-        refused: The step that the reference refused, where it did.
-        is_probe: Whether it is several calls of a body, which take several times as long as a case.
-        has_outside: Whether an input was made of an array that left the recording, or may have been computed from one.
-        untested: Why nothing of it is compared, ``None`` where something is.
+        program: The recorded program. If the attempt was rejected, it ends with the refused step and has no output.
+        trace: The reference's trace.
+        sources: Data of each placeholder by key: a tensor of its shape, or the elements of its storage if it is not
+            contiguous.
+        cotangents: Gradients of the outputs, by position of the output's tensors.
+        log: The draw log; each draw is a plain tuple of ``Draw``'s fields.
+        profile: The profile that the attempt has in the end.
+        refused: The step that the reference refused, if it refused one.
+        is_probe: Whether it consists of several calls of a body, and takes several times as long as a case.
+        has_outside: Whether an input was made from an array that left the recording, or may have been computed from
+            one.
+        untested: Why nothing of it is compared; ``None`` if something is.
     """
 
     program: Program

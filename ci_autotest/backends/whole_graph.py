@@ -1,4 +1,4 @@
-"""Shared by backends that run a body as one function: the setup step by step, then inputs and outputs."""
+"""What backends share that run a body as one function: the setup step by step, then the body's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.torch_steps import TorchSteps
 
-#: Errors that say that a side has not what it is asked for, which refuses nothing.
+#: Classes of errors that mean that something is not implemented. Such an error is not a refusal of the input.
 _LACKING: Final = frozenset({"NotImplementedError", "Unsupported"})
-#: Calls whose value is nothing, so that what they write to is given.
+#: Calls that return nothing; the tensor that they write to stands for their value.
 _GIVES_NOTHING: Final = frozenset({"operator.setitem", "builtins.setattr"})
 
 
@@ -39,7 +39,7 @@ def begun(program: Program, *, snapshots: bool) -> Trace:
 
 
 def prepared(torch_steps: TorchSteps, program: Program, sources: Mapping[str, Any], trace: Trace) -> bool:
-    """Run the setup and place the inputs; say whether that could be done."""
+    """Run the setup and place the inputs; return whether that succeeded."""
     binding = torch_steps.binding(sources)
     for index, step in enumerate(program.steps):
         if step.in_setup or step.op == PLACEHOLDER:
@@ -53,9 +53,9 @@ def prepared(torch_steps: TorchSteps, program: Program, sources: Mapping[str, An
 
 
 def with_refusals(run: Callable[..., Trace], program: Program, sources: Mapping[str, Any], *, snapshots: bool) -> Trace:
-    """Run a body with refused steps: each as the end of a function of its own, then the rest as one without them.
+    """Run a body with refused steps: for each one a function that ends with it, then the body without them.
 
-    What makes one function of a body raises before a ``try`` inside of it could catch.
+    A ``try`` inside one function does not help, because a compiler raises before that function runs.
     """
     found = {}
     for index in refusals(program.steps):
@@ -65,7 +65,7 @@ def with_refusals(run: Callable[..., Trace], program: Program, sources: Mapping[
         found[index] = ACCEPTED if trace.failure is None else Refusal(trace.failure.kind, trace.failure.message)
     trace = run(_without_refusals(program), sources, snapshots=snapshots)
     if len(program.calls) == len(found):
-        trace.untested = None  # What was run are the refusals.
+        trace.untested = None  # The refusals were tested, and the body has no other call.
     if trace.failure is None and trace.untested is None:
         trace.shown = (trace.shown or frozenset()) | found.keys()
         for index, refusal in found.items():
@@ -75,7 +75,7 @@ def with_refusals(run: Callable[..., Trace], program: Program, sources: Mapping[
 
 
 def _until(program: Program, index: int) -> Program:
-    """Return a program that ends with a step that is to raise, and gives what it gives: nothing leaves that out."""
+    """Return a program that ends with a refused step and returns its value, so that no compiler drops the step."""
     plain = _without_refusals(program)
     step = bare(program.steps[index])
     at = index - len(program.setup)
@@ -86,7 +86,7 @@ def _until(program: Program, index: int) -> Program:
 
 
 def _without_refusals(program: Program) -> Program:
-    """Return a program with a zero in the place of each step that is refused: all others keep theirs."""
+    """Return a program with a zero in place of each refused step, so that the others keep their indices."""
     refused = frozenset(refusals(program.steps))
     start = len(program.setup)
     body = (
@@ -97,7 +97,7 @@ def _without_refusals(program: Program) -> Program:
 
 
 def see(trace: Trace, index: int, *, snapshots: bool) -> None:
-    """Note what is observed of a value."""
+    """Observe a value: put its facts, and in a run with snapshots its copy and edge, into the trace."""
     value = trace.values[index]
     if isinstance(value, torch.Tensor):
         trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
@@ -110,7 +110,7 @@ def see(trace: Trace, index: int, *, snapshots: bool) -> None:
 def see_outputs(
     program: Program, trace: Trace, outputs: Sequence[Any], bound: frozenset[int], *, snapshots: bool
 ) -> None:
-    """Put the outputs in their places, and say that they and ``bound`` are all that is shown."""
+    """Put the outputs into the trace, and mark them and ``bound`` as the only visible steps."""
     refs = output_refs(program)
     if trace.failure is None and len(outputs) != len(refs):
         message = f"the graph returns {len(outputs)} values, the body {len(refs)}"
@@ -123,7 +123,7 @@ def see_outputs(
 
 
 def backward_of_whole(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-    """Run one backward pass over all outputs, where a leaf or a parameter is shown that could get a gradient."""
+    """Run one backward pass from all outputs, if a visible leaf or parameter could get a gradient."""
     if any(_has_leaf(value) for value in trace.values):
         backward(program, trace, cotangents)
 

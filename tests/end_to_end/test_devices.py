@@ -223,11 +223,11 @@ UNAVAILABLE = {
     "module registers another": (
         {}, {"device": "tpu"},
         "candidate 'npu' is required and not available: module 'toy_npu' was imported and registers no device 'tpu'. "
-        "The device that is registered is 'npu': write device: npu, or the module that registers 'tpu'.\n",
+        "The registered device is 'npu': write device: npu, or the module that registers 'tpu'.\n",
     ),
     "device falls back": (
         {"TOY_NPU_FAULT": "host"}, {},
-        "candidate 'npu' is required and not available: device 'npu' is not where it says: what is added there lies on "
+        "candidate 'npu' is required and not available: device 'npu' falls back: the sum of two tensors on it is on "
         "'cpu'.\n",
     ),
     "device adds wrongly": (

@@ -60,7 +60,7 @@ def test_run__passes__are_aligned_misaligned_and_untested(tmp_path: Path):
         ("block", "fuse"): "aligned", ("block", "fuse_wrongly"): "misaligned", ("block", "idle"): "unsupported",
     }, done.said  # fmt: skip
     assert done.status == 1
-    assert "mypasses.idle left the graph as it was: nothing of it was tested" in done.said
+    assert "mypasses.idle left the graph unchanged, so nothing of it was tested" in done.said
     (finding,) = report["findings"]
     assert finding["repro_verified"] is True, finding
     repro = project.repro(finding, "autotest-report", tmp_path)

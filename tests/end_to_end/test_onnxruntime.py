@@ -107,13 +107,16 @@ UNSUPPORTED = {
         lambda: functional.avg_pool1d(torch.neg(of(1, 2, 3, dtype=plain_torch.int64, low=1, requires_grad=False)), 1),
         "ONNX defines no AveragePool of tensor(int64)",
     ),
-    "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.bfloat16)), "no kernels of bfloat16"),
-    "a draw": (lambda: functional.dropout(of(9)), "the exported graph draws (Dropout)"),
+    "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.bfloat16)), "no kernels for bfloat16"),
+    "a draw": (lambda: functional.dropout(of(9)), "the exported graph draws random numbers (Dropout)"),
     "a constant": (lambda: torch.zeros_like(of(3)), "folded the body into constants (torch.zeros_like)"),
-    "a number that Python reads": (lambda: of(4) * of(3).sum().item(), "a model reads no tensor"),
+    "a number that Python reads": (
+        lambda: of(4) * of(3).sum().item(),
+        "a body that reads elements or gradients cannot be exported",
+    ),
     "a gradient": (
         lambda: of(3).sum().backward(),
-        "a model reads no tensor and no gradient while it is made: backward",
+        "a body that reads elements or gradients cannot be exported: backward",
     ),
 }
 
@@ -133,7 +136,7 @@ def test_exported__hooks__are_unsupported(exported):
         return x.exp()
 
     found = judged(record(hooked, profile="ordinary"), exported).verdict
-    assert (found.outcome, found.oracle) == ("unsupported", "hooks are not part of a model")
+    assert (found.outcome, found.oracle) == ("unsupported", "a model cannot contain hooks")
 
 
 def test_exported__model_that_onnxruntime_refuses__is_an_error(exported):

@@ -229,7 +229,7 @@ def test_function__applied_to_plain_tensors_in_a_body__is_torchs_own():
 def test_function__on_a_compiled_candidate__is_unsupported_and_says_why():
     verdict = judged(recorded("alias"), CompileBackend({"backend": "aot_eager"})).verdict
     assert verdict.outcome == "unsupported"
-    assert verdict.oracle.startswith("a hook keeps a value for later, as those of an autograd function")
+    assert verdict.oracle.startswith("a hook keeps a value for later (for example that of an autograd function")
 
 
 def local() -> Any:

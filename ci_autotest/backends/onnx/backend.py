@@ -1,8 +1,8 @@
-"""The backend ``onnxruntime``: the setup is run by torch, the body is exported to ONNX and run by ONNX Runtime.
+"""The backend ``onnxruntime``: torch runs the setup, and ONNX Runtime runs the exported body.
 
-The candidate is both together: a wrong translation of the exporter's is a finding like a wrong kernel. It shows outputs
-only, has no backward pass, and does not write to its inputs. What the exporter folded into a constant was computed by
-torch and is not compared; a body of which nothing else is left was not tested, and says so.
+The candidate is exporter and runtime together, so that a wrong translation is a finding like a wrong kernel. Only
+outputs are visible; there is no backward pass, and inputs are never written to. An output that the exporter folded into
+a constant was computed by torch and is not compared. If nothing else is left of a body, the case is unsupported.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = {"dynamo": bool, "opset_version": int}
 _NAME: Final = "onnxruntime"
-#: What a body cannot ask of a model: the elements of a tensor while the model is made, and gradients.
+#: Steps that a model cannot contain: reads of a tensor's elements while the body is exported, and gradients.
 _READS: Final = frozenset({
     "builtins.bool", "builtins.int", "builtins.float", "item", "numpy", "tolist", "backward", "retain_grad",
     "torch.autograd.grad", "torch.autograd.backward",
 })  # fmt: skip
-#: Dtypes that numpy, in which onnxruntime takes and gives tensors, does not have, or onnxruntime has no kernel of.
+#: Dtypes that NumPy lacks (onnxruntime exchanges tensors as NumPy arrays), or that onnxruntime has no kernels for.
 _NOT_TAKEN: Final = frozenset({torch.bfloat16, torch.complex64, torch.complex128})
 
 
 class OnnxBackend(Backend):
-    """Export each body, and run what was exported.
+    """Export each body, and run the model.
 
     Args:
-        options: Arguments of ``torch.onnx.export``: ``dynamo``, which exporter (``False`` unless given: the other takes
-            about half a second for each body), and ``opset_version``.
+        options: Arguments of ``torch.onnx.export``: ``opset_version``, and ``dynamo``, which selects the exporter. The
+            default is ``False``, because the other one takes about half a second for each body.
         device: ``cpu``.
 
     Raises:
@@ -81,10 +81,10 @@ class OnnxBackend(Backend):
         if self._options["dynamo"]:
             self.libraries["onnxscript"] = str(_imported("onnxscript").__version__)
         self.version = str(self._runtime.__version__)
-        self._runtime.set_default_logger_severity(4)  # What it has to say is in its errors.
+        self._runtime.set_default_logger_severity(4)  # Its errors already contain what it would log.
 
     def _check_opset(self) -> None:
-        """Refuse an opset that torch cannot export: every test would be unsupported, or exported to another opset.
+        """Refuse an opset that torch cannot export, because every test would be unsupported or use another opset.
 
         Raises:
             ConfigError: The opset is out of the exporter's range.
@@ -109,24 +109,24 @@ class OnnxBackend(Backend):
         sources: Mapping[str, Any],
         *,
         snapshots: bool = False,
-        copied: Collection[int] = (),  # noqa: ARG002 - a model shows its outputs at its end
+        copied: Collection[int] = (),  # noqa: ARG002 - a model shows its outputs only when it ends
     ) -> Trace:
         """Run the setup, then the exported body."""
         trace = begun(program, snapshots=snapshots)
         trace.is_remote, trace.has_flags, trace.has_backward = True, False, False
         trace.shown = frozenset()
         try:
-            _refuse_what_cannot_be_asked(program)
-            self._go(program, sources, trace, snapshots=snapshots)
+            _refuse_unexportable(program)
+            self._run_model(program, sources, trace, snapshots=snapshots)
         except UnsupportedError as error:
             trace.untested, trace.shown = error.why, frozenset()
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Do nothing: an exported body has no backward pass, and its trace says so."""
+        """Do nothing: an exported body has no backward pass (``Trace.has_backward``)."""
 
-    def _go(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
-        # Run by torch first: it says which outputs are tensors, and its modules are its own.
+    def _run_model(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
+        # Torch runs the program first, with modules of its own, to find out which outputs are tensors.
         plain = self._torch.run(program, sources)
         if plain.failure is not None or not prepared(self._torch.steps, program, sources, trace):
             trace.failure = trace.failure or plain.failure
@@ -134,15 +134,14 @@ class OnnxBackend(Backend):
         refs = output_refs(program)
         kept = [i for i, ref in enumerate(refs) if isinstance(plain.values[ref.index], torch.Tensor)]
         if not kept:
-            message = "the body puts out no tensor, and a model puts out nothing else"
+            message = "the body has no tensor among its outputs, and a model can have no other outputs"
             raise UnsupportedError(message)
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
         if self.on_step is not None:
             self.on_step(first)
         bound = [trace.values[index] for _, index in inputs(program)]
-        trace.values = [None] * len(
-            trace.values
-        )  # What the exporter traced wrote to torch's values, not to the model's.
+        # The exporter's tracing may write to these values, but the model's run does not, so they are not shown.
+        trace.values = [None] * len(trace.values)
         function = python_function(program, self._torch.device)
         called = ", ".join(dict.fromkeys(step_operator(step, program.steps) for _, step in program.calls))
         outputs, ran = self._outputs(Body(function, bound, kept), bound, called, trace, first)
@@ -156,7 +155,7 @@ class OnnxBackend(Backend):
     def _outputs(
         self, body: Body, bound: Sequence[Any], called: str, trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
-        """Return what the model puts out, and of which outputs it computed something."""
+        """Return the model's outputs, and which of them the model computes itself."""
         given = [value for value in bound if isinstance(value, torch.Tensor)]
         named = {f"input_{i}": value.detach().clone() for i, value in enumerate(given)}
         arrays = {name: _array(value) for name, value in named.items()}
@@ -164,10 +163,10 @@ class OnnxBackend(Backend):
         model = self._onnx.load_from_string(data)
         draws, ran = drawing(model), computed(model)
         if draws:
-            message = f"the exported graph draws ({draws}): its numbers are others"
+            message = f"the exported graph draws random numbers ({draws}), which differ from torch's"
             raise UnsupportedError(message)
         if not any(ran):
-            message = f"the exporter folded the body into constants ({called}): nothing of it ran on onnxruntime"
+            message = f"the exporter folded the body into constants ({called}), so nothing of it ran on onnxruntime"
             raise UnsupportedError(message, reason=UnsupportedReason.CONSTANT)
         try:
             session = self._runtime.InferenceSession(data, self._session_options(), providers=["CPUExecutionProvider"])
@@ -182,21 +181,21 @@ class OnnxBackend(Backend):
         return [torch.from_numpy(array) for array in found], ran
 
     def _lacking(self, error: BaseException, model: Any) -> str:
-        """Return that there is no kernel of an operator, or in ONNX no such operator; nothing of another error."""
+        """Return that onnxruntime has no kernel for an operator, or ONNX no such operator; empty for other errors."""
         errors = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
         if isinstance(error, errors.NotImplemented):
             return _plain(error_text(error))
         return undefined(model, self._onnx) if isinstance(error, errors.InvalidGraph) else ""
 
     def _session_options(self) -> Any:
-        """Return the options of a session: one thread, as torch has in a worker."""
+        """Return the options of a session: one thread, because torch also has one in a worker."""
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         return options
 
 
 def _imported(name: str) -> Any:
-    """Return a package that the backend needs beside torch.
+    """Return a package that the backend needs in addition to torch.
 
     Raises:
         UnavailableError: It cannot be imported.
@@ -216,39 +215,37 @@ def _imported(name: str) -> Any:
         raise UnavailableError(message) from error
 
 
-def _refuse_what_cannot_be_asked(program: Program) -> None:
-    """Refuse a body that reads elements, asks for gradients or registers hooks: a trace would hold what torch gave.
+def _refuse_unexportable(program: Program) -> None:
+    """Refuse a body that reads elements, computes gradients or has hooks: the model would contain torch's results.
 
     Raises:
-        UnsupportedError: It does.
+        UnsupportedError: The body has such a step.
     """
     for step in program.body:
         name = str(step.args[1]) if step.target == "builtins.getattr" else step.target
         if step.target in _READS or name in {"grad", "item", "numpy"}:
-            message = f"a model reads no tensor and no gradient while it is made: {name}"
+            message = f"a body that reads elements or gradients cannot be exported: {name}"
             raise UnsupportedError(message)
         if {*HOOK, *REGISTERS} & set(step.modes):
-            message = "hooks are not part of a model"
+            message = "a model cannot contain hooks"
             raise UnsupportedError(message)
         if refused_as(step) is not None:
-            message = "a step that is to be refused is not part of a model"
+            message = "a model cannot contain a step that is expected to be refused"
             raise UnsupportedError(message)
 
 
 def _array(tensor: torch.Tensor) -> Any:
-    """Return an input as onnxruntime takes it, in memory of its own.
+    """Return a copy of an input as an array, which is what onnxruntime takes.
 
     Raises:
-        UnsupportedError: Numpy has no such dtype.
+        UnsupportedError: NumPy has no such dtype, or onnxruntime no kernels for it.
     """
     if tensor.dtype in _NOT_TAKEN:
-        message = (
-            f"onnxruntime is given arrays of numpy and has no kernels of {str(tensor.dtype).removeprefix('torch.')}"
-        )
+        message = f"onnxruntime takes NumPy arrays and has no kernels for {str(tensor.dtype).removeprefix('torch.')}"
         raise UnsupportedError(message)
     return tensor.clone(memory_format=torch.contiguous_format).resolve_neg().numpy()
 
 
-def _plain(told: str) -> str:
-    """Return what onnxruntime said, without the prefix of every error."""
-    return told.splitlines()[0].rpartition(" : ")[2].rstrip(".")
+def _plain(text: str) -> str:
+    """Return the text of onnxruntime's error without its prefix, ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
+    return text.splitlines()[0].rpartition(" : ")[2].rstrip(".")

@@ -1,4 +1,4 @@
-"""Export a body to ONNX with ``torch.onnx.export``; say in one sentence what the exporter cannot translate."""
+"""Export a body to ONNX with ``torch.onnx.export``; if the exporter refuses, give its reason in one sentence."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ci_autotest.errors import UnsupportedError, error_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-#: What the exporters append to a reason: requests, and where the value stands in their own graph.
+#: What the exporters append to a reason: requests to the user, and the place of the value in their own graph.
 _APPENDED: Final = re.compile(r"\s*(?:Please |\[Caused by |⬆|\(node defined in ).*", re.DOTALL)
 
 
 class Body(torch.nn.Module):
-    """Hold a body and its modules, so that the exporter sees their parameters as the model's.
+    """A body and its modules as one module, so that the exporter treats their parameters as the model's.
 
     Args:
-        function: Takes what the body takes, modules and tensors, and returns its outputs.
-        arguments: Those, in order; where a tensor stands, ``forward`` puts its own.
+        function: The body as a function of its modules and tensors.
+        arguments: Its arguments in order; ``forward`` replaces the tensors by its own.
         kept: Positions of the outputs that are tensors.
     """
 
@@ -39,7 +39,8 @@ class Body(torch.nn.Module):
         modules = [value for value in arguments if isinstance(value, torch.nn.Module)]
         for number, module in enumerate(modules):
             self.add_module(f"module_{number}", module)
-        # An exporter goes by the outermost mode; a body without a module in training is exported as it is deployed.
+        # The exporter only looks at the outermost module. Without a module in training, a body is exported for
+        # inference.
         self.training = any(module.training for module in modules)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -55,16 +56,16 @@ def exported(body: Body, inputs: Mapping[str, torch.Tensor], options: Mapping[st
     """Return a body as an ONNX model.
 
     Args:
-        body: What is exported.
-        inputs: Its tensors by the names that they have in the model, in order; the exporter may write to them.
+        body: The body.
+        inputs: Its tensors in order, by their names in the model; the exporter may write to them.
         options: ``dynamo`` and ``opset_version`` of ``torch.onnx.export``.
-        called: The operators that the body calls, for a reason that names none.
+        called: The operators that the body calls, in case the exporter's reason names none.
 
     Raises:
         UnsupportedError: The exporter cannot translate it.
     """
     mode = torch.onnx.TrainingMode
-    file: Any = io.BytesIO()  # the exporters write to files too, whatever their annotations say
+    file: Any = io.BytesIO()  # The exporters also accept file objects, although their annotations do not say so.
     try:
         with _quiet():
             program = torch.onnx.export(
@@ -85,13 +86,13 @@ def reason(error: BaseException, called: str) -> str:
     """Return why an exporter refused, in one line that names an operator.
 
     Args:
-        error: What was raised; the innermost cause says most.
+        error: The exporter's error. Its innermost cause is the most precise.
         called: The operators that the body calls.
     """
     while error.__cause__ is not None:
         error = error.__cause__
-    told = _APPENDED.sub("", error_text(error).strip()).strip()
-    first = (told.splitlines() or [""])[0].rstrip(".")
+    text = _APPENDED.sub("", error_text(error).strip()).strip()
+    first = (text.splitlines() or [""])[0].rstrip(".")
     if isinstance(error, torch.onnx.OnnxExporterError) and first:
         return first  # It names the operator itself.
     return f"{type(error).__name__}{f': {first}' if first else ''} (the body calls {called})"
@@ -99,7 +100,7 @@ def reason(error: BaseException, called: str) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporters from logging and warning: what they refuse is in their error."""
+    """Silence the exporters' logs and warnings, because their errors contain what they refuse."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

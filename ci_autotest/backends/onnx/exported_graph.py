@@ -1,4 +1,4 @@
-"""What an exported graph computes itself: torch may have folded constants, and random numbers differ.
+"""Find out what an exported graph computes itself: torch may have folded constants, and random numbers differ.
 
 Source: ONNX 1.23, ``docs/IR.md`` (graphs, initializers, subgraphs) and ``docs/Operators.md``.
 """
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Nodes that compute nothing: their result was in the model, or is their input.
+#: Types of nodes that compute nothing: their result is stored in the model, or is their input.
 _CARRIED: Final = frozenset({"Constant", "Identity"})
-#: Nodes that draw, whatever their inputs say; of ``Dropout`` those that are given the third, ``training_mode``.
+#: Types of nodes that always draw random numbers. ``Dropout`` only draws if it has its third input, ``training_mode``.
 _DRAWS: Final = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
 })  # fmt: skip
@@ -20,7 +20,7 @@ _TRAINING: Final = 2
 
 
 def computed(model: Any) -> tuple[bool, ...]:
-    """Return of each output whether the model computes it, or reads it from an input: no constant of the exporter's."""
+    """Return for each output whether it depends on an input or a computing node, and is not the exporter's constant."""
     graph = model.graph
     fixed = {tensor.name for tensor in graph.initializer}
     inputs = {value.name for value in graph.input} - fixed
@@ -41,7 +41,7 @@ def _is_computed(name: str, makers: dict[str, Any], inputs: set[str]) -> bool:
 
 
 def drawing(model: Any) -> str:
-    """Return the first node type that draws random numbers, nothing where none does."""
+    """Return the first node type that draws random numbers; empty if none does."""
     for node in _nodes(model.graph):
         is_training = node.op_type == "Dropout" and len(node.input) > _TRAINING and node.input[_TRAINING]
         if node.op_type in _DRAWS or is_training:
@@ -50,9 +50,9 @@ def drawing(model: Any) -> str:
 
 
 def undefined(model: Any, onnx: Any) -> str:
-    """Return the first operator that ONNX does not define for what the model gives it, nothing where it defines all.
+    """Return the first operator that ONNX does not define for its inputs' dtypes; empty if all are defined.
 
-    Asked of the operators' schemas. What dtype a value has is inferred; one that cannot be is not asked for.
+    The operators' schemas list the allowed dtypes. A value whose dtype cannot be inferred is skipped.
     """
     graph = onnx.shape_inference.infer_shapes(model).graph
     dtypes = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
@@ -68,7 +68,7 @@ def undefined(model: Any, onnx: Any) -> str:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield the nodes of a graph and of the graphs inside them."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

@@ -44,8 +44,8 @@ def test_prove__what_stays_on_the_host__says_which(monkeypatch: pytest.MonkeyPat
     to, add = torch.Tensor.to, torch.Tensor.__add__
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: to(tensor, device) if is_copied else tensor)
     monkeypatch.setattr(torch.Tensor, "__add__", lambda tensor, other: add(torch.ones(4), torch.ones(4)))
-    what = "what is added there lies" if is_copied else "tensors that are put there lie"
-    with pytest.raises(UnavailableError, match=f"'meta' is not where it says: {what} on 'cpu'"):
+    subject = "the sum of two tensors on it" if is_copied else "a tensor that was moved there"
+    with pytest.raises(UnavailableError, match=f"device 'meta' falls back: {subject} is on 'cpu'"):
         prove("meta", "candidate 'it'")
 
 

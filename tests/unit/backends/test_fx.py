@@ -182,7 +182,7 @@ def test_fx__pass_that_replaces_one_operator__names_it():
 def test_fx__pass_that_does_nothing__is_no_test():
     verdict = judged(record(every_opcode), backend(nothing_done)).verdict
     assert (verdict.outcome, verdict.oracle) == (
-        "unsupported", "nothing_done left the graph as it was: nothing of it was tested",
+        "unsupported", "nothing_done left the graph unchanged, so nothing of it was tested",
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_fx__pass_that_does_nothing__is_no_test():
     ("transform", "says"),
     [
         (raises, "ValueError: no pattern (test_fx.py, line"),
-        (returns_text, "TypeError: returns_text returns a str, not the transformed module"),
+        (returns_text, "TypeError: returns_text returned a str, not the transformed module"),
     ],
 )
 def test_fx__pass_that_fails__is_an_error_of_the_candidate(transform: Any, says: str):

@@ -139,7 +139,7 @@ def test_run__in_place_function__writes_to_its_argument(name):
 def test_run__in_place_spelling_of_a_result_that_does_not_fit__says_what_and_where(gives, said):
     verdict = tried(lambda: dropped(torch.exp_), substitute(exp=gives))
     assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
-    assert f"the replacement gives {said}, which cannot be written in place to float32[2, 3]." in str(
+    assert f"the replacement returned {said}, which cannot be written in place to float32[2, 3]." in str(
         verdict.misalignment
     )
 
