@@ -88,6 +88,7 @@ def _roots(
         value = values[refs[position].index] if position < len(refs) else None
         if not isinstance(value, _Tensor) or not value.requires_grad or value.shape != source.shape:
             continue
+        # Each side gets a copy, because the gradient of an addition is the storage of its cotangent (rule 8).
         weight = source.clone() if value.is_cpu else source.to(value.device)
         given[position] = weight
         roots.append(value)
@@ -110,6 +111,8 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
             if isinstance(value, _Module):
                 _add_parameters(index, value, seen, (keys, inputs))
         elif edges:
+            # After an in-place write, the tensor's own gradient is that of the new version (rule 7); the edge that was
+            # taken at its step still belongs to the old one.
             if edges[index] is not None and not (id(value) in seen and index == last - 1):
                 keys.append(index)
                 inputs.append(edges[index])
@@ -231,6 +234,7 @@ class _Boundary:
 
 def _made_after(outputs: Sequence[_Edge]) -> Iterator[Any]:
     """Yield the nodes of one call: back from its outputs, as far as none is older than the oldest output."""
+    # Autograd numbers nodes in the order of their creation, so no path between two outputs passes an older node.
     first = min(edge.node._sequence_nr() for edge in outputs)
     left, seen = [edge.node for edge in outputs], set()
     while left:

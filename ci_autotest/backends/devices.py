@@ -86,6 +86,7 @@ def prove(device: str, who: str) -> None:
     """
     if device == "cpu":
         return
+    # A package may register a device without any hardware, or compute on the CPU; only a computation shows it.
     try:
         placed = torch.ones(_ELEMENTS).to(device)
         doubled = placed + placed
@@ -159,6 +160,7 @@ def lacks(operator: str, device: str) -> str:
     key = torch._C._dispatch_key_for_device(torch.device(device).type)
     name = operator.rpartition(".")[2]
     spelled = (pattern.format(name) for pattern in ("{}", "{}_", "_{}", "native_{}", "linalg_{}", "special_{}"))
+    # Without a CPU kernel, an operator is composed of others and works wherever they do.
     kernels = [overload for each in spelled for overload in _overloads(each) if has(overload, "CPU")]
     if not kernels or any(has(overload, key) for overload in kernels):
         return ""

@@ -109,6 +109,7 @@ class FxBackend(Backend):
             message = f"{self._name} returned a {type(given).__name__}, not the transformed module"
             raise TypeError(message)
         found: torch.nn.Module = given
+        # A pass may change the values of parameters and leave the code as it is, so both are compared.
         if isinstance(found, fx.GraphModule) and printed(found) == before and _is_same(_state(found), state):
             detail = f"{self._name} left the graph unchanged, so nothing of it was tested"
             trace.untested = Unsupported(UnsupportedReason.UNCHANGED, detail)

@@ -100,6 +100,7 @@ class _Converter:
         elif step.op == PLACEHOLDER:
             self._nodes[index] = graph.create_node("placeholder", name, name=name)
         else:
+            # With its own seed, a random step draws the same numbers whatever the pass does to steps before it.
             with_seed = step.seed is not None and needs_seed(step)
             if with_seed:
                 graph.call_function(torch.manual_seed, (step.seed,))

@@ -55,12 +55,14 @@ class Hook:
 
     def __call__(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
         """Run the hook's steps, and return the gradient's replacement; ``None`` if it is not replaced."""
+        # A gradient may consist of zeros that replace a withheld one (`backward`); to the body that is no gradient.
         if gradient is None or (self._trace.is_nothing is not None and self._trace.is_nothing(gradient)):
             return None
         found: Any = _Values(self._trace)
         self._put(self._first, gradient)
         for index in range(self._first + 1, self._index):
             step = self._steps[index]
+            # The mode `hook` makes the forward pass skip a step; here it must run.
             modes = tuple(mode for mode in step.modes if mode not in HOOK)
             with self._around:
                 value = execute_step(step._replace(modes=modes), found, self._binding)

@@ -64,7 +64,7 @@ class OperatorUsage:
         key += [value.dtype for value in attempt.trace.values if isinstance(value, torch.Tensor)]
         found = self._forms.get(form := tuple(key))
         if found is None:
-            if len(self._forms) >= FORMS:
+            if len(self._forms) >= FORMS:  # The memory of a worker must not grow with the number of cases.
                 return 0
             found = self._forms[form] = len(self.uses)
             self.uses.append(self._uses(attempt))

@@ -155,6 +155,7 @@ class _Deferred:
 
     def traces(self) -> list[Trace]:
         backend, enter, found = self._backend, self._enter, []
+        # All forward passes come first: alternating the two phases takes longer, because each one then starts cold.
         for position, attempt in enumerate(self._attempts):
             enter(position)
             if attempt.is_probe:

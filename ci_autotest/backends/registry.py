@@ -71,6 +71,7 @@ def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolat
 
 
 def _interpreter(candidate: Candidate, device: str, folders: Sequence[str]) -> Interpreter:
+    # A host is started with -I, which ignores PYTHONPATH, so its folders are passed on.
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
     python = candidate.python or sys.executable

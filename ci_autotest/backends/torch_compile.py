@@ -57,6 +57,7 @@ class CompileBackend(Backend):
         self.functions: Mapping[str, Callable[..., Any]] = {}
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
+        # A misspelled compiler is a fault of the configuration; in a case it would look like the candidate's error.
         try:
             torch._dynamo.lookup_backend(self._compiler)
         except Exception as error:

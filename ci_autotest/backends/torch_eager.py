@@ -94,6 +94,7 @@ class TorchBackend(Backend):
                 return trace
             values.append(value)
             facts.append(seen)
+            # A copy of every value would cost far more than the step, so only overwritten values are copied in a case.
             if snapshots:
                 observe(trace, value)
             elif copied and len(values) - 1 in copied:

@@ -117,6 +117,7 @@ class Binding:
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call in the modes of a step and with its seed; a step that registers a hook does that instead."""
         if step.seed is not None:
+            # `torch.manual_seed` takes 100 times as long, because it also seeds every kind of device.
             torch.default_generator.manual_seed(step.seed)
             if self.device is not CPU:
                 seed(self.device, step.seed)
@@ -181,6 +182,7 @@ def resolve(target: str) -> Callable[..., Any]:
         message = f"target {target!r} is not an operator of torch and is never called."
         raise ProgramError(message)
     found = resolved(target)
+    # Classes other than modules, parameters and packed sequences are not operators, for example storages and dtypes.
     is_class = isinstance(found, type) and not issubclass(found, _CONSTRUCTED)
     if not callable(found) or is_class:
         message = f"torch {torch.__version__} has no operator {target!r}."

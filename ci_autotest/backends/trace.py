@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 #: ``requires_grad``, ``is_leaf`` and the version counter of a tensor at its step, because later steps may change them.
-#: The counter may skip numbers (SEMANTICS, rule 3). A plain tuple, because one is made for each value of a case.
+#: The counter misses some writes (SEMANTICS, rule 3). A plain tuple, because one is made for each value of a case.
 Facts: TypeAlias = tuple[bool, bool, int]
 
 

@@ -112,6 +112,7 @@ def see_outputs(
 ) -> None:
     """Put the outputs into the trace, and mark them and ``bound`` as the only visible steps."""
     refs = output_refs(program)
+    # A wrong number of outputs is the candidate's fault, and must not crash the comparison (rule 19).
     if trace.failure is None and len(outputs) != len(refs):
         message = f"the graph returns {len(outputs)} values, the body {len(refs)}"
         trace.failure = Failure(program.calls[-1][0], "ArityError", message)

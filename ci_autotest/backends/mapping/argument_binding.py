@@ -184,6 +184,7 @@ def _planned(step: Step, operator: str) -> Plan:
             plan = _plan_of(form, step, is_strict=is_strict)
             if plan is not None:
                 return _reflected(plan) if target.rpartition(".")[2] in _REFLECTED else plan
+    # Even without a signature, a single positional argument can only be the input.
     if not step.kwargs and len(step.args) == 1 and op in {CALL_METHOD, CALL_FUNCTION}:
         return Plan((INPUT,), None, {}, {})
     message = f"torch has no signature of {target} that names the arguments of the call {_shown(step)}."

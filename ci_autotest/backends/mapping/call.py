@@ -46,8 +46,9 @@ class CallTranslator:
         is_random = step.seed is not None and is_drawn(operator, given)
         if is_random and may_draw(operator) and not row.draws:
             self._refuse_drawn(operator)
-        given.pop("inplace", None)
+        given.pop("inplace", None)  # `_target` has already chosen the in-place function.
         self._drop(given, operator, row)
+        # Frameworks have neither `out` nor `requires_grad`, so a row must say what becomes of them.
         for name in OF_PYTHON:
             if name in given and name not in row.rename and name not in row.adapt:
                 self._refuse(operator, name, given[name], row)
@@ -132,6 +133,7 @@ class CallTranslator:
         filled = row.rename.get(name, name)
         if filled in row.fill:
             return literal(row.fill[filled])
+        # A later positional argument is given, so torch's default must be written out.
         defaults = self._binder.defaults(step, operator)
         if name not in defaults:
             message = f"{operator} is called without {name!r}, which {row.to} of {self._table.label} needs."

@@ -100,6 +100,7 @@ class Translator:
         setup = 0
         idle = idle_hooks(steps)
         for index, step in enumerate(steps):
+            # A hook that changes nothing needs no counterpart, so its steps are left out.
             if index in idle:
                 writer.give(-1)
             elif step.modes and refused_as(step) is not None:

@@ -38,6 +38,7 @@ def refuse_foreign(step: Step, table: Table) -> None:
     if HOOK[0] in step.modes or REGISTERS[0] in step.modes:
         message = f"hooks on gradients are not translated to {table.label}."
         raise UnsupportedError(message, "torch.Tensor.register_hook")
+    # Frameworks cast the inputs of different operators under autocast, so results would differ by definition.
     if not table.like_torch and any(autocast_dtype(mode) for mode in step.modes):
         message = f"autocast is not translated to {table.label}, whose own casts the inputs of other operators."
         raise UnsupportedError(message, "torch.autocast")

@@ -220,7 +220,7 @@ class RemoteBackend(Backend):
             trace.has_backward = self.hello.graph_has_backward
             trace.has_gone_back = not trace.has_backward
             trace.shown = frozenset(i for i in outside(program) if moved[i] >= 0)
-        elif -1 in moved:
+        elif -1 in moved:  # Lowered modules and idle hooks have no counterpart.
             trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
         return True
 
@@ -271,6 +271,7 @@ class RemoteBackend(Backend):
             self._give_up(lost, lost)
 
     def _give_up(self, lost: HostLostError, cause: Exception) -> NoReturn:
+        # After a fault of our own code in the host, this worker must not end as if the candidate had crashed.
         if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
         self._host = HostProcess(self._where)  # The next program gets a fresh host.

@@ -67,9 +67,12 @@ class HostProcess:
         for fd in (write_fd, to_write):
             _widen(fd)
         with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as place:
+            # Both sides map this file, so that the job in flight can be read after the host has crashed.
             place.write(bytes(PLACE_BYTES))
             place.flush()
             self._place = mmap.mmap(place.fileno(), PLACE_BYTES)
+            # The host prints to a file until it has imported its framework, because that explains a failed import.
+            # Afterwards it prints where this worker does.
             output = os.dup(2)
             descriptors = to_read, to_write, output, place.fileno()
             replace = msgspec.json.encode(dict(where.replace)).decode()
@@ -158,6 +161,7 @@ class HostProcess:
             raise self._lost(str(error)) from None
 
     def _lost(self, fault: str = "") -> HostLostError:
+        # A host that closes its pipe is about to end. One that sent an invalid frame goes on, and must be killed.
         try:
             code = self._process.wait(_WAIT_S)
         except subprocess.TimeoutExpired:
@@ -193,8 +197,9 @@ def end_as(lost: HostLostError) -> NoReturn:
     """End this worker as its host ended, so that a crash of the host counts as a crash of the case in flight."""
     sys.stderr.write(f"{lost}\n")
     sys.stderr.flush()
-    faulthandler.disable()
+    faulthandler.disable()  # The host has printed the stack of the crash; this worker's stack would hide it.
     if lost.code < 0:
+        # The handler of SIGKILL cannot be set, and need not be.
         signal.signal(-lost.code, signal.SIG_DFL) if -lost.code != signal.SIGKILL else None
         os.kill(os.getpid(), -lost.code)
         time.sleep(_WAIT_S)

@@ -175,6 +175,7 @@ class Reader:
         tensor = self._elements(where, getattr(torch, name), tuple(shape), expected)
         if requires_grad and name in _DIFFERENTIABLE:
             tensor.requires_grad_()
+            # The view of a leaf that requires grad is not a leaf.
             return tensor if is_leaf else tensor.view(tensor.shape)
         return tensor
 
@@ -198,6 +199,7 @@ class Reader:
             raise ResponseError(message)
         if not data:
             return torch.empty(shape, dtype=dtype)
+        # A copy, because torch warns about memory that cannot be written.
         return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
 
     def _fetched(self, number: int) -> bytes | memoryview:
@@ -236,6 +238,7 @@ def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, .
 def elements_of(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's elements in C order, as bytes."""
     value = tensor.detach().cpu().resolve_conj().resolve_neg()
+    # NumPy has no bfloat16, so those elements are viewed as bytes.
     if value.nbytes <= _SMALL_BYTES and value.dtype is not torch.bfloat16:
         return memoryview(value.numpy().tobytes())
     value = value.contiguous()
