@@ -50,9 +50,9 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
     if candidate.is_isolated:
-        where = _interpreter(candidate, device, folders)._replace(module="torch", replace=_replaced(candidate))
+        interpreter = _interpreter(candidate, device, folders)._replace(module="torch", replace=_replaced(candidate))
         table = Table("torch", "", "torch", like_torch=True, rows={})
-        return IsolatedBackend(where, Translator(table), ends_with_host=isolated)
+        return IsolatedBackend(interpreter, Translator(table), ends_with_host=isolated)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
 
@@ -65,8 +65,8 @@ def _replaced(candidate: Candidate) -> Mapping[str, str]:
 
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
-    where = _interpreter(candidate, device, folders)
-    backend = RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
+    interpreter = _interpreter(candidate, device, folders)
+    backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 

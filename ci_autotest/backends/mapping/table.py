@@ -66,17 +66,17 @@ class Table:
         """The framework's name and version, for messages."""
         return f"{self.framework} {self.version}".rstrip()
 
-    def extended(self, rows: Mapping[str, object], where: str) -> Table:
+    def extended(self, rows: Mapping[str, object], location: str) -> Table:
         """Return the table with a user's own rows, which replace the rows of the same operators.
 
         Args:
             rows: Rows by operator, in the format of the table's file.
-            where: Their place for messages, for example ``candidate 'paddle' of autotest.yml``.
+            location: Their place for messages, for example ``candidate 'paddle' of autotest.yml``.
 
         Raises:
             ConfigError: A row is wrong.
         """
-        found = _rows(rows, where, self.adapters / f"{self.framework}.py", like_torch=self.like_torch)
+        found = _rows(rows, location, self.adapters / f"{self.framework}.py", like_torch=self.like_torch)
         return dataclasses.replace(self, rows={**self.rows, **found})
 
 
@@ -99,12 +99,12 @@ def load_table(framework: str) -> Table:
     return read_table(path.read_text(encoding="utf-8"), path.name)
 
 
-def read_table(text: str, where: str, adapters: Path = ADAPTERS_FOLDER) -> Table:
+def read_table(text: str, location: str, adapters: Path = ADAPTERS_FOLDER) -> Table:
     """Return the table in a file's text.
 
     Args:
         text: The text, in YAML.
-        where: Name of the file, for messages.
+        location: Name of the file, for messages.
         adapters: Folder of the adapter files.
 
     Raises:
@@ -113,25 +113,25 @@ def read_table(text: str, where: str, adapters: Path = ADAPTERS_FOLDER) -> Table
     try:
         found: object = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe, in C
     except yaml.YAMLError as error:
-        message = f"{where} is not valid YAML: {' '.join(str(error).split())}."
+        message = f"{location} is not valid YAML: {' '.join(str(error).split())}."
         raise ConfigError(message) from error
-    _refuse_repeated(text, where)
+    _refuse_repeated(text, location)
     try:
         file = msgspec.convert(found, _File)
     except msgspec.ValidationError as error:
         keys = tuple(field.name for field in msgspec.structs.fields(_File))
-        message = f"{where}: {unknown_key(str(error), keys)}"
+        message = f"{location}: {unknown_key(str(error), keys)}"
         raise ConfigError(message) from error
-    rows = _rows(file.operators, where, adapters / f"{file.framework}.py", like_torch=file.like_torch)
-    check_generator(file.same_generator, where)
+    rows = _rows(file.operators, location, adapters / f"{file.framework}.py", like_torch=file.like_torch)
+    check_generator(file.same_generator, location)
     same = frozenset(file.same_generator)
     return Table(file.framework, file.version, file.namespace, file.like_torch, rows, adapters, same)
 
 
-def _rows(given: Mapping[str, object], where: str, adapters: Path, *, like_torch: bool) -> dict[str, Row]:
+def _rows(given: Mapping[str, object], location: str, adapters: Path, *, like_torch: bool) -> dict[str, Row]:
     found = {}
     for operator, written in given.items():
-        place = f"{where}, row {operator}"
+        place = f"{location}, row {operator}"
         try:
             row = msgspec.convert(written, Row)
         except msgspec.ValidationError as error:
@@ -143,13 +143,13 @@ def _rows(given: Mapping[str, object], where: str, adapters: Path, *, like_torch
     return found
 
 
-def _refuse_repeated(text: str, where: str) -> None:
+def _refuse_repeated(text: str, location: str) -> None:
     """Refuse two rows for one operator, because YAML silently takes the last one."""
     seen: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("  ") and line[2:3] not in {" ", "#", ""} and line.strip().startswith("torch."):
             operator = line.strip().partition(":")[0]
             if operator in seen:
-                message = f"{where}, row {operator}: it is in line {seen[operator]} and in line {number}. Keep one."
+                message = f"{location}, row {operator}: it is in line {seen[operator]} and in line {number}. Keep one."
                 raise ConfigError(message)
             seen[operator] = number

@@ -67,18 +67,18 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
         _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why another name is not enough.")
 
 
-def check_generator(operators: Sequence[str], where: str) -> None:
+def check_generator(operators: Sequence[str], location: str) -> None:
     """Refuse a wrong entry of ``same_generator``.
 
     Args:
         operators: The operators listed there.
-        where: The file, for messages.
+        location: The file, for messages.
 
     Raises:
         ConfigError: One is not an operator of torch, or draws no random numbers.
     """
     for operator in operators:
-        place = f"{where}, same_generator, {operator}"
+        place = f"{location}, same_generator, {operator}"
         _check_operator(operator, place, like_torch=False)
         if not is_random(operator):
             _refuse(place, "it draws no random numbers.")

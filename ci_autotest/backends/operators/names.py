@@ -19,12 +19,12 @@ _SPACES: Final = {
 }  # fmt: skip
 
 
-def refuse_unknown(operator: str, where: str) -> None:
+def refuse_unknown(operator: str, location: str) -> None:
     """Refuse the name of an operator that torch lacks.
 
     Args:
         operator: As the user wrote it, for example ``torch.nn.functional.softmax``.
-        where: Where it is written, for the message.
+        location: Place of the name, for the message.
 
     Raises:
         ConfigError: Torch has no operator of that name.
@@ -33,7 +33,7 @@ def refuse_unknown(operator: str, where: str) -> None:
     if operator.startswith("torch.") and name[:1].islower() and _has(operator):
         return
     known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
-    _refuse(operator, where, known, "Write it as torch.nn.functional.softmax.")
+    _refuse(operator, location, known, "Write it as torch.nn.functional.softmax.")
 
 
 def refuse_unknown_rows(operators: Iterable[str], key: str) -> None:
@@ -65,8 +65,8 @@ def _is_module(operator: str) -> bool:
     return hasattr(torch.nn, operator.rpartition(".")[2])
 
 
-def _refuse(operator: str, where: str, known: list[str], otherwise: str) -> None:
+def _refuse(operator: str, location: str, known: list[str], otherwise: str) -> None:
     nearest = difflib.get_close_matches(operator, known, 1, 0.6)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else otherwise
-    message = f"{where}: torch has no operator {operator!r}. {hint}"
+    message = f"{location}: torch has no operator {operator!r}. {hint}"
     raise ConfigError(message)

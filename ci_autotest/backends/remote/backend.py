@@ -40,7 +40,7 @@ class RemoteBackend(Backend):
     """Execute programs in another interpreter.
 
     Args:
-        where: The interpreter and the framework's module.
+        interpreter: The interpreter and the framework's module.
         translator: Translates programs to the framework.
         ends_with_host: Whether this process ends as its host ends; if not, a lost host is an exception.
 
@@ -54,15 +54,15 @@ class RemoteBackend(Backend):
     batches_ahead = 1
     is_in_process = False
 
-    def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
+    def __init__(self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
         self.on_step: Callable[[int], None] | None = None
         self.is_graph = False
         self.shows_steps = True
         self._translator = translator
         self._ends_with_host = ends_with_host
-        self._where = where
+        self._interpreter = interpreter
         self.table = translator.table
-        self._host = HostProcess(where)
+        self._host = HostProcess(interpreter)
         self._channel = Channel(self._host)
         self.hello = self._host.hello
         self.version, self.libraries = self.hello.version, self.hello.libraries
@@ -186,9 +186,9 @@ class RemoteBackend(Backend):
         except UnsupportedError:
             return None
         return {
-            "module": self._where.module,
+            "module": self._interpreter.module,
             "version": self.hello.version,
-            "python": shutil.which(self._where.python) or self._where.python,
+            "python": shutil.which(self._interpreter.python) or self._interpreter.python,
             "on": self.hello.libraries.get("python", ""),
             "graph": self.is_graph,
             "program": plain_program(translated.program),
@@ -252,7 +252,7 @@ class RemoteBackend(Backend):
 
     def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
         """Mark a program as unsupported because the framework lacks something."""
-        detail = f"{self._where.module} {self.hello.version}: {lacking.detail}"
+        detail = f"{self._interpreter.module} {self.hello.version}: {lacking.detail}"
         _left_out(trace, Unsupported(lacking.reason, detail))
 
     @contextmanager
@@ -262,7 +262,7 @@ class RemoteBackend(Backend):
             yield
         except ResponseError as error:
             self._host.close()
-            self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
+            self._give_up(HostLostError(f"candidate '{self._interpreter.candidate}': {error}", 1), error)
         except HostLostError as lost:
             self._channel.report(is_lost=True)
             if self.on_step is not None and self._in_flight is not None:
@@ -274,7 +274,7 @@ class RemoteBackend(Backend):
         # After a fault of our own code in the host, this worker must not end as if the candidate had crashed.
         if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
-        self._host = HostProcess(self._where)  # The next program gets a fresh host.
+        self._host = HostProcess(self._interpreter)  # The next program gets a fresh host.
         self._channel = Channel(self._host)
         self._outstanding.take()
         raise lost from cause

@@ -48,20 +48,20 @@ class HostProcess:
     """One host.
 
     Args:
-        where: The interpreter and the framework.
+        interpreter: The interpreter and the framework.
         start_s: Seconds that it may take until it has imported the framework.
     """
 
-    def __init__(self, where: Interpreter, start_s: float = START_S) -> None:
+    def __init__(self, interpreter: Interpreter, start_s: float = START_S) -> None:
         """Start the host and wait until it has imported its framework.
 
         Raises:
             UnavailableError: It cannot be started, or cannot import what it needs.
         """
-        self._where = where
+        self._interpreter = interpreter
         self._start_s = start_s
         self._is_closed, self._last_place = False, (-1, -1)
-        python = where.executable()
+        python = interpreter.executable()
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
         for fd in (write_fd, to_write):
@@ -75,19 +75,19 @@ class HostProcess:
             # Afterwards it prints where this worker does.
             output = os.dup(2)
             descriptors = to_read, to_write, output, place.fileno()
-            replace = msgspec.json.encode(dict(where.replace)).decode()
-            words = [*map(str, descriptors), where.module, where.device, replace, *where.folders]
+            replace = msgspec.json.encode(dict(interpreter.replace)).decode()
+            words = [*map(str, descriptors), interpreter.module, interpreter.device, replace, *interpreter.folders]
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-c", BOOT, _PACKAGE, *words],
                     stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, pass_fds=descriptors,
-                    env={**os.environ, **where.env},
+                    env={**os.environ, **interpreter.env},
                 )  # fmt: skip
             except OSError as error:
                 os.close(read_fd)
                 os.close(write_fd)
                 fault = f"cannot be started: {error.strerror}"
-                raise where.unusable(fault) from error
+                raise interpreter.unusable(fault) from error
             finally:
                 for fd in (to_read, to_write, output):
                     os.close(fd)
@@ -104,15 +104,15 @@ class HostProcess:
         if isinstance(hello, Hello) and not hello.error:
             return hello
         self.close()
-        where = self._where
+        interpreter = self._interpreter
         if isinstance(hello, Hello):
-            fault = where.import_failure(hello)
+            fault = interpreter.import_failure(hello)
         elif hello:
-            fault = f"{hello}. {where.attempt()}"
+            fault = f"{hello}. {interpreter.attempt()}"
         else:
             printed.seek(0)
-            fault = where.early_end(self._process.wait(), printed.read().decode(errors="replace").strip())
-        message = f"candidate '{where.candidate}': {where.python} {fault}"
+            fault = interpreter.early_end(self._process.wait(), printed.read().decode(errors="replace").strip())
+        message = f"candidate '{interpreter.candidate}': {interpreter.python} {fault}"
         raise UnavailableError(message)
 
     def _hello(self) -> Hello | str:
@@ -121,7 +121,7 @@ class HostProcess:
             head = self.wire.receive(time.monotonic() + self._start_s)[0]
             return msgspec.json.decode(head, type=Hello)
         except SilentError:
-            return f"did not import {self._where.module} within {self._start_s:g} s"
+            return f"did not import {self._interpreter.module} within {self._start_s:g} s"
         except GoneError:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_WAIT_S)
@@ -174,7 +174,9 @@ class HostProcess:
         place = self.in_flight()
         self.close()
         self._last_place = place
-        return HostLostError(f"the host of candidate '{self._where.candidate}', {self._where.python}, {ending}.", code)
+        return HostLostError(
+            f"the host of candidate '{self._interpreter.candidate}', {self._interpreter.python}, {ending}.", code
+        )
 
     def close(self) -> None:
         """End the host and close its pipes; a second call does nothing."""

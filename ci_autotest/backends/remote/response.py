@@ -148,8 +148,8 @@ class Reader:
         match entry:
             case None:
                 return None
-            case ["array", dtype, shape, where]:
-                return self.tensor(["tensor", dtype, shape, False, True, where]).numpy()
+            case ["array", dtype, shape, place]:
+                return self.tensor(["tensor", dtype, shape, False, True, place]).numpy()
             case ["module", dict() as state]:
                 return ResponseModule({name: self.tensor(each) for name, each in state.items()})
             case ["items", int(count)] if 0 <= count <= _ITEMS:
@@ -171,27 +171,27 @@ class Reader:
         if not _is_tensor(entry):
             message = f"the host described a tensor as {str(entry)[:100]}, which is invalid."
             raise ResponseError(message)
-        _, name, shape, requires_grad, is_leaf, where = entry
-        tensor = self._elements(where, getattr(torch, name), tuple(shape), expected)
+        _, name, shape, requires_grad, is_leaf, place = entry
+        tensor = self._elements(place, getattr(torch, name), tuple(shape), expected)
         if requires_grad and name in _DIFFERENTIABLE:
             tensor.requires_grad_()
             # The view of a leaf that requires grad is not a leaf.
             return tensor if is_leaf else tensor.view(tensor.shape)
         return tensor
 
-    def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:
+    def _elements(self, place: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:
         data: bytes | memoryview
-        if type(where) is int and 0 <= where < len(self.buffers):
-            data = self.buffers[where]
+        if type(place) is int and 0 <= place < len(self.buffers):
+            data = self.buffers[place]
         else:
-            match where:
+            match place:
                 case [str(digest), int(number)]:
                     same = _same(expected, digest, dtype, shape)
                     if same is not None:
                         return same
                     data = self._fetched(number)
                 case _:
-                    message = f"the host described the place of a tensor as {str(where)[:100]}, which is invalid."
+                    message = f"the host described the place of a tensor as {str(place)[:100]}, which is invalid."
                     raise ResponseError(message)
         size = math.prod(shape) * dtype.itemsize
         if len(data) != size:
