@@ -29,7 +29,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
-    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device),
+    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
     "substitute": lambda candidate, device: SubstituteBackend(_replaced(candidate), device),
 }
 

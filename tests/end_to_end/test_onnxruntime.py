@@ -263,5 +263,5 @@ def test_run__opset_that_torch_does_not_export__is_status_2_with_the_range(tmp_p
     project.tests("@autotest(n=2)\ndef sine():\n    return torch.sin(random_tensor(ndim=2))\n")
     done = project.run()
     assert done.status == 2, done.said
-    sentence = rf"has opset_version: {options['opset_version']}, and torch \S+ exports opsets 7 to {newest} with"
+    sentence = rf"candidate 'onnxruntime' has opset_version: {options['opset_version']}, and torch \S+ exports opsets 7 to {newest} with"
     assert len(re.findall(sentence, done.said)) == 1, done.said

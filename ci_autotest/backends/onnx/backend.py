@@ -52,6 +52,7 @@ class OnnxBackend(Backend):
         options: Arguments of ``torch.onnx.export``: ``opset_version``, and ``dynamo``, which selects the exporter. The
             default is ``False``, because the other one takes about half a second for each body.
         device: ``cpu``.
+        candidate: The candidate's name, for messages.
 
     Raises:
         ConfigError: An option has the wrong type, or the exporter does not know the opset.
@@ -61,7 +62,7 @@ class OnnxBackend(Backend):
     shows_steps = False
     mode = "forward only"
 
-    def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
+    def __init__(self, options: Mapping[str, Any], device: str = "cpu", candidate: str = _NAME) -> None:
         if device != "cpu":
             message = (
                 f"candidate of backend 'onnxruntime' asks for device '{device}': it runs on cpu. Write device: cpu."
@@ -72,18 +73,18 @@ class OnnxBackend(Backend):
         self._options = {"dynamo": False, **options}
         if any(type(value) is not _OPTIONS[name] for name, value in self._options.items()):
             message = (
-                f"backend 'onnxruntime' has options {dict(options)}. Write dynamo: true or false, opset_version: 18."
+                f"candidate '{candidate}' has options {dict(options)}. Write dynamo: true or false, opset_version: 18."
             )
             raise ConfigError(message)
         self._runtime, self._onnx = _imported(_NAME), _imported("onnx")
         self.libraries = {"onnx": str(self._onnx.__version__), "torch": str(torch.__version__)}
-        self._check_opset()
+        self._check_opset(candidate)
         if self._options["dynamo"]:
             self.libraries["onnxscript"] = str(_imported("onnxscript").__version__)
         self.version = str(self._runtime.__version__)
         self._runtime.set_default_logger_severity(4)  # Its errors already contain what it would log.
 
-    def _check_opset(self) -> None:
+    def _check_opset(self, candidate: str) -> None:
         """Refuse an opset that torch cannot export, because every test would be unsupported or use another opset.
 
         Raises:
@@ -98,7 +99,7 @@ class OnnxBackend(Backend):
         newest = self._onnx.defs.onnx_opset_version() if is_dynamo else _constants.ONNX_MAX_OPSET
         if opset is not None and not oldest <= opset <= newest:
             message = (
-                f"backend 'onnxruntime' has opset_version: {opset}, and torch {torch.__version__} exports opsets "
+                f"candidate '{candidate}' has opset_version: {opset}, and torch {torch.__version__} exports opsets "
                 f"{oldest} to {newest} with dynamo: {str(is_dynamo).lower()}. Give one of these, or leave it out."
             )
             raise ConfigError(message)
