@@ -229,10 +229,7 @@ class RemoteBackend(Backend):
             self._take(trace, reader)
 
     def _drain(self) -> None:
-        """Read the answers to the submitted batch.
-
-        Elements that the host kept are fetched at once: it drops them when the next batch arrives.
-        """
+        """Read the answers to the submitted batch, and fetch elements that the host drops when the next one arrives."""
         owed = self._outstanding.take()
         with self._outstanding.restored() if owed else nullcontext():
             for trace in owed:
