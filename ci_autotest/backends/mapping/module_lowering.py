@@ -227,7 +227,7 @@ def _held(program: Program) -> frozenset[int]:
 
 
 def _zeros(program: Program) -> dict[str, torch.Tensor]:
-    """Return zeros for each placeholder. They do where the case's data are missing: most forwards depend on shapes."""
+    """Return zeros for each placeholder, for a program without data: what most forwards call depends only on shapes."""
     found = {}
     for step in program.steps:
         if step.op == PLACEHOLDER:

@@ -1,1 +1,1 @@
-"""Operators: which names are one operator, which a candidate supports, which a program uses."""
+"""Operators of torch: which spellings are one operator, which names exist, and their signatures."""

@@ -55,7 +55,7 @@ def refuse_unknown_rows(operators: Iterable[str], key: str) -> None:
 
 
 def _has(operator: str) -> bool:
-    # Namespaces are interchangeable where the name is known: `torch.relu` and `torch.nn.functional.relu` are one.
+    # The last part of the name decides, because `torch.relu` and `torch.nn.functional.relu` are one operator.
     if any(hasattr(space, operator.rpartition(".")[2]) for space in _SPACES.values()):
         return True
     return callable(resolved(operator))
