@@ -253,14 +253,35 @@ def test_run__device_is_not_asked_for__is_skipped_by_name_and_compares_nothing(t
     assert "no NPU is attached to this machine" in done.out
 
 
+#: A pass that leaves the graph as it is, inside another module: nothing but the device can be to blame.
+WRAPS = """
+import torch
+
+
+class Whole(torch.nn.Module):
+    def __init__(self, graph):
+        super().__init__()
+        self.inner = graph
+
+    def forward(self, *inputs):
+        return self.inner(*inputs)
+
+
+def wrapped(graph):
+    return Whole(graph)
+"""
+
+
 def test_run__other_backends_on_the_device__find_the_same(tmp_path: Path, package: Path):
     project = project_of(
         tmp_path, package, ALIGNED.partition("@autotest()\ndef views")[0] + WRONG.partition("\n\n\n@")[0]
     )
     aot = {**NPU, "name": "aot", "backend": "torch.compile", "options": {"backend": "aot_eager"}}
     own = {**NPU, "name": "own", "backend": "substitute", "replace": {"torch.relu": "mine.relu"}}
-    project.configure(candidates=[{**NPU, "name": "graphs", "backend": "fx"}, aot, own], cases=4)
+    graphs = {**NPU, "name": "graphs", "backend": "fx", "transform": "mypass.wrapped"}
+    project.configure(candidates=[graphs, aot, own], cases=4)
     project.write("mine.py", "def relu(x):\n    assert x.device.type == 'npu'\n    return x.relu()\n")
+    project.write("mypass.py", WRAPS)
     done = project.run()
     found = outcomes(project.report())
     assert {name for (test, name), outcome in found.items() if outcome == "misaligned"} == {"graphs", "aot", "own"}
