@@ -48,7 +48,6 @@ class Examination:
         sources: Data by key.
         cotangents: Gradients to put in, by position of the output's tensors.
         rules: How values are compared.
-        hooks_see_outside: Of the traces of both sides.
     """
 
     def __init__(
@@ -57,8 +56,6 @@ class Examination:
         sources: Mapping[str, Any],
         cotangents: Mapping[int, Any],
         rules: Rules,
-        *,
-        hooks_see_outside: bool = False,
     ) -> None:
         self.program = program
         self.steps = program.steps
@@ -67,12 +64,10 @@ class Examination:
         self.rules = rules
         self.operators = rules.operators(self.steps)
         self._has_strides = True
-        self._hooks_see_outside = hooks_see_outside
 
     def run(self, backend: Backend) -> Trace:
         """Return a side's trace with snapshots and gradients."""
         trace = backend.run(self.program, self.sources, snapshots=True)
-        trace.hooks_see_outside = self._hooks_see_outside
         if trace.failure is None and self.cotangents:
             backend.backward(self.program, trace, self.cotangents)
         return trace

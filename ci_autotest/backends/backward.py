@@ -145,8 +145,8 @@ class _Edge(NamedTuple):
 def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs: Sequence[Any]) -> list[list[_Edge]]:
     """Return the outputs of each call with several outputs that belong to different nodes of the graph.
 
-    If the body has a hook on such an output, the call is left alone so that the hook sees the gradient that torch gives
-    it, unless this side's hooks only see gradients from other calls anyway (``hooks_see_outside``).
+    If the body has a hook of its own on such an output, the hook must see what torch gives it, so the call is left as
+    it is.
     """
     steps = program.steps
     calls: dict[int, list[_Edge]] = {}
@@ -154,7 +154,7 @@ def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs:
     for key, taken in zip(keys, inputs, strict=True):
         if isinstance(key, int) and is_unpacking(steps[key]):
             call, value = maker_of(steps, key), trace.values[key]
-            if not trace.hooks_see_outside and (value._backward_hooks or value.retains_grad):
+            if value._backward_hooks or value.retains_grad:
                 hooked.add(call)
             edge = _Edge(taken.grad_fn, taken.output_nr) if isinstance(taken, _Tensor) else _Edge(*taken[:2])
             if edge.node is not None:  # A leaf that the call returned has no node.

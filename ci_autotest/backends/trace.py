@@ -105,8 +105,6 @@ class Trace:
             them.
         shown: Steps whose values are visible; ``None`` for all. Of a compiled body, only inputs and outputs are.
         fired: Number of calls of hooks so far.
-        hooks_see_outside: Whether hooks on an output of a call only see gradients from other calls, as they do if one
-            kernel computes all outputs.
         is_nothing: During the backward pass: whether a gradient means that none came from outside the call.
         moved: Current index of each step's value, by the index that the step had when it was recorded; ``None`` if
             no index has changed.
@@ -133,7 +131,6 @@ class Trace:
     cotangents: Mapping[int, Any] = MappingProxyType({})
     shown: frozenset[int] | None = None
     fired: int = 0
-    hooks_see_outside: bool = False
     is_nothing: Callable[[object], bool] | None = None
     moved: Sequence[int] | None = None
     backward_lacking: Unsupported | None = None

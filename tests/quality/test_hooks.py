@@ -216,7 +216,67 @@ def of_attention() -> Any:
     return found
 
 
-CELLS = [doubled_cell_state, clamped_hidden_state, unused_cell_state]
+def retained_cell_state() -> Any:
+    h, c = cell()
+    c.retain_grad()
+    return h * c
+
+
+def hook_in_a_pass() -> Any:
+    h, c = cell()
+    c.register_hook(lambda gradient: gradient * 2)
+    (h * c).sum().backward()
+    return h * c
+
+
+def kept_in_a_pass() -> Any:
+    h, c = cell()
+    seen: list[Any] = []
+    c.register_hook(seen.append)
+    (h * c).sum().backward(retain_graph=True)
+    (h + c).sum().backward()
+    return seen[-1]
+
+
+def retained_in_a_pass() -> Any:
+    h, c = cell()
+    c.retain_grad()
+    (h * c).sum().backward()
+    return c.grad
+
+
+def retained_without_a_use() -> Any:
+    h, c = cell()
+    c.retain_grad()
+    h.sum().backward()
+    return c.grad
+
+
+def leaf_after_a_pass() -> Any:
+    x = random_tensor(ndim=2, dim1=3)
+    h, c = torch.nn.LSTMCell(3, 4)(x)
+    c.register_hook(lambda gradient: gradient * 2)
+    (h * c).sum().backward()
+    return x.grad
+
+
+def gradient_in_a_pass() -> Any:
+    x = random_tensor(ndim=2, dim1=3)
+    h, c = torch.nn.LSTMCell(3, 4)(x)
+    return torch.autograd.grad((h * c).sum(), [x, c])[0]
+
+
+def gradient_without_a_use() -> Any:
+    x = random_tensor(ndim=2, dim1=3)
+    h, c = torch.nn.LSTMCell(3, 4)(x)
+    found, of_cell = torch.autograd.grad(h.sum(), [x, c])
+    return found, of_cell
+
+
+CELLS = [
+    doubled_cell_state, clamped_hidden_state, unused_cell_state, retained_cell_state, hook_in_a_pass, kept_in_a_pass,
+    retained_in_a_pass, retained_without_a_use, leaf_after_a_pass, gradient_in_a_pass, gradient_without_a_use,
+]  # fmt: skip
 FUSED = [
     *((body, "lstm_cell", kernel) for body in CELLS for kernel in (right.lstm_cell, right.lstm_cell_of_parts)),
     (layer, "lstm", right.lstm),
@@ -227,7 +287,7 @@ FUSED = [
 
 @pytest.mark.parametrize(("body", "operator", "kernel"), FUSED)
 def test_hook__on_an_output_of_a_fused_kernel__accuses_the_wrong_ones_alone(body: Any, operator: str, kernel: Any):
-    """Inside torch's cell the hidden state is made of the cell state, whose hook sees what comes through it, too."""
+    """Inside torch's cell the hidden state is computed from the cell state, so a hook there also sees its gradient."""
 
     def steep(*args: Any, **how: Any) -> Any:
         found = kernel(*args, **how)

@@ -16,6 +16,7 @@ import torch
 from ci_autotest.alignment.aliasing import joined_results, lost_aliases
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.localize.output_aliases import with_aliases
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.program.ir import Program, Ref, follows_from, is_unpacking, maker_of, output_refs, step_refs
@@ -104,26 +105,22 @@ class Examined(NamedTuple):
 def examined(live: Live, sides: Sides) -> Examined:
     """Run a program on both sides with snapshots; return what differs and both traces.
 
-    A hook on one of several outputs of a call sees, in torch, what comes through the others as well where they are made
-    of it. A kernel that makes all at once has no such way. Either of it is right, on both sides.
+    Where a body reads the gradient of one of several outputs of a call, both sides are also compared by what each output
+    receives from outside the call: a side that agrees there is right, however its outputs depend on each other.
     """
     found = _examined(live, sides)
-    if found.differences and any(_is_on_one_of_several(step, live.program) for step in live.program.body):
-        other = _examined(live, sides, hooks_see_outside=True)
-        return other if not (other.differences or other.doubtful) else found
-    return found
+    aliased = with_aliases(live) if found.differences else None
+    if aliased is None:
+        return found
+    other = _examined(aliased, sides)
+    # A reference that raises leaves nothing to compare, which is no proof that the sides agree.
+    is_defined = other.reference.failure is None and other.reference.backward_failure is None
+    agrees = is_defined and not (other.differences or other.doubtful)
+    return found._replace(differences=[], doubtful=[]) if agrees else found
 
 
-def _is_on_one_of_several(step: Step, program: Program) -> bool:
-    """Whether a step puts a hook on one of several outputs of a call."""
-    receiver = step.args[0] if step.target == "register_hook" else None
-    return isinstance(receiver, Ref) and is_unpacking(program.steps[receiver.index])
-
-
-def _examined(live: Live, sides: Sides, *, hooks_see_outside: bool = False) -> Examined:
-    examination = Examination(
-        live.program, live.sources, live.cotangents, sides.rules, hooks_see_outside=hooks_see_outside
-    )
+def _examined(live: Live, sides: Sides) -> Examined:
+    examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
     if candidate.untested is not None:

@@ -63,7 +63,7 @@ class Translator:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._answers = Answers(table)
+        self._calls = CallTranslator(table)
         self._promotions = {f"{ADAPTERS}{row.promote}" for row in table.rows.values() if row.promote}
 
     def translated(self, program: Program, sources: Mapping[str, Any] | None = None) -> Translated:
