@@ -19,7 +19,7 @@ from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.localize.output_aliases import with_aliases
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.undefined_results import settle
-from ci_autotest.program.ir import Program, Ref, follows_from, is_unpacking, maker_of, output_refs, step_refs
+from ci_autotest.program.ir import Program, follows_from, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
 from ci_autotest.values.verdict import Cotangent, is_of_backward
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Step
     from ci_autotest.values.verdict import Misalignment
 
 #: Steps that are tried alone before the error is called accumulated.
@@ -105,7 +104,7 @@ class Examined(NamedTuple):
 def examined(live: Live, sides: Sides) -> Examined:
     """Run a program on both sides with snapshots; return what differs and both traces.
 
-    Where a body reads the gradient of one of several outputs of a call, both sides are also compared by what each output
+    If a body reads the gradient of one of several outputs of a call, both sides are also compared by what each output
     receives from outside the call: a side that agrees there is right, however its outputs depend on each other.
     """
     found = _examined(live, sides)
