@@ -97,7 +97,7 @@ class Examination:
             if (
                 step.op in {PLACEHOLDER, OUTPUT}
                 or step.in_setup
-                or _is_hooked(step) is not in_hooks
+                or is_of_hook(step) is not in_hooks
                 or (shown is not None and index not in shown)
             ):
                 continue
@@ -330,8 +330,9 @@ def _is_same_leaf(left: Any, right: Any) -> bool:
     return is_alike and left.shape == right.shape and same_bits(left.detach(), right.detach())
 
 
-def _is_hooked(step: Step) -> bool:
-    return HOOK[0] in step.modes
+def is_of_hook(step: Step) -> bool:
+    """Whether a backward pass gives a step its value: a step of a hook, or its registration, which holds its calls."""
+    return HOOK[0] in step.modes or step.target == "register_hook"
 
 
 def _lacks(module: object, name: str) -> bool:

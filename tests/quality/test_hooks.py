@@ -297,6 +297,25 @@ def test_hook__on_an_output_of_a_fused_kernel__accuses_the_wrong_ones_alone(body
     assert judged(record(body), substitute(**{operator: steep})).verdict.blame == "candidate"
 
 
+def test_hook__in_a_pass_after_which_the_leaf_has_no_gradient__is_found_as_a_gradient():
+    def body() -> Any:
+        y = torch.cos(random_tensor(1, 4) * 0)
+        y.register_hook(lambda gradient: gradient * 3)
+        torch.sin(y).sum().backward()
+        return y
+
+    verdict = judged(record(body), substitute(sin=Halved.apply)).verdict
+    assert (verdict.kind, verdict.operator, verdict.accumulated) == ("gradient", "torch.sin", False)
+
+
+def test_hook__that_a_wrong_kernel_never_calls__is_found_as_the_gradient_of_the_kernel():
+    def apart(*args: Any) -> Any:
+        return tuple(map(Scaled.apply, right.lstm_cell_of_parts(*args)))
+
+    verdict = judged(record(unused_cell_state), substitute(lstm_cell=apart)).verdict
+    assert (verdict.kind, verdict.operator) == ("gradient", "torch.lstm_cell")
+
+
 def test_hook__removed__is_called_no_more():
     attempt = record(removed)
     trace = BACKEND.run(attempt.program, attempt.sources)

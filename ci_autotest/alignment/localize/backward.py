@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
+from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.localize import search
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, List, Program, Ref, Step, follows_from, refs
@@ -26,7 +27,10 @@ _PASSES = frozenset({"backward", "torch.autograd.backward", "torch.autograd.grad
 
 def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
     """Return the culprit of one misalignment, as ``localize.localize``; behind a backward pass, of the gradient."""
-    passes = [i for i, step in enumerate(live.program.steps) if step.target in _PASSES and i < found.step]
+    steps = live.program.steps
+    # A hook's steps stand where it was registered, and get their values in a later pass.
+    is_of_pass = is_of_hook(steps[found.step])
+    passes = [i for i, step in enumerate(steps) if step.target in _PASSES and (i < found.step or is_of_pass)]
     for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
         until = _until(live, at, traces[1])
         differences, candidate, reference = search.examined(until, sides)[:3]

@@ -18,8 +18,9 @@ from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.localize.output_aliases import with_aliases
 from ci_autotest.alignment.single_step import Live, isolate, pruned
+from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
-from ci_autotest.program.ir import Program, follows_from, maker_of, output_refs, step_refs
+from ci_autotest.program.ir import Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
 from ci_autotest.values.verdict import Cotangent, is_of_backward
 
@@ -108,8 +109,10 @@ def examined(live: Live, sides: Sides) -> Examined:
     receives from outside the call: a side that agrees there is right, however its outputs depend on each other.
     """
     found = _examined(live, sides)
+    # Two results that are one tensor have one gradient. Aliases would hide that from a body that asks for one of them.
     aliased = with_aliases(live) if found.differences else None
-    if aliased is None:
+    is_joined = any(is_unpacking(live.program.steps[i]) for i in of_one_side(found.candidate, found.reference))
+    if aliased is None or is_joined:
         return found
     other = _examined(aliased, sides)
     # A reference that raises leaves nothing to compare, which is no proof that the sides agree.
