@@ -1,0 +1,137 @@
+"""Summation order: which elements another order or formula may turn into NaN or an infinity.
+
+A sum whose positive terms and whose negative terms both exceed the range of the dtype is NaN in one order and finite or
+infinite in another. If only the positive terms exceed it, no order gives NaN. The program is run in float64, operators
+taken apart where torch can do so, and each result beyond the range becomes an infinity; a sum becomes what its worst
+order gives. NaN then means that a right computation may have NaN there, and an infinity that it may overflow.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._decomp import decomposition_table
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+    from ci_autotest.alignment.blame.conditioning import Question
+
+_ATEN: Final = torch.ops.aten
+#: Operators that add terms, linear in each tensor argument: ``f(|x|)`` adds up the terms' absolute values.
+_SUMS: Final = frozenset({
+    _ATEN.addmm, _ATEN.avg_pool1d, _ATEN.avg_pool2d, _ATEN.avg_pool3d, _ATEN.baddbmm, _ATEN.bmm, _ATEN.convolution,
+    _ATEN.cumsum, _ATEN.dot, _ATEN.index_add, _ATEN.mm, _ATEN.mv, _ATEN.scatter_add, _ATEN.sum, torch.ops.prims.sum,
+})  # fmt: skip
+#: Operators that round nothing and add nothing: they select elements of their arguments, or make constants.
+_EXACT: Final = frozenset({
+    _ATEN.amax, _ATEN.amin, _ATEN.cat, _ATEN.clone, _ATEN.constant_pad_nd, _ATEN.copy_, _ATEN.fill_, _ATEN.flip,
+    _ATEN.gather, _ATEN.index, _ATEN.index_select, _ATEN.max, _ATEN.min, _ATEN.roll, _ATEN.scatter, _ATEN.sort,
+    _ATEN.stack, _ATEN.topk, _ATEN.zero_, _ATEN._to_copy,  # noqa: SLF001 - its only name
+    _ATEN.arange, _ATEN.empty, _ATEN.empty_like, _ATEN.full, _ATEN.full_like, _ATEN.new_empty, _ATEN.new_empty_strided,
+    _ATEN.new_zeros, _ATEN.ones, _ATEN.ones_like, _ATEN.scalar_tensor, _ATEN.zeros, _ATEN.zeros_like,
+})  # fmt: skip
+_PRODUCTS: Final = frozenset({_ATEN.prod, _ATEN.cumprod})
+_VARIANCES: Final = frozenset({_ATEN.var, _ATEN.std, _ATEN.var_mean, _ATEN.std_mean})
+
+
+class Formulas(Enum):
+    """Which formulas are considered: the reference's own in any order, or naive ones of variances and products too."""
+
+    ITS_OWN = auto()
+    ANY = auto()
+
+
+class _Opaque(Exception):  # noqa: N818 - not an error: the operator is a black box here
+    """An operator whose intermediate results are not known."""
+
+
+def worst_results(question: Question, dtype: torch.dtype, formulas: Formulas) -> torch.Tensor | None:
+    """Return the elements asked about as the worst order or formula gives them; ``None`` where that is not known.
+
+    Args:
+        question: About a result of a program.
+        dtype: Whose range no intermediate result may exceed.
+        formulas: By which it may be computed.
+    """
+    try:
+        # The fused attention has no smaller operators; the other one is made of products and a softmax.
+        with sdpa_kernel(SDPBackend.MATH), _WorstOrder(dtype, formulas):
+            return question.answer(question.wider.sources, question.wider.cotangents)
+    except _Opaque:
+        return None
+
+
+class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, dtype: torch.dtype, formulas: Formulas) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._end = torch.finfo(dtype).max
+        self._has_others = formulas is Formulas.ANY
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        packet = func.overloadpacket
+        if packet in _SUMS:
+            return self._sum(func, args, kwargs)
+        if packet in _VARIANCES:
+            return self._variance(func, args, kwargs)
+        if packet in _PRODUCTS:
+            return self._product(func, args, kwargs)
+        if torch.Tag.pointwise in func.tags or packet in _EXACT or func.is_view or func.namespace == "prims":
+            return self._limited(func(*args, **kwargs))
+        smaller = decomposition_table.get(func)
+        if smaller is None:
+            raise _Opaque
+        with self:
+            return smaller(*args, **kwargs)
+
+    def _limited(self, found: Any) -> Any:
+        return tree_map_only(torch.Tensor, self._in_range, found)
+
+    def _in_range(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            raise _Opaque
+        if tensor.dtype is not torch.float64:
+            return tensor
+        is_beyond = tensor.abs() > self._end
+        # In place, so that a result that is a view or an argument stays one.
+        return tensor.copy_(torch.where(is_beyond, tensor.sign() * torch.inf, tensor)) if is_beyond.any() else tensor
+
+    def _sum(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = func(*args, **kwargs)
+        if found.dtype is not torch.float64:
+            return self._limited(found)
+        args, kwargs = tree_map_only(torch.Tensor, torch.abs, (args, kwargs))
+        total = func(*args, **kwargs)
+        is_up = (total + found > 2 * self._end) | (found == torch.inf)
+        is_down = (total - found > 2 * self._end) | (found == -torch.inf)
+        worst = torch.where(is_up, torch.inf, torch.where(is_down, -torch.inf, found))
+        return torch.where(is_up & is_down, torch.nan, worst)
+
+    def _product(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = func(*args, **kwargs)
+        large = func(args[0].abs().clamp_min(1.0), *args[1:], **kwargs)
+        small = func(args[0].abs().clamp_max(1.0), *args[1:], **kwargs)
+        may_be_nan = self._has_others & (large > self._end) & (small * self._end < 1)
+        return torch.where(may_be_nan, torch.nan, self._limited(found))
+
+    def _variance(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return a variance that is NaN where the mean square and the squared mean both overflow."""
+        found = func(*args, **kwargs)
+        single = found[0] if isinstance(found, tuple) else found
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        count = args[0].numel() / max(single.numel(), 1)
+        total = args[0].sum(dim, keepdim=single.dim() == args[0].dim())
+        squares = args[0].square().sum(dim, keepdim=single.dim() == args[0].dim())
+        is_lost = (squares > self._end) & (total.square() > self._end)
+        if not self._has_others:
+            is_lost &= squares - total.square() / count > self._end * count
+        worst = torch.where(is_lost, torch.nan, self._limited(single))
+        return (worst, self._limited(found[1])) if isinstance(found, tuple) else worst
