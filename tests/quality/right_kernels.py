@@ -482,6 +482,30 @@ def log1p_exactly(x):
     return real.where(u == 1, x, u.log() * (x / real.where(u == 1, 1, u - 1)))
 
 
+def larger_and_rest(a, b):
+    high, low = real.maximum(a, b), real.minimum(a, b)
+    return real.where(a == b, a + math.log(2), high + (low - high).exp().log1p())
+
+
+def logaddexp(a, b):
+    return fused(larger_and_rest, a, b)
+
+
+def logcumsumexp(x, dim):
+    """One element after the other."""
+    if not x.shape[dim]:
+        return real.logcumsumexp(x, dim)
+    found = [x.select(dim, 0)]
+    for i in range(1, x.shape[dim]):
+        found.append(larger_and_rest(found[-1], x.select(dim, i)))
+    return real.stack(found, dim)
+
+
+def logaddexp_body():
+    rows = size()
+    return torch.logaddexp(*(random_tensor(dims=(rows, 3), low=-9, high=9) for _ in range(2)))
+
+
 ROOT_OF_PI = math.sqrt(math.pi)
 
 TUNED = [
@@ -503,6 +527,7 @@ TUNED = [
     Right("sigmoid by tanh", "sigmoid", sigmoid_by_tanh, smooth(-9, 9)(torch.sigmoid)),
     Right("softplus by log1p", "nn.functional.softplus", lambda x, *_, **__: real.logaddexp(x, real.zeros_like(x)),
           smooth(-30, 30)(F_.softplus)),
+    Right("logaddexp of the larger and the rest", "logaddexp", logaddexp, logaddexp_body),
     Right("sinh by expm1", "sinh", lambda x: (x.expm1() - (-x).expm1()) / 2, smooth(-9, 9)(torch.sinh)),
     Right("gelu with its derivative", "nn.functional.gelu", closed(
         lambda x: x * (0.5 + 0.5 * (x * math.sqrt(0.5)).erf()),
@@ -520,6 +545,7 @@ ASIDE = [
     Right("batch_norm in one node", "nn.functional.batch_norm", batch_norm, batch_norm_body),
     Right("log_softmax with its derivative", "nn.functional.log_softmax", log_softmax, along(torch.log_softmax)),
     Right("logsumexp in order", "logsumexp", logsumexp, along(torch.logsumexp)),
+    Right("logcumsumexp in order", "logcumsumexp", logcumsumexp, along(torch.logcumsumexp)),
     Right("mean from behind", "mean", mean_from_behind, reduced(torch.mean)),
     Right("norm scaled", "linalg.vector_norm", norm_scaled, reduced(torch.linalg.vector_norm)),
     Right("linear in two", "nn.functional.linear", linear_in_two, linear_body),
