@@ -1,1 +1,1 @@
-"""Blame: which side is wrong, by exact results, by rounding and by how far inputs carry."""
+"""Blame: which side is wrong, judged by float64, rounding error and conditioning."""

@@ -1,11 +1,11 @@
-"""Conditioning: how far the float64 result moves when its inputs move, which is the best that any side can do.
+"""Conditioning: how far the float64 result moves when its inputs move, which limits how exact any side can be.
 
-Three amounts, each asked for where the sides are farther from float64 than the tolerance. *The inputs' last place*:
-each input is moved by half a unit in the last place of its own dtype, up or down at random. *The terms' rounding*: a
-result is a sum of what each input contributes, ``x * dy/dx`` to first order, and arithmetic rounds each of them and
-each partial sum. Where the terms cancel, that is far more than the result's own last place; how near one side came by
-luck says nothing of what the other owes. *What happens between*: a mean, a gate that is nearly 1, the parts of a
-gradient that cancel are rounded too, and of those the inputs know nothing (``random_rounding``).
+Three amounts are measured if the sides are farther from float64 than the tolerance. *The inputs' last place*: each
+input moves by half a unit in the last place of its own dtype, up or down at random. *The rounding of terms*: a result
+is a sum of contributions ``x * dy/dx`` to first order, and arithmetic rounds each of them and each partial sum. If the
+terms cancel, that is far more than the result's own last place, and one side may be near only by luck. *Intermediate
+results*: a mean, a gate that is nearly 1 or the cancelling parts of a gradient are rounded, too, which moving the
+inputs does not show (``random_rounding``).
 """
 
 from __future__ import annotations
@@ -32,47 +32,48 @@ if TYPE_CHECKING:
 #: Random patterns by which a program is moved: of 8 samples of a normal distribution, the greatest is less than a
 #: quarter of its standard deviation once in 400,000 times.
 _PATTERNS: Final = 8
-#: After how many patterns a program is not moved further whose error is so many times the greatest movement.
+#: After so many patterns the search stops if the error is ``_HOPELESS`` times the greatest movement.
 _ENOUGH: Final = 2
 _HOPELESS: Final = 1024.0
-#: How much more than what the inputs account for an ill-conditioned case may be off.
+#: How many times the measured movement an ill-conditioned case may be off.
 _SLACK: Final = 4.0
-#: The same of a result by many operations, where the reference is off by as much itself in some element of the tensor.
+#: The same for results of many operations, if the reference itself is off by as much in some element of the tensor.
 _SLACK_AT_MOST: Final = 16.0
-#: How much less the inputs are moved to tell a kink from rounding.
+#: Factor for the smaller movements that distinguish a kink from rounding.
 _NEARER: Final = 2.0**-10
 #: Half a unit in the last place of single precision, relative.
 _SINGLE: Final = torch.finfo(torch.float32).eps / 2
 #: Dtypes whose computations are rounded to single precision, and the bits of its significand.
 _ROUNDED: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.complex64})
 _BITS: Final = 24
-#: Directions in which the terms are measured, by long and by short steps; the first few tell what is far beyond them.
+#: Directions in which the terms are measured, by long and by short steps; the first few show errors far beyond them.
 _DIRECTIONS: Final = 8
 _FIRST: Final = 4
-#: Operators of attention: kernels of their gradients keep the logarithm of each row's denominator.
+#: Attention operators: kernels of their gradients keep the logarithm of each row's denominator.
 _ATTENTION: Final = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention"})
-#: By how much of itself an input is moved along a direction, and by how much less for the other half of them.
+#: Relative step along a direction, and the factor for the short steps of the other half of them.
 _STEP: Final = 2.0**-32
 _SHORTER: Final = 2.0**-8
-#: Length of a direction's entry at which it is cut: one in a million is longer.
+#: Greatest entry of a direction; one in a million is longer and is clamped.
 _LONGEST: Final = 2.0**20
-#: Aligned elements that are asked about, at most.
+#: Most aligned elements that are measured along with the misaligned ones.
 _OTHERS: Final = 1 << 16
-#: How far the measures by long and by short steps may be apart where the result is smooth. They are alike where it is
-#: linear, but for the luck of the directions (more than 4 in three of 120,000 comparisons), and 16 at a root of 0.
+#: Largest ratio of the measures by long and by short steps where the result is smooth. For a linear result only the
+#: random directions make them differ (by more than 4 in three of 120,000 comparisons); at a square root of 0 the ratio
+#: is 16.
 _SMOOTH: Final = 8.0
 #: An estimate of the first few directions is too small by more than this once in 25,000 times.
 _SHORT_OF: Final = 8.0
 
 
 class Question(NamedTuple):
-    """What was asked of float64.
+    """A tensor of a program whose float64 value is wanted.
 
     Attributes:
         live: The program.
-        wider: The same in float64.
+        wider: The program in float64.
         key: ``("value" | "gradient" | "state", what)``: which tensor of ``wider``.
-        chosen: Positions of the elements that are asked about, in row-major order; ``None``: all, in shape.
+        chosen: Positions of the wanted elements in row-major order; ``None`` for all, in the tensor's shape.
     """
 
     live: Live
@@ -81,13 +82,13 @@ class Question(NamedTuple):
     chosen: torch.Tensor | None = None
 
     def rounded(self, bits: int, seed: int, formula: Formula) -> torch.Tensor | None:
-        """Return the elements as they are when each result on the way is rounded to so many bits, at random."""
-        # Attention is then made of products and a softmax, whose results are rounded each: a fused one is taken whole.
+        """Return the elements if each intermediate result is rounded at random to so many bits."""
+        # The math backend computes attention from products and a softmax, so each of their results is rounded.
         with sdpa_kernel(SDPBackend.MATH), RandomRounding(bits, seed, formula):
             return self.answer(self.wider.sources, self.wider.cotangents)
 
     def answer(self, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> torch.Tensor | None:
-        """Return the elements in float64 with these data; ``None`` where there is no such tensor of that shape."""
+        """Return the elements in float64 for these data; ``None`` if there is no such tensor of that shape."""
         found = wanted(self.wider._replace(sources=sources, cotangents=cotangents), self.key)
         if found is None or self.chosen is None:
             return None if found is None else wide(found)
@@ -99,7 +100,7 @@ class Question(NamedTuple):
 def chosen(bad: torch.Tensor) -> torch.Tensor:
     """Return the positions of the misaligned elements of a tensor and of some others, in row-major order.
 
-    What is asked of float64 holds sixteen copies of each element that it is asked about.
+    The number is limited because the measures in float64 hold sixteen copies of each element.
     """
     flat = bad.reshape(-1)
     every = -(-flat.numel() // _OTHERS) if flat.numel() else 1
@@ -109,12 +110,9 @@ def chosen(bad: torch.Tensor) -> torch.Tensor:
 
 
 def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
-    """Return a tensor of a program on the reference; ``None`` where there is none.
-
-    A value and a state are as they are after the run.
-    """
+    """Return a tensor of a program on the reference, ``None`` if it has none; values and states as after the run."""
     backend = TorchBackend()
-    # A gradient is that of a value as it was at its step, whatever is written to it later.
+    # A gradient belongs to the value as it was at its step, whatever is written to it later.
     copied = (key[1],) if key[0] == "gradient" and isinstance(key[1], int) else ()
     trace: Trace = backend.run(live.program, live.sources, copied=copied)
     if trace.failure is not None:
@@ -130,9 +128,9 @@ def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
 
 
 def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is.
+    """Return ``|side - truth|``: 0 where both are NaN or the same infinity, infinite where only one is.
 
-    Of complex numbers with an infinite part, the parts are held against each other.
+    Complex numbers with an infinite part are compared part by part.
     """
     same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
     apart = (side - truth).abs()
@@ -144,7 +142,7 @@ def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
 
 def excuse_by_inputs(question: Question, errors: Errors) -> str:
-    """Return why neither side is to blame, ``""`` where nothing accounts for what is misaligned."""
+    """Return why neither side is to blame, ``""`` if neither inputs nor rounding explain the difference."""
     if has_any(errors.bad & ~(torch.isfinite(errors.greatest) & torch.isfinite(errors.truth))):
         return ""
     is_far = False
@@ -155,7 +153,7 @@ def excuse_by_inputs(question: Question, errors: Errors) -> str:
             if owed is not None and _accounts_for(errors, owed):
                 return "in float64 both sides are as near as the rounding of terms that cancel lets them be"
         elif first is not None:
-            # Far beyond the rounding of all terms together is far beyond that of any pattern of them.
+            # An error far beyond the rounding of all terms together is far beyond that of any pattern of them.
             is_far = all(ulp <= _SINGLE for _, ulp in _inputs(question.live))
     if not is_far and _accounts_for(errors, _moved_with_inputs(question, errors)):
         return "a change of the inputs in their last place moves the result as far as the two sides are apart"
@@ -168,19 +166,19 @@ def excuse_by_inputs(question: Question, errors: Errors) -> str:
 
 
 def _other_formulas(question: Question) -> tuple[Formula, ...]:
-    """Return by which formulas a right kernel may compute a result, other than by the reference's."""
+    """Return the formulas, other than the reference's, by which a right kernel may compute a result."""
     names = {step.target.rpartition(".")[2] for step in question.live.program.steps}
     is_of_attention = question.key[0] == "gradient" and not names.isdisjoint(_ATTENTION)
     return (Formula.IN_ANY_ORDER, Formula.OF_KEPT_DENOMINATORS) if is_of_attention else (Formula.IN_ANY_ORDER,)
 
 
 def _accounts_for(errors: Errors, owed: torch.Tensor | None) -> bool:
-    """Whether an amount is as large as the error of each misaligned element."""
+    """Whether an amount is at least the error of each misaligned element."""
     return owed is not None and not has_any((errors.greatest > owed)[errors.bad])
 
 
 def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | None:
-    """Return how far moving every input by half a unit in its last place lets each element be off."""
+    """Return how far each element may be off because every input may move by half a unit in its last place."""
 
     def move(pattern: int, share: float) -> torch.Tensor | None:
         return _moved_by(question, errors.truth, torch.Generator().manual_seed(pattern), share)
@@ -189,7 +187,7 @@ def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | Non
 
 
 def owed_by_steps(question: Question, errors: Errors, formula: Formula = Formula.ITS_OWN) -> torch.Tensor | None:
-    """Return by how much rounding each result on the way lets each element be off; ``None`` where it is not known."""
+    """Return how far each element may be off because intermediate results are rounded; ``None`` if not known."""
     if errors.dtype not in _ROUNDED:
         return None
 
@@ -202,9 +200,9 @@ def owed_by_steps(question: Question, errors: Errors, formula: Formula = Formula
 
 
 def _share_of_reference(errors: Errors, owed: torch.Tensor) -> float:
-    """Return how many times more than the patterns found the reference needs itself in this tensor, within bounds.
+    """Return by which factor the reference's own error exceeds what the patterns found, within bounds.
 
-    Of a gradient of 15,375 elements, seen is that all patterns fall short of one in a hundred, by up to four times.
+    In a gradient of 15,375 elements, all patterns were too small for one element in a hundred, by a factor up to four.
     """
     is_measured = errors.bad & (owed > 0) & torch.isfinite(errors.reference)
     worst = float((errors.reference / owed)[is_measured].max()) if has_any(is_measured) else 1.0
@@ -214,22 +212,22 @@ def _share_of_reference(errors: Errors, owed: torch.Tensor) -> float:
 def _scattered(
     errors: Errors, move: Callable[[int, float], torch.Tensor | None], *, at_most: float = math.inf
 ) -> torch.Tensor | None:
-    """Return what random movements of a program let each element be off; ``None`` where one has no result.
+    """Return how far each element may be off by random movements of a program; ``None`` if one has no result.
 
-    A result that moves as far when the movements are a thousand times less is at a step or a kink, where the reference
-    defines it, as of a gradient at ties: that excuses nobody.
+    A result that moves as far for movements a thousand times smaller is at a step or a kink, for example a gradient at
+    ties. The reference defines the result there, so that excuses nobody.
 
     Args:
         errors: Of both sides.
-        move: Returns how far the elements move, of a pattern and a share of the movements.
-        at_most: How many times as far they may move for movements a thousand times as large: more is no rounding.
+        move: Returns how far the elements move for a pattern and a share of the movements.
+        at_most: Largest ratio of the results of large and small movements that is still rounding.
     """
     worst = float(errors.greatest[errors.bad].max())
     far, near = (torch.zeros_like(errors.greatest) for _ in range(2))
     for most, share in ((far, 1.0), (near, _NEARER)):
         for pattern in range(_PATTERNS):
             if pattern == _ENOUGH and worst > _HOPELESS * float(far.max()):
-                return None  # An error that large is no luck of the patterns.
+                return None  # No luck of the patterns explains an error that large.
             moved = move(pattern, share)
             if moved is None:
                 return None
@@ -238,7 +236,7 @@ def _scattered(
 
 
 def moved_by_inputs(question: Question, truth: torch.Tensor) -> torch.Tensor | None:
-    """Return how far a result moves, at most, when its inputs move in their last place; ``None`` where it has none."""
+    """Return how far a result moves at most when its inputs move in their last place; ``None`` if it has none."""
     moved = [_moved_by(question, truth, torch.Generator().manual_seed(seed), 1.0) for seed in range(_ENOUGH)]
     found = [each for each in moved if each is not None]
     return torch.stack(found).amax(0) if len(found) == len(moved) else None
@@ -268,18 +266,18 @@ def _moved(tensor: torch.Tensor, relative: float, generator: torch.Generator) ->
 
 
 def _may_be_rounding(errors: Errors, first: torch.Tensor) -> bool:
-    """Whether a few measures of the terms leave it open that rounding them explains each misaligned element."""
+    """Whether rounding of the terms may explain each misaligned element, judging by a few measures."""
     at_most = _SLACK_AT_MOST * _rounded(errors, _SHORT_OF * first.amax(0)) + _stored(errors)
     return not has_any((errors.greatest > at_most)[errors.bad])
 
 
 def owed_by_terms(question: Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
-    """Return by how much rounding the terms lets each element be off, ``None`` where they cannot be measured.
+    """Return how far each element may be off because the terms are rounded; ``None`` if they cannot be measured.
 
     Args:
-        question: What was asked of float64.
+        question: The tensor and its program.
         errors: Of a floating point or complex result.
-        first: Measures by long steps that were taken already.
+        first: Measures by long steps that already exist.
     """
     taken = 0 if first is None else len(first)
     more = _along(question, errors.truth, [_STEP] * (_DIRECTIONS - taken) + [_STEP * _SHORTER] * _DIRECTIONS, taken)
@@ -287,14 +285,14 @@ def owed_by_terms(question: Question, errors: Errors, first: torch.Tensor | None
         return None
     measures = more if first is None else torch.cat([first, more])
     far, near = measures[:_DIRECTIONS].median(0).values, measures[_DIRECTIONS:].median(0).values
-    # A result that a step takes out of the operator's domain, `acos` at 1, has no measure: nothing is excused there.
+    # A step may leave the operator's domain, for example of `acos` at 1. Nothing is measured or excused there.
     is_smooth = (far <= _SMOOTH * near) & (near <= _SMOOTH * far) & torch.isfinite(measures).all(0)
     rounded = _rounded(errors, torch.where(is_smooth, measures.median(0).values, 0.0))
     return _slack(errors, rounded) * rounded + _stored(errors)
 
 
 def _rounded(errors: Errors, terms: torch.Tensor) -> torch.Tensor:
-    """Return ``u`` times terms of these sizes: half precision is summed in single.
+    """Return ``u`` times terms of these sizes, at most of single precision, in which half precision is summed.
 
     Source:
         N. J. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", SIAM Journal on Scientific
@@ -305,15 +303,15 @@ def _rounded(errors: Errors, terms: torch.Tensor) -> torch.Tensor:
 
 
 def _stored(errors: Errors) -> torch.Tensor:
-    """Return what rounding the result once more costs, when it is stored."""
+    """Return the rounding error of storing the result."""
     return torch.finfo(errors.dtype).eps / 2 * errors.truth.abs()
 
 
 def _slack(errors: Errors, rounded: torch.Tensor) -> float:
     """Return ``c``: what the reference itself needs in this tensor where both sides agree, within bounds.
 
-    A layer rounds between its operations, too, of which its inputs know nothing: seen are 10 in one of 21,483 elements
-    of a transformer layer's gradient.
+    A layer also rounds between its operations, which its inputs do not show: one of 21,483 elements of a transformer
+    layer's gradient needed 10.
     """
     is_measured = ~errors.bad & (rounded > 0) & torch.isfinite(errors.reference) & torch.isfinite(errors.truth)
     if not has_any(is_measured):
@@ -323,10 +321,10 @@ def _slack(errors: Errors, rounded: torch.Tensor) -> float:
 
 
 def _along(question: Question, truth: torch.Tensor, steps: list[float], taken: int = 0) -> torch.Tensor | None:
-    """Return a measure of ``sum |x dy/dx|`` for each step, ``(steps, *truth)``: its median over directions is the sum.
+    """Return a measure of ``sum |x dy/dx|`` for each step, ``(steps, *truth)``; its median over directions is the sum.
 
-    Each entry of a direction is drawn from Cauchy's distribution: a sum weighted by such numbers is one of them again,
-    times the sum of the weights' absolute values.
+    Entries of a direction have the Cauchy distribution: a sum of terms weighted by them has the same distribution,
+    scaled by the sum of the terms' absolute values.
 
     Source:
         P. Indyk, "Stable distributions, pseudorandom generators, embeddings, and data stream computation", Journal of

@@ -1,8 +1,8 @@
 """Check whether the reference's gradient formula is the derivative of its forward pass.
 
-The float64 oracle computes gradients by the reference's formulas. Where one of them is wrong it is wrong in float64
-too, and only differences of the forward pass can tell. They are taken along one random direction of all inputs, and of
-one random projection of all outputs: a Jacobian of one element, whatever the sizes are.
+The float64 oracle computes gradients by the reference's formulas. A wrong formula is wrong in float64, too, and only
+finite differences of the forward pass show it. They are taken along one random direction of all inputs and for one
+random projection of all outputs, so the Jacobian has one element whatever the sizes are.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, output_refs
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
 
-#: Elements of all inputs together up to which the forward pass is differenced.
+#: Most elements of all inputs together for which the check runs.
 _ELEMENTS: Final = 4096
 
 
 def third_opinion(live: Live) -> str:
-    """Return what PyTorch's ``gradcheck`` says of a program in float64, ``""`` where it cannot be asked.
+    """Return the result of PyTorch's ``gradcheck`` for a program in float64, ``""`` if it cannot run.
 
     Args:
         live: In float64, with inputs that require grad.
 
     Source:
         ``torch.autograd.gradcheck`` (PyTorch 2.13), of the program along one direction. Its own ``fast_mode`` projects
-        likewise, but where it fails it computes both Jacobians whole for a message that nobody reads here.
+        in the same way, but on failure it computes both full Jacobians for a message that nobody reads here.
     """
     keys = [
         step.target
@@ -51,7 +51,7 @@ def third_opinion(live: Live) -> str:
         agrees = torch.autograd.gradcheck(
             along, (origin,), raise_exception=False, check_undefined_grad=False, atol=1e-4
         )  # fmt: skip
-    except Exception:  # noqa: BLE001 - an opinion, never a reason to lose the finding
+    except Exception:  # noqa: BLE001 - a failing check must not lose the finding
         return ""
     if agrees:
         return "; gradcheck confirms the float64 gradient"

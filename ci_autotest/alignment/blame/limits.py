@@ -1,7 +1,7 @@
-"""Limits: what a float64 result tends to when the infinities among its inputs are replaced by ever larger numbers.
+"""Limits: what a float64 result tends to when ever larger numbers replace the infinities among its inputs.
 
-Float64 repeats the reference's formula, and with it the NaN that the formula makes of infinities: the running mean of
-``[inf, 0]`` is ``inf - inf / 2``. The limit tells such a NaN from one that is right, as one among the inputs is.
+Float64 repeats the reference's formula, including the NaN that it makes of infinities: the running mean of ``[inf, 0]``
+is ``inf - inf / 2``. The limit distinguishes such a NaN from a correct one, for example from a NaN among the inputs.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.blame.conditioning import Question
 
-#: What stands for infinity, first and then: the square of either is finite in float64.
+#: The two numbers that replace infinity in turn; the square of both is finite in float64.
 _LARGE: Final = (1e60, 1e120)
-#: Sets of factors by which infinities differ from one another: the limit does not depend on which of them is greater.
+#: Sets of factors for the infinities: a limit must not depend on which of them is greater.
 _PATTERNS: Final = 3
-#: By how much more a result grows that is infinite in the limit, at least.
+#: Factor by which a result must grow to count as infinite in the limit.
 _GROWTH: Final = 1e20
 _NEAR: Final = 1e-9
 
 
 def limit_of(question: Question) -> torch.Tensor | None:
-    """Return the limit, NaN where there is none, in the shape of the result; ``None`` where no input is infinite.
+    """Return the limit in the shape of the result, NaN where it does not exist; ``None`` if no input is infinite.
 
     Args:
         question: About all elements of a real result.
@@ -54,7 +54,7 @@ def _answer(question: Question, large: float, generator: torch.Generator) -> tor
 
 
 def _grown(data: Mapping[Any, torch.Tensor], large: float, generator: torch.Generator) -> dict[Any, torch.Tensor]:
-    """Return the data with a large number, a different one each, in place of each infinity."""
+    """Return the data with a different large number in place of each infinity."""
     found = dict(data)
     for key, value in data.items():
         if _is_infinite(value):
@@ -68,7 +68,7 @@ def _is_infinite(value: torch.Tensor) -> bool:
 
 
 def _tends(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return what two results tend to, the second of larger inputs; NaN where that cannot be told."""
+    """Return what two results tend to, the second from larger inputs; NaN where they show no limit."""
     grows = (second.abs() >= _GROWTH * first.abs()) & (second.abs() >= _GROWTH) & (first.sign() == second.sign())
     stays = torch.isfinite(second) & ((second - first).abs() <= _NEAR * second.abs().clamp_min(_NEAR))
     return torch.where(grows, second.sign() * torch.inf, torch.where(stays, second, torch.nan))

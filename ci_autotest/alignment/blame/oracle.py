@@ -1,10 +1,10 @@
 """The float64 oracle: decide for each element which side is wrong.
 
-The program is run in float64 from the very same inputs. A side is far where it is farther from
-float64 than the tolerance allows. Where both are off by no more than arithmetic in their dtype
-costs (``rounding``), or than the inputs account for (``conditioning``), or the candidate by no more
-than the reference is elsewhere in the same tensor, no side is to blame: the case is ill-conditioned.
-What an operator takes from the dtype itself is written out first, so that it means the same in float64.
+The program runs in float64 from the same inputs. A side is wrong where it is farther from the float64
+result than the tolerance allows. The case is ill-conditioned, and no side is to blame, if both are off
+by no more than rounding in their dtype (``rounding``) or a change of the inputs (``conditioning``)
+explains, or the candidate by no more than the reference is elsewhere in the same tensor. Defaults that
+an operator takes from the dtype are written out first, so that they are the same in float64.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _WIDE: Final = {
     "float32": "float64",
     "complex64": "complex128",
 }
-#: What an operator takes from the dtype where it is not given: the argument, its position, and which number it is.
+#: Defaults that an operator takes from the dtype: the argument, its position, and the field of ``torch.finfo``.
 _TAKEN: Final = {
     "rms_norm": (("eps", 3, "eps"),),
     "RMSNorm": (("eps", 1, "eps"),),
     "nan_to_num": (("posinf", 2, "max"), ("neginf", 3, "min")),
 }
-#: Operators that mean something else in float64: the next number, and ranks, whose threshold goes by the dtype.
+#: Operators that mean something else in float64: the next number, and ranks, whose threshold depends on the dtype.
 _OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse", "lstsq"})
 
 
@@ -76,12 +76,12 @@ _ROUNDED: Final = "in float64 the candidate is nowhere farther from the exact re
 
 
 class Opinion(NamedTuple):
-    """What the oracle says.
+    """The oracle's decision.
 
     Attributes:
         blame: Which side is wrong.
         sentence: The reason, for the reader.
-        value: The float64 value at the first misaligned element, hexadecimal, where there is one.
+        value: The float64 value at the first misaligned element, hexadecimal; ``None`` if there is none.
     """
 
     blame: Blame
@@ -90,11 +90,11 @@ class Opinion(NamedTuple):
 
 
 def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[int, int]]:
-    """Return the program in float64, and where each step went: modules are converted after they are constructed.
+    """Return the program in float64 and the new index of each step: modules are converted after construction.
 
     Args:
         live: The program with its data.
-        dtype: Of its results: what operators take from it is written out.
+        dtype: The dtype of its results, from which operators take defaults.
     """
     program = live.program
     loaded = {
@@ -114,7 +114,7 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
     for step in program.steps:
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec) and not spec.is_contiguous:
-            # Each element is one of its own: those of an expanded input would be moved together otherwise.
+            # Elements of an expanded input share memory. Perturbing one of them must not move the others.
             view = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset)
             sources[step.target] = view.clone(memory_format=torch.contiguous_format)
     cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
@@ -122,13 +122,13 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
 
 
 def _written_out(step: Step, dtype: torch.dtype) -> Step:
-    """Return a step with the numbers that it would take from the dtype, where it gives none."""
+    """Return a step with the defaults that it would take from the dtype as arguments."""
     taken = _TAKEN.get(step.target.rpartition(".")[2].rstrip("_"), ())
     if not taken or not (dtype.is_floating_point or dtype.is_complex):
         return step
     given = dict(step.kwargs)
     for name, position, number in taken:
-        # Half precision is normalized in single.
+        # Normalizations of half precision are computed in single precision.
         info = torch.finfo(torch.float32 if number == "eps" and dtype.itemsize < 4 else dtype)  # noqa: PLR2004 - bytes
         if len(step.args) <= position and given.get(name) is None:
             given[name] = float(getattr(info, number))
@@ -174,7 +174,7 @@ def judge(
     """
     if tolerance.strictness != "tolerance":
         return Opinion(
-            "candidate", f"at strictness {tolerance.strictness!r} the reference's own bits are what is asked for"
+            "candidate", f"at strictness {tolerance.strictness!r} the candidate must have the reference's own bits"
         )
     wider, key = _in_float64(live, key, reference.dtype)
     exact = _exact(wider, key)
@@ -206,7 +206,7 @@ def judge(
     if all(has_any(errors.bad & (far > errors.allowed)) for far in errors[:2]):
         owed = _beyond_rounding(question, errors, few)
     opinion = blamed((candidate, reference), exact, owed, value)
-    # A reference that is off elsewhere in the tensor may be right where the candidate differs by luck.
+    # A reference that is off elsewhere in the tensor may be right by luck where the candidate differs.
     elsewhere = "" if opinion.blame == "reference" else excuse_by_reference(errors)
     if elsewhere:
         return Opinion("ill_conditioned", elsewhere, value)
@@ -214,7 +214,7 @@ def judge(
 
 
 def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
-    """Return an opinion, or what is to be said where the result in float64 is not the exact one."""
+    """Return an opinion, corrected if the float64 result is not the exact one."""
     live, wider, key, _ = everywhere
     of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
     if of_the_dtype and opinion.blame != "candidate":
@@ -227,14 +227,14 @@ def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: t
 
 
 def _in_float64(live: Live, key: tuple[str, GradientKey], dtype: torch.dtype) -> tuple[Live, tuple[str, GradientKey]]:
-    """Return a program in float64, and which tensor of it a tensor of the program is."""
+    """Return a program in float64, and the key of one of its tensors there."""
     wider, places = widened(live, dtype)
     index = key[1]
     return wider, (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
 
 
 def _exact(wider: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
-    """Return a tensor of a program in float64: a gradient of nothing is 0 by any formula."""
+    """Return a tensor of a program in float64; the gradient of empty outputs is 0 by any formula."""
     found = wanted(wider, key)
     if found is None or key[0] != "gradient" or not is_of_nothing(wider.cotangents):
         return found
@@ -242,7 +242,7 @@ def _exact(wider: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
 
 
 def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tensor) -> Opinion | None:
-    """Return that the reference is wrong where float64 repeats its NaN, and the candidate has the limit instead.
+    """Blame the reference if float64 repeats its NaN, and the candidate has the limit instead.
 
     Args:
         question: About all elements.
@@ -274,14 +274,14 @@ def _at(exact: torch.Tensor, bad: torch.Tensor) -> str:
 
 
 def _distance(side: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Return how far a side is from the oracle's result; of integers exactly, beyond what float64 tells apart."""
+    """Return how far a side is from the oracle's result; exactly for integers, even beyond float64's resolution."""
     if is_whole(side, exact):
         return whole_distance(side, exact)
     return distance_in_range(wide(side), wide(exact), side.dtype)
 
 
 def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
-    """Return the errors with what rounding owes allowed too: a side that is off by that only has nothing wrong."""
+    """Return the errors with a tolerance that includes rounding: a side that is off by rounding only is not wrong."""
     if not (errors.dtype.is_floating_point or errors.dtype.is_complex):
         return errors
     found = [few.allowed, owed_by_terms(question, few), owed_by_steps(question, few)]
@@ -306,7 +306,7 @@ def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors
         sentence = f"integers are exact: the reference's own operators, run again, agree with the {names[1]}"
         return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
     if not float(wrong[bad].max()) > float(near[bad].max()):
-        # The side that alone is wrong somewhere is nearer by its worst element: neither is the right one.
+        # The side that is wrong somewhere has the smaller greatest error: neither side is the right one.
         return neither
     sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad)
     return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
@@ -315,7 +315,7 @@ def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors
 def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -> str:
     far, close = float(wrong.max()), float(near.max())
     if close == 0 or far == float("inf"):
-        # Not "is right": float64 is run by the reference's own operators, and repeats what is wrong in their formulas.
+        # Not "is right": float64 uses the reference's own operators and repeats any fault of their formulas.
         own = "the reference's own operators in float64"
         off = "infinitely far off" if math.isinf(far) else f"off by up to {far:.3g}"
         return f"{own} agree with the {sides[1]}; the {sides[0]} is {off}"
@@ -323,10 +323,10 @@ def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -
 
 
 def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: torch.Tensor) -> str:
-    """Return how far each side is from the exact result rounded to its dtype, ``""`` where that has no measure."""
+    """Return the distance of each side from the rounded exact result in ULP, ``""`` if ULP are not defined there."""
     found = [ulp_distance(dense(side), dense(exact).to(side.dtype)) for side in sides]
     if any(ulps is None for ulps in found) or has_any(bad & torch.isnan(exact)):
         return ""
     worst = [float(ulps[bad].max()) for ulps in found if ulps is not None]
-    told = ["not finite" if math.isinf(ulps) else f"{ulps:,.0f} ULP" for ulps in worst]
-    return f" (candidate {told[0]}, reference {told[1]} from it)"
+    shown = ["not finite" if math.isinf(ulps) else f"{ulps:,.0f} ULP" for ulps in worst]
+    return f" (candidate {shown[0]}, reference {shown[1]} from it)"

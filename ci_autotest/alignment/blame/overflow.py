@@ -1,10 +1,10 @@
-"""Overflow: elements that are not finite on one side or both, and which of them say nothing against a candidate.
+"""Overflow: elements that are not finite on one side or both, and when the candidate is not to blame for them.
 
-An exact result beyond the range of its dtype is rounded to an infinity. A formula that gets there by ``inf - inf`` has
-NaN instead, and another one an infinity: neither is a number that anybody could use. The same holds where the reference
-itself overflows on the way to a result that is in range, or has no digit right because the inputs' last place decides
-it. A candidate that alone is not finite is not excused, nor one that makes NaN of infinities that it was given, nor an
-operator that takes elements one by one.
+An exact result beyond the range of its dtype is rounded to an infinity. A formula that reaches it by ``inf - inf``
+gives NaN instead, and nobody could use either. The same holds if the reference itself overflows on the way to a result
+that is in range, or if its result has no correct digit because the inputs' last place decides it. In each of these
+cases the candidate is excused only if another order or formula can give what it has (``summation_order``): terms of one
+sign never give NaN. NaN made from infinite inputs is not excused, nor is any NaN of an elementwise operator.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _BEYOND: Final = (
 )
 #: Dtypes whose sums are accumulated in the dtype itself.
 _ACCUMULATED: Final = frozenset({torch.float32, torch.float64})
-_OF_NAN: Final = "the gradient is of outputs that are NaN: which of its elements are finite goes by the formula"
+_OF_NAN: Final = "the gradient is of outputs that are NaN: which of its elements are finite depends on the formula"
 
 
 def in_range(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return exact values with those beyond the range of a dtype as the infinities that they are rounded to."""
+    """Return exact values, with those beyond the range of a dtype rounded to infinities."""
     if truth.is_complex():
         parts = torch.finfo(dtype).dtype if dtype.is_complex else str(dtype)
         within = in_range(torch.view_as_real(truth), getattr(torch, parts.removeprefix("torch.")))
@@ -44,9 +44,10 @@ def in_range(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def distance_in_range(side: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return how far a side is from the exact result: an infinity stands for all that is beyond the range.
+    """Return how far a side is from the exact result, where an infinity stands for everything beyond the range.
 
-    At the end of the range one side is rounded up to the infinity and the other is not, though they are one unit apart.
+    At the end of the range, one side may be rounded up to infinity while the other is not, although they differ by one
+    unit in the last place.
 
     Args:
         side: In float64, any shape.
@@ -64,13 +65,13 @@ def distance_in_range(side: torch.Tensor, exact: torch.Tensor, dtype: torch.dtyp
 
 
 def excused(question: Question, candidate: torch.Tensor, reference: torch.Tensor, errors: Errors) -> torch.Tensor:
-    """Return which misaligned elements say nothing against the candidate, in the tensors' shape.
+    """Return the misaligned elements for which the candidate is not to blame, in the tensors' shape.
 
     Args:
         question: About all elements.
         candidate: Its value.
         reference: Of the same shape.
-        errors: Of both sides; ``errors.truth`` has infinities for what is beyond the range.
+        errors: Of both sides; ``errors.truth`` is infinite beyond the range.
     """
     is_finite = [torch.isfinite(wide(side)) for side in (candidate, reference)]
     lost = errors.bad & ~is_finite[0]
@@ -120,7 +121,7 @@ def _is_reached(worst: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) -> torch.Tensor:
-    """Return where the reference has no digit right, nor could have: the inverse of a matrix that is singular."""
+    """Return where the reference has no correct digit and cannot have one, as for the inverse of a singular matrix."""
     half = torch.maximum(errors.truth.abs() / 2, errors.allowed)
     is_wrong = torch.isfinite(errors.truth) & (errors.reference > half)
     moved = moved_by_inputs(question, errors.truth) if has_any(asked & is_wrong) else None
@@ -128,20 +129,20 @@ def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) ->
 
 
 def sentence(question: Question, errors: Errors) -> str:
-    """Return why no side is to blame where all misaligned elements are excused."""
+    """Return why no side is to blame when all misaligned elements are excused."""
     is_gradient = question.key[0] == "gradient" and not has_any(errors.bad & torch.isfinite(errors.truth))
     return _OF_NAN if is_gradient and has_any(errors.bad & torch.isnan(errors.truth)) else _BEYOND
 
 
 def is_of_nothing(cotangents: Mapping[int, Any]) -> bool:
-    """Whether a gradient is that of outputs without elements: it is 0, whatever a formula divides by their number."""
+    """Whether all outputs are empty: their gradient is 0, even if a formula divides by the number of elements."""
     return bool(cotangents) and not any(each.numel() for each in cotangents.values())
 
 
 def _from_nan(question: Question) -> torch.Tensor | None:
-    """Return which elements of a gradient outputs take part in that are NaN in float64; ``None`` where none is NaN.
+    """Return which elements of a gradient depend on outputs that are NaN in float64; ``None`` if no output is NaN.
 
-    The inputs are replaced by ordinary numbers, of which each has a share, and the NaN outputs alone are weighted.
+    The inputs are replaced by ordinary numbers, and only the NaN outputs get a weight.
     """
     wider = question.wider
     trace = TorchBackend().run(wider.program, wider.sources)

@@ -1,10 +1,10 @@
-"""Random rounding: how far a correct computation in a narrow dtype may be off, rounding between steps included.
+"""Random rounding: how far a correct computation in a narrow dtype may be off, including rounding between steps.
 
-The program is run in float64, its operators taken apart into those that torch has no smaller ones for, and each result
-that a narrower significand does not hold is rounded up or down at random. What the results then differ by is what any
-computation of that kind may be off by; a result that is exact in the dtype is left alone, so that nothing is excused
-where nothing is rounded. A sum of one term is exact, too, as of a softmax that is 1 in one place and 0 elsewhere. What
-another formula of the same result has there, whose parts cancel but for rounding, is asked for apart (``Formula``).
+The program runs in float64 with its operators decomposed as far as torch can. Each result that does not fit a narrower
+significand is rounded up or down at random. The spread of the results is the error that any computation of this kind
+may have. A result that is exact in the dtype is left alone, so that nothing is excused where nothing is rounded. A sum
+of one term is exact, too, for example with a softmax that is 1 in one place and 0 elsewhere. Another formula of the
+same result may round there, because its parts cancel only up to rounding: it is measured separately (``Formula``).
 
 Source:
     J. Vignes, "A stochastic arithmetic for reliable scientific computation", Mathematics and Computers in Simulation 35
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch._ops import OpOverload
-#: Dtypes that there is something to round of.
+#: Dtypes whose results are rounded.
 _WIDE: Final = frozenset({torch.float64, torch.complex128})
-#: Operators that round once or not at all, though torch has others that they are made of: that takes time alone.
+#: Operators that round at most once. Torch can decompose them, but that only costs time.
 _WHOLE: Final = frozenset({
     torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.rsub, torch.ops.aten.stack, torch.ops.aten.sum,
 })  # fmt: skip
 _SOFTMAX: Final = frozenset({torch.ops.aten.softmax, torch.ops.aten._softmax})  # noqa: SLF001 - its only name
-#: Sums of what was computed before, whose terms another order or formula rounds otherwise.
+#: Sums of earlier results, whose terms another order or formula rounds differently.
 _SUMS: Final = frozenset({
     torch.ops.aten.addmm, torch.ops.aten.baddbmm, torch.ops.aten.bmm, torch.ops.aten.dot, torch.ops.aten.mm,
     torch.ops.aten.mv, torch.ops.aten.sum,
@@ -41,11 +41,11 @@ _SUMS: Final = frozenset({
 
 
 class Formula(Enum):
-    """Which computation is rounded: the reference's own, or another one of the same result.
+    """The computation that is rounded: the reference's own, or another one with the same exact result.
 
     Attributes:
         IN_ANY_ORDER: The terms of a sum are rounded where the sum itself is exact.
-        OF_KEPT_DENOMINATORS: Besides, a softmax is the exponential of what is above the logarithm of its denominator.
+        OF_KEPT_DENOMINATORS: In addition, a softmax is ``exp(x - log(denominator))``.
     """
 
     ITS_OWN = auto()
@@ -54,12 +54,12 @@ class Formula(Enum):
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Round what operators give in float64 to fewer bits, up or down at random.
+    """Round the float64 results of operators to fewer bits, up or down at random.
 
     Args:
-        bits: Of the significand: 24 of single precision.
-        seed: Of the choices.
-        formula: Of the reference, or another one.
+        bits: Bits of the significand, 24 for single precision.
+        seed: Seed of the random choices.
+        formula: The computation that is rounded.
     """
 
     def __init__(self, bits: int, seed: int, formula: Formula = Formula.ITS_OWN) -> None:
@@ -74,7 +74,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Answer one operator."""
+        """Run one operator and round its result."""
         kwargs = kwargs or {}
         is_kept = self._formula is Formula.OF_KEPT_DENOMINATORS and func.overloadpacket in _SOFTMAX
         smaller = _softmax if is_kept else _smaller(func)
@@ -82,7 +82,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return smaller(*args, **kwargs)
         found = func(*args, **kwargs)
-        if func._schema.is_mutable:  # noqa: SLF001 - torch tells it nowhere else
+        if func._schema.is_mutable:  # noqa: SLF001 - torch says it nowhere else
             return tree_map_only(torch.Tensor, lambda tensor: tensor.copy_(self._rounded(tensor)), found)
         is_asked = self._formula is not Formula.ITS_OWN and func.overloadpacket in _SUMS
         if func.is_view or (self._is_exact(found) and not is_asked):
@@ -93,19 +93,19 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tree_map_only(torch.Tensor, self._rounded, found)
 
     def _is_exact(self, found: object) -> bool:
-        """Whether all that an operator gives is held by the narrower significand: a copy, say, or a sum of zeros."""
+        """Whether the narrower significand holds the whole result, for example of a copy or a sum of zeros."""
         tensors = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
         return all(bool((self._below(each) == each).all()) for each in tensors)
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the terms of a sum as they are once they have been rounded."""
+        """Return the terms of a sum, each rounded at random."""
         if tensor.dtype not in _WIDE:
             return tensor
         signs = torch.randint(0, 2, tensor.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
         return tensor * (1 + signs * 2.0**-self._bits)
 
     def _rounded(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return each element as one of its two neighbours of fewer bits, itself where it has no more."""
+        """Return each element rounded to one of its two neighbours of fewer bits; exact elements stay."""
         if tensor.dtype not in _WIDE:
             return tensor
         if tensor.is_complex():
@@ -116,7 +116,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.where((below == tensor) | ~torch.isfinite(above) | ~is_up, below, above)
 
     def _below(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the nearest lower numbers of fewer bits; what is not finite is left alone."""
+        """Return the nearest lower numbers of fewer bits; elements that are not finite stay."""
         if tensor.dtype not in _WIDE:
             return tensor
         if tensor.is_complex():
@@ -127,7 +127,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _softmax(x: torch.Tensor, dim: int, *_: object) -> torch.Tensor:
-    """Return a softmax as kernels have it that keep the logarithm of its denominator: each row sums to 1 but for that.
+    """Return a softmax as kernels compute it that keep the logarithm of its denominator: rows sum to 1 up to rounding.
 
     Source:
         T. Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning" (2023), section 3.1.
@@ -136,6 +136,6 @@ def _softmax(x: torch.Tensor, dim: int, *_: object) -> torch.Tensor:
 
 
 def _smaller(func: OpOverload) -> Callable[..., Any] | None:
-    """Return what an operator is made of; ``None`` of one that rounds once, or that torch cannot take apart."""
+    """Return the decomposition of an operator; ``None`` if it rounds once or torch has no decomposition."""
     is_one = torch.Tag.pointwise in func.tags and torch.Tag.core in func.tags
     return None if is_one or func.is_view or func.overloadpacket in _WHOLE else decomposition_table.get(func)

@@ -1,4 +1,4 @@
-"""Rounding: excuse both sides when each is off by no more than arithmetic in its dtype costs."""
+"""Rounding: excuse both sides if each is off by no more than the rounding of its dtype explains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ci_autotest.alignment.elements import has_any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How many times farther one side must be than the other before it alone is blamed.
+#: How many times larger the error of one side must be before that side alone is blamed.
 CLEARLY: Final = 2.0
-#: Share of the elements in which a reference that is right may be off by rounding: it is in two of three of those of
-#: ``interpolate`` of images with great elements, whose weights are differences of positions.
+#: Largest share of elements in which a correct reference may be off by rounding. For ``interpolate`` of images with
+#: large elements it is two of three, because the weights are differences of positions.
 _MOSTLY: Final = 0.75
 
 
@@ -38,7 +38,7 @@ class Errors(NamedTuple):
     dtype: torch.dtype
 
     def at(self, chosen: torch.Tensor) -> Errors:
-        """Return the same of some elements alone, ``(n,)``, by their position in row-major order."""
+        """Return the errors of some elements only, ``(n,)``, given by their positions in row-major order."""
 
         def taken(part: torch.Tensor) -> torch.Tensor:
             return part.reshape(-1)[chosen]
@@ -58,7 +58,7 @@ class Errors(NamedTuple):
 
 
 def excuse(errors: Errors) -> str:
-    """Return why neither side is to blame, ``""`` where one is."""
+    """Return why neither side is to blame, ``""`` if one is."""
     if not has_any(errors.bad & (errors.greatest > errors.allowed)):
         return "in float64 both sides are within tolerance of the exact result: they err to opposite sides"
     beyond = float((errors.greatest / errors.allowed.clamp_min(1e-300))[errors.bad].max())
@@ -68,12 +68,12 @@ def excuse(errors: Errors) -> str:
 
 
 def excuse_by_reference(errors: Errors) -> str:
-    """Return why a candidate that is off is not to blame: the reference is off as far, as often, in the same tensor.
+    """Return why the candidate is not to blame: the reference is off as far and as often in the same tensor.
 
-    As far both in the unit of the elements and in that of what is allowed, so that neither a great element nor one
-    near zero excuses others; the latter twice as loosely, because one element very near zero decides it. As often, so
-    that one element that the reference rounds to another side of a step does not excuse a candidate that takes the
-    wrong side everywhere. A reference that is off nearly everywhere is wrong itself.
+    As far is measured both in the unit of the elements and relative to the tolerance, so that neither a large element
+    nor one near zero excuses others. The second measure is twice as loose, because a single element very near zero
+    decides it. As often, because one element that the reference rounds to the other side of a step must not excuse a
+    candidate that takes the wrong side everywhere. A reference that is off nearly everywhere is itself wrong.
     """
     finite = torch.isfinite(errors.candidate) & torch.isfinite(errors.reference)
     if has_any(errors.bad & ~finite):
