@@ -1,7 +1,7 @@
 """Aliasing: which values of a program share memory on each side.
 
-A view that became a copy loses every later write; a result that shares its input's memory is changed by the next write
-to it. Both go unseen by values alone until somebody writes.
+A view that became a copy misses every later write, and a result that shares its input's memory changes with the next
+write to the input. Values alone show neither before somebody writes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ VIEWS: Final = frozenset({
     "unflatten", "unfold", "unsqueeze", "view", "view_as", "unbind", "split", "hsplit", "vsplit", "dsplit",
     "tensor_split", "split_with_sizes", "chunk",
 })  # fmt: skip
-#: Operators that promise neither.
+#: Operators that promise neither a view nor a copy.
 #: Source: the same page, "reshape(), reshape_as() and flatten() can return either a view or new tensor", and
-#: ``contiguous``, ``to`` and ``dropout`` outside training, which return their input where nothing is to be done.
-#: Of a reduction of one number nothing is documented: it may return that number itself.
+#: ``contiguous``, ``to`` and ``dropout`` outside training, which return their input if there is nothing to do.
+#: Nothing is documented for a reduction of one number: it may return that number itself.
 EITHER: Final = frozenset({
     "reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type", "type_as", "float", "double", "half",
     "int", "long", "bool", "cpu", "cuda", "resolve_conj", "resolve_neg", "positive", "dropout", "dropout1d",
@@ -40,18 +40,18 @@ EITHER: Final = frozenset({
     "amax", "amin",
 })  # fmt: skip
 
-#: Steps that ask for the gradient of a value that is no leaf.
+#: Steps that read the gradient of a value that is no leaf.
 _ASKS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", "torch.autograd.grad"})
 
 
 def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:
     """Return the steps whose value shares an argument's memory on one side only, in program order.
 
-    Where the reference shares it the operator must be one that promises a view; where the candidate shares it, one that
-    does not leave it open.
+    If only the reference shares memory, the operator must promise a view; if only the candidate does, the operator must
+    not leave it open.
     """
     if candidate.failure is not None or reference.failure is not None or candidate.is_remote:
-        return []  # What memory the values of another process share, nobody tells.
+        return []  # Another process does not report which values share memory.
     found = []
     for index, step in enumerate(program.steps):
         maker = program.steps[maker_of(program.steps, index)]
@@ -65,17 +65,17 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
         found.append(
             Misalignment(
                 kind="aliasing", step=index, at=Value(name=step.name, aspect="memory"),
-                candidate=_told(program, ours), reference=_told(program, theirs),
+                candidate=_owner(program, ours), reference=_owner(program, theirs),
             )
         )  # fmt: skip
     return found
 
 
 def joined_results(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:
-    """Return the results of a call that are one tensor on the candidate alone, where a body asks for a gradient of one.
+    """Return the results of a call that are one tensor on the candidate alone, if the body reads a gradient of one.
 
-    By itself that is nobody's fault: a fused kernel may return one tensor for two results that are equal. The gradient
-    that is asked for is then that of both.
+    A fused kernel may return one tensor for two equal results, and that alone is no fault. But the gradient that the
+    body reads is then the gradient of both.
     """
     if candidate.is_remote or candidate.failure is not None or reference.failure is not None:
         return []
@@ -108,7 +108,7 @@ def _element(step: Step) -> int | None:
 
 
 def _shared(index: int, maker: Step, trace: Trace) -> int | None:
-    """Return the first argument whose memory a step's value shares; all are alive, so no memory is reused."""
+    """Return the first argument whose memory a step's value shares. All values are alive, so no memory is reused."""
     value = trace.values[index]
     for ref in step_refs(maker):
         other = trace.values[ref.index]
@@ -127,5 +127,5 @@ def _is_seen(index: int, trace: Trace) -> bool:
     return (trace.shown is None or index in trace.shown) and isinstance(trace.values[index], torch.Tensor)
 
 
-def _told(program: Program, owner: int | None) -> str:
+def _owner(program: Program, owner: int | None) -> str:
     return "has memory of its own" if owner is None else f"shares the memory of {program.steps[owner].name}"

@@ -1,7 +1,7 @@
 """Run one case: try attempts until the reference accepts one, then run every candidate on the same program.
 
-Recording is handed in as a function, so that this floor knows nothing of how a body is recorded.
-The reference's side is made once and shared by all candidates.
+Recording is passed as a function, so that this package does not depend on how a body is recorded.
+The reference runs once, and all candidates share its trace.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Contender(NamedTuple):
-    """A candidate as it takes part in a test's cases; its attributes are those of ``Sides``."""
+    """A candidate with the rules of one test; the attributes are those of ``Sides``."""
 
     backend: Backend
     rules: Rules
@@ -42,7 +42,7 @@ class Contender(NamedTuple):
 
 
 class Lenient(NamedTuple):
-    """What a candidate accepted that the reference rejects: the attempt's number and profile, and the verdict."""
+    """An attempt that a candidate accepts and the reference rejects: its number, its profile and the verdict."""
 
     number: int
     profile: str
@@ -50,15 +50,15 @@ class Lenient(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What came of the attempts at one case.
+    """The result of the attempts at one case.
 
     Attributes:
-        attempt: The accepted one, ``None`` when all were rejected.
-        number: Its number, or that of the last.
-        rejected: Attempts that the reference rejected.
-        ordinary_rejected: Those of them that were ordinary.
-        refusal: What the reference said to the last rejected one.
-        lenient: Candidates that accepted what the reference rejects, with the first attempt that showed it.
+        attempt: The accepted attempt, ``None`` if the reference rejected all.
+        number: Its number, or that of the last attempt.
+        rejected: Number of attempts that the reference rejected.
+        ordinary_rejected: Number of these with the ordinary profile.
+        refusal: The reference's error for the last rejected attempt.
+        lenient: Candidates that accepted what the reference rejects, with the first such attempt.
     """
 
     attempt: Attempt | None
@@ -84,7 +84,7 @@ def accept(
         case: Its number.
         draw: Makes the attempt ``(case, number)``.
         contenders: Candidates by name.
-        enter: Is told the case, the candidate whose code is entered next ("" for the reference) and the attempt.
+        enter: Called with the case, the candidate whose code runs next ("" for the reference) and the attempt.
     """
     rejected = ordinary = 0
     refusal = ""
@@ -107,7 +107,7 @@ def accept(
 
 
 def refusal_of(attempt: Attempt) -> str:
-    """Return what the reference said to a rejected attempt, with the step's target."""
+    """Return the reference's error for a rejected attempt, with the step's target."""
     if attempt.refused is None:
         return ""
     refusal = attempt.trace.values[output_refs(attempt.program)[0].index]
@@ -144,9 +144,9 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
 
 
 def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
-    """Hold one candidate against the reference's side of an accepted attempt.
+    """Run one candidate on an accepted attempt and compare it with the reference.
 
-    The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there once for all.
+    ``attempt.trace`` must hold the reference's gradients, which ``differentiate`` computes once for all candidates.
     """
     trace = _run(attempt, contender.backend)
     if is_aligned(attempt, contender, trace):
@@ -161,7 +161,7 @@ def _run(attempt: Attempt, backend: Backend) -> Trace:
 
 
 def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
-    """Whether the fast path is sure of a case; what it is not sure of must be judged."""
+    """Whether the fast path is sure that a case is aligned; otherwise the case must be judged."""
     return (
         not contender.rules.check_graph
         and is_surely_aligned(attempt.program, trace, attempt.trace, contender.rules)
@@ -172,13 +172,13 @@ def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
 def aligned_in_batch(
     attempts: Sequence[Attempt], contender: Contender, traces: Sequence[Trace], enter: Callable[[int], None]
 ) -> set[int]:
-    """Return the positions of the cases that the fast path is sure of; all others must be judged.
+    """Return the positions of the cases that are surely aligned; all others must be judged.
 
     Args:
         attempts: With the reference's gradients.
         contender: The candidate.
-        traces: What it showed of each.
-        enter: Called with the position of a case whose graph is held against its eager mode.
+        traces: The candidate's trace of each.
+        enter: Called with the position of a case before its graph is compared with eager mode.
     """
     if contender.rules.check_graph:
         return set()
@@ -194,7 +194,7 @@ def aligned_in_batch(
 
 
 def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
-    """Whether a graph mode gives what its own eager mode gives; nothing is asked of any other candidate."""
+    """Whether a graph mode gives the same as its own eager mode; true for any other candidate."""
     eager = contender.backend.as_eager()
     if eager is None:
         return True
@@ -203,13 +203,13 @@ def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) ->
 
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
-    """Run both sides again, with a copy of every value at its step, and examine them."""
+    """Run both sides again with a copy of every value at its step, and return the verdict."""
     trace.load()
     sides = contender.beside(reference)
     judged = judge_program(live_of(attempt), sides)
     if judged.verdict.outcome != "aligned" or judged.verdict.kind is not None or not is_off(attempt, trace, sides):
         return judged
-    # The first run was off and the second was not: the candidate is held against itself, that first run included.
+    # Only the first run was off, so the candidate is compared with itself, including that first run.
     again = judge_confirmed(live_of(attempt), sides)
     if again.verdict.kind is not None:
         return again

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.tolerance import Tolerance
     from ci_autotest.values.verdict import Kind
 
-#: Values that each framework has a type of its own for.
+#: Types of plain values that each framework has its own version of.
 _WORDS: Final = (torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -30,8 +30,8 @@ def compare(
     """Return how ``candidate`` departs from ``reference``, or ``None`` when it does not.
 
     Elements are aligned when ``|candidate - reference| <= atol + rtol * |reference|``, in float64.
-    NaN aligns with NaN only. ``ulp`` and ``bitwise`` also tell -0.0 from 0.0 and a flushed denormal
-    from zero; ``bitwise`` compares strides.
+    NaN aligns with NaN only. ``ulp`` and ``bitwise`` also distinguish -0.0 from 0.0 and a flushed
+    denormal from zero; ``bitwise`` compares strides.
 
     Args:
         candidate: Any shape ``(d0, ..., dn)``, or a plain value.
@@ -39,7 +39,7 @@ def compare(
         tolerance: ``rtol`` is a ratio; ``atol`` is in the unit of the elements.
         check_dtype: Whether another dtype is a misalignment.
         check_grad_flags: Whether ``requires_grad`` and ``is_leaf`` are compared.
-        check_strides: Whether ``bitwise`` compares strides: those of another process are not told.
+        check_strides: Whether ``bitwise`` compares strides, which another process does not report.
 
     Source:
         ``torch.testing.assert_close`` (PyTorch 2.13) for the formula and the defaults per dtype.
@@ -51,7 +51,7 @@ def compare(
     if kind is None and is_bitwise and _strides_differ(candidate.metadata, reference.metadata):
         kind = "metadata"
     if kind is not None:
-        return _told(kind, candidate, reference)
+        return _misalignment(kind, candidate, reference)
     same_dtype = candidate.metadata.dtype == reference.metadata.dtype
     if same_dtype and same_bits(candidate.data, reference.data):
         return None
@@ -84,7 +84,7 @@ def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, ch
 
 
 def _strides_differ(candidate: Metadata, reference: Metadata) -> bool:
-    """Strides of dimensions of size 0 or 1 mean nothing."""
+    """Whether strides differ in a dimension of size 2 or more; the others have no meaning."""
     if 0 in reference.shape or not len(candidate.strides) == len(reference.strides) == len(reference.shape):
         return False
     return any(
@@ -93,7 +93,7 @@ def _strides_differ(candidate: Metadata, reference: Metadata) -> bool:
     )
 
 
-def _told(kind: Kind, candidate: Observation, reference: Observation) -> Misalignment:
+def _misalignment(kind: Kind, candidate: Observation, reference: Observation) -> Misalignment:
     left, right = candidate.metadata, reference.metadata
     assert left is not None  # noqa: S101 - the caller looked
     assert right is not None  # noqa: S101 - the caller looked
@@ -120,7 +120,7 @@ def _plain(candidate: Observation, reference: Observation) -> Misalignment | Non
     if isinstance(right, torch.device) or left is right or left == right:
         return None
     if isinstance(right, _WORDS) and isinstance(left, str):
-        return None  # another framework's word for it; what it says of a tensor is compared with that
+        return None  # Another framework names it differently. A tensor's dtype is compared as metadata.
     if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
         return None
     return Misalignment(kind="value", step=-1, candidate=repr(left)[:200], reference=repr(right)[:200])

@@ -1,4 +1,4 @@
-"""Values that the candidate copies between devices, where the reference has one device and copies nothing."""
+"""Device copies: values that the candidate copies between devices, while the reference has only one device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def as_moved(
     sides: tuple[Observation, Observation], index: int, steps: Sequence[Step], traces: tuple[Trace, Trace]
 ) -> tuple[Observation, Observation]:
-    """Return both sides with a copy's ``is_leaf`` made the reference's, where that returned its argument itself.
+    """Return both sides with the reference's ``is_leaf`` if the candidate copied what the reference returned itself.
 
-    ``x.to("cpu")`` of a leaf is the leaf on the host and no leaf on a device: neither is wrong.
+    ``x.to("cpu")`` returns a leaf itself on the host and a copy, which is no leaf, on a device: neither is wrong.
 
     Args:
         sides: The candidate's and the reference's observation of the step.
@@ -37,9 +37,9 @@ def as_moved(
 
 
 def written_copy(steps: Sequence[Step], traces: tuple[Trace, Trace], written: Collection[int]) -> str:
-    """Return the step whose value is a copy on the candidate alone and is written to, or whose argument is.
+    """Return the name of a step whose value is a copy on the candidate alone and is written to, ``""`` if none.
 
-    Which of both is written to then differs by what ``to`` means, and nothing can be compared.
+    A write then reaches one tensor on the reference and only the copy on the candidate, so nothing can be compared.
 
     Args:
         steps: Of the program.
@@ -52,7 +52,7 @@ def written_copy(steps: Sequence[Step], traces: tuple[Trace, Trace], written: Co
 
 
 def _is_copy(index: int, steps: Sequence[Step], traces: tuple[Trace, Trace]) -> bool:
-    """Whether a step gave another device's copy of its argument on the candidate, on the reference the argument."""
+    """Whether a step returned a copy on another device on the candidate, and its argument itself on the reference."""
     refs = step_refs(steps[index])
     if not refs:
         return False

@@ -1,8 +1,8 @@
 """The graph check: compare a candidate's compiled graph with its own eager result.
 
-Asked for by ``@autotest(check_graph=True)``, or by ``mode: graph`` of the candidate. A difference is of kind ``graph``;
-the candidate is to blame, because both sides are its own. A body that is not one graph is such a difference too: it was
-asked for.
+``@autotest(check_graph=True)`` and ``mode: graph`` of a candidate turn it on. A difference has the kind ``graph``, and
+the candidate is to blame, because both results are its own. A body that is not a single graph counts as a difference,
+too, because the user asked for one graph.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHY: Final = "the same program differs from the candidate's own eager result"
 
 
 def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
-    """Return the verdict on a candidate's graph mode, with the program that shows it; ``None`` where it is aligned.
+    """Return the verdict on a candidate's graph mode with the program that shows it; ``None`` if it is aligned.
 
     Args:
         live: The program with its data.
@@ -36,32 +36,31 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
         if not lacking:
             return None
         return unsupported_verdict(Unsupported(UnsupportedReason.NO_GRAPH, f"check_graph: {lacking}")), live
-    return _held(live, sides._replace(candidate=graph, reference=sides.candidate))
+    return _compared(live, sides._replace(candidate=graph, reference=sides.candidate))
 
 
 def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
-    """Return how a candidate that is a graph mode departs from its own eager mode; ``None`` where it does not.
+    """Return how a candidate that is a graph mode departs from its own eager mode; ``None`` if it does not.
 
     Args:
         live: The program with its data.
         sides: The candidate, of any kind.
     """
     eager = sides.candidate.as_eager()
-    return None if eager is None else _held(live, sides._replace(reference=eager))
+    return None if eager is None else _compared(live, sides._replace(reference=eager))
 
 
-def _held(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
-    """Hold a graph mode against the eager mode of the same candidate."""
+def _compared(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
     differences, compiled, eager, _ = examined(live, own)
     if compiled.untested is not None:
         why = Unsupported(compiled.untested.reason, f"check_graph: {compiled.untested.detail}")
         return unsupported_verdict(why), live
     if not differences:
         return None
-    return _told(localize(live, differences[0], (compiled, eager), own))
+    return _verdict(localize(live, differences[0], (compiled, eager), own))
 
 
-def _told(culprit: Culprit) -> tuple[Verdict, Live]:
+def _verdict(culprit: Culprit) -> tuple[Verdict, Live]:
     steps = culprit.live.program.steps
     found = culprit.misalignment
     at = culprit.step

@@ -1,4 +1,4 @@
-"""A case as the part that a probe calls several times: what may be written to of it, and what goes into it."""
+"""The part of a case that a probe calls several times, with its inputs and the values that a probe may overwrite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def part_of(attempt: Attempt) -> Part:
-    """Return what a probe calls of a case that the reference has run, forward and backward."""
+    """Return the part of a case that a probe calls. The reference must have run the case forward and backward."""
     leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
     cotangents = {
         position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
@@ -33,7 +33,7 @@ def part_of(attempt: Attempt) -> Part:
 
 
 def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
-    """Return a program whose inputs can be written to element by element, and their data: none is expanded."""
+    """Return a program and its data without expanded inputs, so that each element can be written to."""
     program, sources = attempt.program, attempt.sources
     expanded = {index: spec for index, spec in placeholders(program).items() if _is_expanded(spec.shape, spec.strides)}
     if not expanded:

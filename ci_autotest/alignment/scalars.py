@@ -1,7 +1,6 @@
-"""Numbers that a body read from a tensor: compare them as elements of that tensor, with its tolerance.
+"""Scalars that a body read from a tensor: they are compared as elements of that tensor, with its tolerance.
 
-A sum that may differ in its last place may be read by ``item()`` and still may; as Python's float it would have to be
-equal.
+A sum may differ in its last place, and so may the result of its ``item()``. A Python float would have to be equal.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def as_elements(
     sides: tuple[Observation, Observation], index: int, steps: Sequence[Step], reference: Trace
 ) -> tuple[Observation, Observation]:
-    """Return two numbers that a step asked for as 0-dim tensors of the dtype that was asked; anything else as it is.
+    """Return two numbers as 0-dim tensors of the dtype of the tensor that they were read from; other values as is.
 
     Args:
         sides: The candidate's and the reference's observation of the step.
@@ -35,15 +34,15 @@ def as_elements(
     kind = type(sides[1].data)
     if kind not in {float, complex} or type(sides[0].data) is not kind:
         return sides
-    dtype = _asked(index, steps, reference)
+    dtype = _source_dtype(index, steps, reference)
     if dtype not in (FLOATING if kind is float else COMPLEX):
         return sides
     left, right = (torch.tensor(side.data, dtype=getattr(torch, dtype)) for side in sides)
     return Observation(metadata(left), left), Observation(metadata(right), right)
 
 
-def _asked(index: int, steps: Sequence[Step], reference: Trace) -> str:
-    """Return the dtype of the tensor that a number came from, through the lists of ``tolist``; nothing where none."""
+def _source_dtype(index: int, steps: Sequence[Step], reference: Trace) -> str:
+    """Return the dtype of the tensor that a number was read from, also through ``tolist``; ``""`` if from none."""
     refs = step_refs(steps[index])
     while refs:
         index = refs[0].index

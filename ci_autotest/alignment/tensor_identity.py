@@ -1,8 +1,8 @@
-"""Which values of a program are one tensor: a side may give one where the other gives two.
+"""Tensor identity: which values of a program are the same tensor on one side and different tensors on the other.
 
-A fused kernel may return one tensor for two results, and what returns its argument on one side may copy it on the
-other. Such a tensor receives the gradients of all that it stands for: it is compared where both sides have the same
-tensors, and at the leaves always.
+A fused kernel may return one tensor for two results, and an operator may return its argument on one side and a copy on
+the other. Such a tensor receives the gradients of all values that it stands for. Its gradient is therefore compared
+only if both sides have the same tensors; gradients of leaves are always compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def of_one_side(candidate: Trace, reference: Trace) -> frozenset[int]:
-    """Return the steps whose value is one tensor with another step's on one side alone, by their gradient edges."""
+    """Return the steps that share their tensor with another step on one side only, judged by their gradient edges."""
     ours, theirs = _groups(candidate), _groups(reference)
     alone: frozenset[int] = frozenset()
     every = [index for groups in (ours, theirs) for index, group in groups.items() if len(group) > 1]
@@ -22,7 +22,7 @@ def of_one_side(candidate: Trace, reference: Trace) -> frozenset[int]:
 
 
 def _groups(trace: Trace) -> dict[int, frozenset[int]]:
-    """Return the steps that have one gradient edge with a step, itself among them, by each step that has an edge."""
+    """Return, for each step with a gradient edge, all steps with the same edge."""
     found: dict[Any, list[int]] = {}
     for index, edge in enumerate(trace.edges):
         if edge is not None:

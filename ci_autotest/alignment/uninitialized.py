@@ -1,8 +1,8 @@
-"""Find results that nothing wrote to: fill free memory with a known number before the next run.
+"""Find results that no kernel wrote to: fill free memory with a known number before the next run.
 
-A result that nothing writes to holds what was there before: zeros in a new process, other results later. What one run
-shows of it the next may not, and neither is the operator's word. With residue between two runs they differ, and the
-operator is told from one that is merely now and then off.
+Uninitialized memory holds zeros in a new process and other results later, so a single run may look right by chance.
+With a different known number in free memory before each of two runs, an uninitialized result differs between them. This
+distinguishes it from an operator that is only sometimes wrong.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
 
-#: What is written, one after the other; every dtype of ``_DTYPES`` holds them.
+#: Numbers that are written in turn; every dtype of ``_DTYPES`` can represent them.
 NUMBERS: Final = (1000.0, -500.0)
-#: Dtypes of results whose memory is written to: those of programs that are no integers. One of 8 bits holds no 1000.
+#: Dtypes of results whose memory is filled. Floats of 8 bits cannot represent 1000.
 _DTYPES: Final = frozenset(getattr(torch, name) for name in FLOATING | COMPLEX)
-#: Blocks of each size: the inputs of the next run take some of them.
+#: Number of blocks of each size, more than one because the inputs of the next run take some of them.
 _BLOCKS: Final = 8
-#: Sizes of one run that are left.
+#: Most block sizes of one run.
 _SIZES_AT_MOST: Final = 16
-#: Bytes of a run's blocks in all: larger results get fewer blocks, and one each at the least, as the next run has.
+#: Bytes of all blocks of a run. Larger results get fewer blocks but at least one, as in the next run.
 _BYTES_AT_MOST: Final = 1 << 25
 
 
 def leave_residue(backend: Backend, trace: Trace, number: float) -> None:
-    """Write to memory of the sizes of a run's results, in the process that has run it, and give it back.
+    """Allocate, fill and free memory of the sizes of a run's results, in the process that ran it.
 
     Args:
         backend: The side that ran.
-        trace: What it left.
-        number: What is written.
+        trace: Of that run.
+        number: The number to write.
     """
     results = list({(tensor.dtype, tensor.shape, tensor.device): tensor for tensor in _results(trace)}.values())
     results = results[:_SIZES_AT_MOST]
@@ -58,5 +58,5 @@ def _results(trace: Trace) -> Iterator[torch.Tensor]:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its elements lie in one piece of memory."""
+    """Whether a tensor is strided and not nested, so that its elements lie in one storage."""
     return tensor.layout == torch.strided and not tensor.is_nested

@@ -1,1 +1,1 @@
-"""Localize: the step at which a program departs, and how errors grow where no step does alone."""
+"""Localize: the first misaligned step, or how the error grows if no step is misaligned alone."""

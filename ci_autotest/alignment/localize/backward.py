@@ -1,7 +1,8 @@
 """Localize through a backward pass that the body runs itself: compare what differs after it as a gradient.
 
-``loss.backward()`` and ``x.grad`` are steps, and no step alone is wrong where an operator's backward pass is. So the
-body up to a pass is taken as one that leaves this pass to us, and searched like any other: the first, then those after.
+``loss.backward()`` and ``x.grad`` are steps, but no step alone is wrong if an operator's backward pass is. The body is
+therefore cut at the pass, ci-autotest runs the pass, and the result is searched like any other program. Passes are
+tried in program order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PASSES = frozenset({"backward", "torch.autograd.backward", "torch.autograd.grad
 
 
 def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
-    """Return the culprit of one misalignment, as ``localize.localize``; behind a backward pass, of the gradient."""
+    """Return the culprit of a misalignment as ``search.localize`` does; after a backward pass, of the gradient."""
     steps = live.program.steps
     # A hook's steps stand where it was registered, and get their values in a later pass.
     is_of_pass = is_of_hook(steps[found.step])
@@ -41,7 +42,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
 
 
 def _in_its_pass(culprit: Culprit) -> Culprit:
-    """Return a culprit; of a gradient that is wrong after a pass of the body's own through the same calls, so told."""
+    """Return a culprit, with a note if its gradient is wrong only after an earlier pass through the same calls."""
     program = culprit.live.program
     through = follows_from(program.steps, len(program.steps) - 1) & {index for index, _ in program.calls}
     earlier = (i for i, step in enumerate(program.steps) if step.target in _PASSES)
@@ -49,13 +50,13 @@ def _in_its_pass(culprit: Culprit) -> Culprit:
         return culprit
     if not any(through & follows_from(program.steps, index) for index in earlier):
         return culprit
-    told = "its gradient is right alone, and wrong in a later backward pass"
-    misalignment = msgspec.structs.replace(culprit.misalignment, detail=told)
+    detail = "its gradient is right alone, and wrong in a later backward pass"
+    misalignment = msgspec.structs.replace(culprit.misalignment, detail=detail)
     return culprit._replace(misalignment=misalignment, accumulated=False)
 
 
 def _until(live: Live, first: int, reference: Trace) -> Live:
-    """Return the program up to a backward pass, which begins from the outputs with what the body gave it."""
+    """Return the program up to a backward pass, with the pass's roots as outputs and its weights as cotangents."""
     program, step = live.program, live.program.steps[first]
     roots = tuple(refs(step.args[0]))
     given = _given(step)
@@ -70,7 +71,7 @@ def _until(live: Live, first: int, reference: Trace) -> Live:
 
 
 def _given(step: Step) -> tuple[Argument, ...]:
-    """Return the gradients that a pass is given, for each of its outputs."""
+    """Return the gradients that the body passes to a backward pass, one for each root."""
     keywords = dict(step.kwargs)
     place = 2 if step.target == "torch.autograd.grad" else 1
     default = step.args[place] if len(step.args) > place else None

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
-#: Steps that are told.
-_TOLD: Final = 32
+#: Most steps that are reported.
+_REPORTED: Final = 32
 _EVERYTHING: Final = Tolerance(0.0, 0.0)
 
 
 def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepError, ...]:
-    """Return how far the sides are apart after each step of the body that both show; nothing where that is nowhere.
+    """Return how far the sides are apart after each step of the body that both show; nothing if they agree everywhere.
 
     Args:
         program: What was run.
@@ -33,7 +33,7 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
         if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
             continue
         if index >= min(len(candidate.observations), len(reference.observations)):
-            break  # A side that raised saw nothing of what comes after.
+            break  # A side that raised has no later values.
         left, right = candidate.observations[index], reference.observations[index]
         if left is None or right is None or left.metadata is None or right.metadata is None:
             continue
@@ -46,4 +46,4 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
                 step=index, what=step.name, greatest_absolute=absolute, greatest_ulp=apart.greatest_ulp if apart else 0
             )
         )
-    return tuple(found[:_TOLD]) if any(item.greatest_absolute != 0 for item in found) else ()
+    return tuple(found[:_REPORTED]) if any(item.greatest_absolute != 0 for item in found) else ()

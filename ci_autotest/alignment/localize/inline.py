@@ -17,26 +17,26 @@ _KEY: Final = "inlined"
 
 
 def inlined(live: Live, index: int, reference: Backend) -> Live:
-    """Return the program with one step made an input, and without what nothing needs any more.
+    """Return the program with one step replaced by an input, and without the steps that nothing uses any more.
 
     Args:
         live: The program.
         index: A call of the body that gives a tensor.
-        reference: Gives the value, as it was at the step.
+        reference: Computes the value, as it was at the step.
 
     Raises:
-        ProgramError: The step gives no tensor.
+        ProgramError: The step returns no tensor.
     """
     program = live.program
     at = index - len(program.setup)
     step = program.body[at] if 0 <= at < len(program.body) else None
     if step is None or step.op not in {CALL_FUNCTION, CALL_METHOD}:
-        message = f"step {index} is no call of the body and cannot be made an input."
+        message = f"step {index} is no call of the body and cannot be replaced by an input."
         raise ProgramError(message)
     before = reference.run(Program(program.setup, program.body[: at + 1]), live.sources)
     value = before.values[index] if before.failure is None and len(before.values) > index else None
     if not isinstance(value, torch.Tensor):
-        message = f"step {index}, {step.target}, gives no tensor and cannot be made an input."
+        message = f"step {index}, {step.target}, returns no tensor and cannot be replaced by an input."
         raise ProgramError(message)
     key = f"{_KEY}{sum(name.startswith(_KEY) for name in live.sources)}"
     source, spec = source_of(value, requires_grad=value.requires_grad)

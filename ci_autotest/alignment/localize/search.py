@@ -1,8 +1,8 @@
-"""Find the step that is misaligned when only the reference's inputs are given to it.
+"""Find the step that is misaligned if it gets the reference's inputs.
 
-Values are searched in program order; gradients from the output back to the leaf, each step put
-under the gradient that the reference had there. When no step is misaligned alone, the error is
-accumulated and the whole program is the finding.
+Values are searched in program order, gradients from the output back to the leaf. Each step gets the
+gradient that the reference had there. If no step is misaligned alone, the error is accumulated and
+the whole program is the finding.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 #: Steps that are tried alone before the error is called accumulated.
 TRIED_AT_MOST: Final = 16
-#: Kinds that nothing of another kind is like, but for an error that a wrong value may lead to.
+#: Kinds that match only the same kind. A wrong value, for example, may show as a value, a shape or an error.
 _BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency"})
-#: Kinds that are looked at when everything has run, whatever step they are of.
+#: Kinds that are compared after the whole run, whatever their step.
 _AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
 
 
@@ -45,18 +45,18 @@ InFloat64: TypeAlias = "Callable[[], AbstractContextManager[None]]"
 
 
 class Culprit(NamedTuple):
-    """Hold what is misaligned.
+    """The step that is misaligned, with both traces of it.
 
     Attributes:
-        live: The step alone, or the whole program where nothing is misaligned alone.
+        live: The step alone, or the whole program if no step is misaligned alone.
         step: Index of the culprit in ``live``.
         misalignment: Of ``live``.
         candidate: The candidate's trace of ``live``.
         reference: The reference's trace of ``live``.
         accumulated: No step is misaligned alone.
-        is_alone: The step was seen misaligned alone, with the reference's inputs.
-        call: Which step of the whole program that is.
-        others: What else differs there in the same way: the gradients of the other inputs.
+        is_alone: The step is misaligned alone, with the reference's inputs.
+        call: Index of the step in the whole program.
+        others: Other differences of the same kind there, for example gradients of the other inputs.
     """
 
     live: Live
@@ -77,7 +77,7 @@ class Sides(NamedTuple):
         candidate: The side tested.
         reference: The side believed.
         rules: How they are compared.
-        in_float64: Entered while float64 is asked who is right; ``None``: it is not asked.
+        in_float64: Entered while the float64 oracle runs; ``None`` to leave it out.
     """
 
     candidate: Backend
@@ -87,13 +87,14 @@ class Sides(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """What a program shows when both sides run it with a copy of every value.
+    """The differences of a program that both sides ran with a copy of every value.
 
     Attributes:
-        differences: What is sure to be misaligned, in order.
+        differences: Certain misalignments, in order.
         candidate: The candidate's trace.
         reference: The reference's trace.
-        doubtful: What follows from a choice that an operator left open: it counts only where a step shows it alone.
+        doubtful: Differences that follow from a choice that an operator leaves open. They count only if a step shows
+            them alone.
     """
 
     differences: list[Misalignment]
@@ -126,15 +127,15 @@ def _examined(live: Live, sides: Sides) -> Examined:
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
     if candidate.untested is not None:
-        return Examined([], candidate, reference, [])  # there is nothing that could differ
+        return Examined([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
     return held_against(examination, candidate, reference)
 
 
 def held_against(examination: Examination, candidate: Trace, reference: Trace) -> Examined:
-    """Return what differs between two traces with snapshots: of both sides, or of one side with itself."""
+    """Return the differences of two traces with snapshots: of both sides, or of two runs of one side."""
     program = examination.program
     if candidate.untested is not None:
-        return Examined([], candidate, reference, [])  # It shows nothing, which differs from nothing.
+        return Examined([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
     settled = settle(examination.differences(candidate, reference), program, candidate, reference)
     aliases = lost_aliases(program, candidate, reference)
     joined = joined_results(program, candidate, reference) if settled.sure else []
@@ -143,7 +144,7 @@ def held_against(examination: Examination, candidate: Trace, reference: Trace) -
 
 
 def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[Misalignment]:
-    """Return what differs with a lost alias before what it leads to: the values and states of later steps."""
+    """Return the differences with a lost alias before its consequences: values and states of later steps."""
     if not aliases:
         return others
     first = aliases[0].step
@@ -156,7 +157,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
 
     Args:
         live: The program.
-        found: What differs in it.
+        found: The misalignment.
         traces: The candidate's and the reference's trace of it, with snapshots.
         sides: The two backends.
     """
@@ -173,7 +174,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
                 alone, _call(alone), same[0], seen.candidate, seen.reference,
                 accumulated=False, is_alone=True, call=index, others=tuple(same[1:]),
             )  # fmt: skip
-    # What comes after a refusal that a side did not give is not looked at.
+    # After a step that only one side refuses, the programs are no longer comparable.
     cut = live._replace(program=ended_at(live.program, found.step), cotangents={})
     whole = pruned(cut if found.kind == "leniency" and not backward else live)
     seen = examined(whole, sides)
@@ -181,15 +182,15 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     if shown is None:
         whole, shown, seen = live, found, Examined([found], *traces, [])
     written = None if backward else _written_later(whole, shown, seen, sides)
-    # A refusal is given or not, memory is shared or not.
+    # Leniency and aliasing are yes or no: no error accumulates.
     is_accumulated = len(whole.program.calls) > 1 and shown.kind not in {"leniency", "aliasing"}
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 
 def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides) -> Culprit | None:
-    """Return the call that changes an earlier value which the reference leaves alone, where what differs rests on it.
+    """Return the call that changes an earlier value on the candidate alone, if the difference depends on that value.
 
-    A workspace that the next call overwrites, memory beside an input: no call alone shows that.
+    Examples are a workspace that the next call overwrites and writes beyond an input: no call alone shows that.
     """
     steps = live.program.steps
     rests_on = follows_from(steps, shown.step)
@@ -199,13 +200,13 @@ def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides
         writer = _writer(live, item.step, sides)
         if writer is not None:
             detail = f"the value of {steps[item.step].name} was changed by a later call"
-            told = msgspec.structs.replace(item, detail=f"{detail}. {item.detail}" if item.detail else detail)
-            return Culprit(live, writer, told, seen.candidate, seen.reference, accumulated=False)
+            changed = msgspec.structs.replace(item, detail=f"{detail}. {item.detail}" if item.detail else detail)
+            return Culprit(live, writer, changed, seen.candidate, seen.reference, accumulated=False)
     return None
 
 
 def _writer(live: Live, index: int, sides: Sides) -> int | None:
-    """Return the call after which a value is no longer what it was at its step, on the candidate alone."""
+    """Return the call that changes an earlier value on the candidate and not on the reference."""
     program = live.program
     for call, _ in [item for item in program.calls if item[0] > index][:TRIED_AT_MOST]:
         until = Program(program.setup, program.body[: call + 1 - len(program.setup)])
@@ -225,7 +226,7 @@ def _has_changed(trace: Trace, index: int) -> bool:
 
 
 def _call(live: Live) -> int:
-    """Return the index of the isolated call: the last that is not an unpacking."""
+    """Return the index of the isolated call: the last one that unpacks nothing."""
     return live.program.calls[-1][0]
 
 
@@ -236,7 +237,7 @@ def _is_alike(found: Misalignment, wanted: Misalignment) -> bool:
 
 
 def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bool) -> Iterable[int]:
-    """Return the calls that may be to blame, the likeliest first."""
+    """Return the calls that may be to blame, the most likely first."""
     program = live.program
     calls = [index for index, _ in program.calls]
     if backward:
@@ -257,7 +258,7 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
 
 
 def weights_of(live: Live, reference: Trace) -> dict[int, object]:
-    """Return the reference's gradient of each step's value; of an output that nothing else uses, the cotangent."""
+    """Return the reference's gradient of each step's value; for an output that nothing else uses, the cotangent."""
     found: dict[int, object] = {}
     for position, ref in enumerate(output_refs(live.program)):
         if position in live.cotangents:
