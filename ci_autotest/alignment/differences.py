@@ -1,7 +1,7 @@
 """Run one program on the candidate and the reference, and list every difference.
 
-The fast path looks once, at the end; what it is not sure of is run again by ``Examination`` with a copy of every value
-at its step, which says what differs, where and in which order.
+The fast path compares once, at the end. Cases that it is not sure of run again in an ``Examination``, which copies
+every value at its step and reports what differs, where and in which order.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.verdict import Kind, Place
 
-#: Kinds of a value that its elements do not show.
+#: Kinds of differences of a value other than its elements.
 ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
 _Tensor: Final = torch.Tensor
 
 
 class Examination:
-    """Run a program on both sides with a copy of every value, and say everything that differs, in order.
+    """Run a program on both sides with a copy of every value, and list all differences in order.
 
     Args:
-        program: What is run.
+        program: The program to run.
         sources: Data by key.
-        cotangents: Gradients to put in, by position of the output's tensors.
+        cotangents: Gradients of the outputs, by position of the output's tensors.
         rules: How values are compared.
     """
 
@@ -80,13 +80,13 @@ class Examination:
             reference: Trace with snapshots of the same steps.
         """
         if reference.failure is not None:
-            return []  # nothing is defined to compare with
+            return []  # A reference that raises defines nothing to compare with.
         self._has_strides = not candidate.is_remote
         found = self._values(candidate, reference)
         if candidate.failure is not None:
             return [*found, self._raised(candidate)]
         found += self._end_state(candidate, reference)
-        # What a hook saw is a gradient: it comes last, because the search for its cause begins with the others.
+        # Values in hooks are gradients. They come last, because the search for their cause starts with other gradients.
         return found + self._gradients(candidate, reference) + self._values(candidate, reference, in_hooks=True)
 
     def _values(self, candidate: Trace, reference: Trace, *, in_hooks: bool = False) -> list[Misalignment]:
@@ -119,20 +119,20 @@ class Examination:
         return found
 
     def _refusal(self, step: Step, index: int, candidate: Trace, reference: Trace) -> list[Misalignment]:
-        """Return how a candidate answers a step that the reference refuses: it accepts it, or raises something else.
+        """Return the difference at a step that the reference refuses: the candidate accepts it or raises another error.
 
-        The class of what is raised is compared where torch raises it on both sides, step by step; the words never are.
+        Error classes are compared only if torch raises on both sides, step by step. Messages are never compared.
         """
         left, right = candidate.values[index], reference.values[index]
         if not isinstance(right, Refusal) or not right:
-            return []  # The reference accepts it in this program: nothing is asked.
+            return []  # In this program, for example a shrunk one, the reference accepts the step.
         call = Call(name=step.target.rpartition(".")[2])
-        told = f"{step.target}: {right}: {right.said}"[:2000]
+        message = f"{step.target}: {right}: {right.said}"[:2000]
         if not left:
             return [
                 Misalignment(
                     kind="leniency", step=index, at=call, candidate="accepts", reference=f"raises {right}",
-                    detail=told,
+                    detail=message,
                 )
             ]  # fmt: skip
         is_torchs = candidate.shown is None and not candidate.is_remote and candidate.around is None
@@ -207,7 +207,7 @@ class Examination:
         return found
 
     def _mutation(self, candidate: Trace, reference: Trace, index: int) -> list[Misalignment]:
-        """Return how the end state of a value departs where the value itself, at its step, did not."""
+        """Return how the final state of a value departs if the value at its step did not."""
         left, right = candidate.values[index], reference.values[index]
         if not isinstance(left, _Tensor):
             return []
@@ -246,18 +246,18 @@ class Examination:
             if key not in shared and (
                 candidate.shown is not None or (candidate.is_remote and is_intermediate(key, self.program))
             ):
-                continue  # A compiler shows no gradients of intermediates, and a host not all of them.
+                continue  # A compiler shows no gradients of intermediates, and a host only some of them.
             if isinstance(key, tuple) and _lacks(candidate.values[index], key[1]):
                 continue
             if isinstance(key, int) and _is_overwritten_view(reference, key):
-                continue  # What is written to a view has its gradient from the base: the view itself has no part in it.
+                continue  # After a write to a view, gradients flow through its base and not through the view.
             left, right = candidate.gradients.get(key), reference.gradients[key]
             at = Gradient(name=self.steps[index].name, parameter="" if isinstance(key, int) else key[1])
             found += _moved(self._gradient(left, right), "gradient", index, at)
         return found
 
     def _accepted_misuse(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
-        """Return the misuse of autograd that the candidate's backward pass accepts.
+        """Return the misuse of autograd that the candidate's backward pass accepts and the reference's refuses.
 
         Any other refusal leaves the gradients undefined on the reference; the forward comparison stands (rule 2).
         """
@@ -272,10 +272,10 @@ class Examination:
         ]  # fmt: skip
 
     def _is_misused(self) -> bool:
-        """Whether the reference goes back only where values that a gradient needs may be overwritten: copies are kept.
+        """Whether the reference's backward pass works only if autograd keeps copies of overwritten values.
 
-        Then that is why it refused, and a candidate that does not computes a wrong gradient. Asked of autograd itself,
-        not of the words of its refusal.
+        It then refused because a value that a gradient needs was overwritten, and a candidate that accepts this
+        computes a wrong gradient. Running autograd in that mode decides it, not the text of its error.
         """
         if self.run(TorchBackend()).backward_failure is None:
             return False
@@ -287,7 +287,7 @@ class Examination:
         if left is None or right is None:
             present = right if left is None else left
             if present is None or not has_any(dense(present)):
-                return None  # A gradient that there is none of, and one of zeros, say the same to autograd.
+                return None  # To autograd, no gradient and a gradient of zeros are the same.
             shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
             return Misalignment(kind="gradient", step=-1, candidate=shown[0], reference=shown[1])
         misalignment = self._compared(observed(left), observed(right), flags=False)
@@ -304,7 +304,7 @@ def _is_overwritten_view(trace: Trace, index: int) -> bool:
 
 
 def _value(step: Step, kind: Kind) -> Value:
-    """Return a step's value as a place: of a tuple's element, which one it is."""
+    """Return a step's value as a place, with the index if it is an element of a tuple."""
     element = step.args[1] if is_unpacking(step) else None
     return Value(
         name=step.name, aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
@@ -313,9 +313,9 @@ def _value(step: Step, kind: Kind) -> Value:
 
 
 def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:
-    """Whether a candidate returned a leaf that it was given, as an operator with nothing to do may: it stays a leaf.
+    """Whether a candidate returned an argument that is a leaf, as an operator with nothing to do may.
 
-    A host tells no identities: there it is a leaf with the elements of the one that was given.
+    A host does not report identities: there the value counts as the argument if it is a leaf with the same elements.
     """
     left, right = (side.metadata for side in sides)
     if left is None or right is None or not left.is_leaf or left.requires_grad != right.requires_grad:
@@ -336,7 +336,7 @@ def is_of_hook(step: Step) -> bool:
 
 
 def _lacks(module: object, name: str) -> bool:
-    """Whether a module of another interpreter has no parameter of a name."""
+    """Whether a module in another interpreter lacks a parameter."""
     return isinstance(module, ResponseModule) and name not in module.state_dict()
 
 

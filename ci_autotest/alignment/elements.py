@@ -1,6 +1,6 @@
 """Compare the elements of two tensors: same bits, close, and by how much they differ.
 
-Bits first: a bitwise-equal pair costs about a microsecond. What differs is looked at in float64, and integers exactly.
+Bits come first: a bitwise-equal pair costs about a microsecond. Other pairs are compared in float64, integers exactly.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _BITS: Final = {
 _STRIDED: Final = torch.strided
 _LAZY: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _LARGEST: Final = 2**63 - 1
-#: Names of dtypes without the framework's.
+#: Names of dtypes without the prefix ``torch.``.
 NAMES: Final[dict[torch.dtype, str]] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
 }
-#: Dtypes that NumPy has as well, whose elements are held against one another there while they are few.
+#: Dtypes that NumPy has, too. Tensors of up to ``FEW`` elements are compared there, because its calls cost less.
 OF_NUMPY: Final = frozenset({torch.float16, torch.float32, torch.float64})
 FEW: Final = 4096
 
@@ -103,17 +103,17 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_whole(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Whether both tensors hold integers or bools, which are exact and are never held against each other in float64."""
+    """Whether both tensors hold integers or bools, which are compared exactly and never in float64."""
     return not any(side.is_floating_point() or side.is_complex() for side in (candidate, reference))
 
 
 def whole_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Return ``|candidate - reference|`` of integers, taken exactly and then rounded: float64 of the tensors' shape."""
+    """Return ``|candidate - reference|`` of integers, computed exactly and then rounded to float64: the same shape."""
     return torch.from_numpy(_whole_distance(candidate, reference).astype(_FLOAT64))
 
 
 def _whole_distance(candidate: torch.Tensor, reference: torch.Tensor) -> NDArray[np.uint64]:
-    """Return ``|candidate - reference|`` of integers: below 2^64, so that it is what is left of it modulo 2^64."""
+    """Return ``|candidate - reference|`` of integers: it is below 2^64, so arithmetic modulo 2^64 is exact."""
     left, right = (_numpy(dense(side)) for side in (candidate, reference))
     ours, theirs = left.astype(np.uint64), right.astype(np.uint64)
     return np.where(left > right, ours - theirs, theirs - ours)
@@ -132,21 +132,21 @@ def close(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
 
 
 def _is_near(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> bool:
-    """Whether few elements are all finite and within tolerance; where it cannot say, it is not sure.
+    """Whether few elements are all finite and within tolerance; ``False`` also means not sure.
 
-    The formula of ``close`` in NumPy, whose calls cost a third of torch's where there are few elements.
+    This is the formula of ``close`` in NumPy, whose calls cost a third of torch's for few elements.
     """
     if not (reference.numel() <= FEW and {candidate.dtype, reference.dtype} <= OF_NUMPY):
         return False
     with _errstate(all="ignore"):
         right = _array(reference).astype(_FLOAT64)
         distance = _array(candidate).astype(_FLOAT64) - right
-        # Less, not at most: what is infinitely far is not less than what an infinite reference allows.
+        # Strictly less, because an infinite reference allows an infinite distance.
         return bool(_less(_abs(distance), tolerance.atol + tolerance.rtol * _abs(right)).all())
 
 
 def near_in(left: Sequence[bytes], right: Sequence[bytes], dtype: torch.dtype, tolerance: Tolerance) -> list[bool]:
-    """Return for pairs of tensors whether all elements are finite and within tolerance, as ``close`` has it.
+    """Return, for each pair of tensors, whether all elements are finite and within tolerance as defined by ``close``.
 
     Args:
         left: Elements of each candidate's tensor, one or more.
@@ -163,7 +163,7 @@ def near_in(left: Sequence[bytes], right: Sequence[bytes], dtype: torch.dtype, t
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return the elements as NumPy sees them, of a dtype that it has."""
+    """Return the elements as a NumPy array; the dtype must be one of ``OF_NUMPY``."""
     found = tensor.detach()
     return _numpy(found if found.is_cpu and found.layout is _STRIDED and not found.is_neg() else dense(found))
 
@@ -191,7 +191,7 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     if distance is None:
         return left != right
     different = distance > (0 if tolerance.strictness == "bitwise" else ULP_LIMIT)
-    # Zero and what is not zero are told apart however near: a flushed denormal is one.
+    # Zero never equals another number, however near: it may be a flushed denormal.
     different |= (left == 0) != (right == 0)
     different |= (left == 0) & (right == 0) & (torch.signbit(left) != torch.signbit(right))
     return different & ~(torch.isnan(left) & torch.isnan(right))
@@ -200,7 +200,7 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
 def _outside(left: torch.Tensor, right: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
     """Return which elements in float64 are outside the tolerance.
 
-    A complex number with an infinite part has no distance to another: of such the parts are held against each other.
+    A complex number with an infinite part has no distance to another, so the parts are compared.
     """
     outside = ~_isclose(left, right, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
     if left.is_complex() and right.is_complex() and has_any(outside):
@@ -211,7 +211,7 @@ def _outside(left: torch.Tensor, right: torch.Tensor, tolerance: Tolerance) -> t
 
 
 def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor | None:
-    """Return the distance in units in the last place, float64 of the tensors' shape; ``None`` where there is none.
+    """Return the distance in units in the last place, float64 of the tensors' shape; ``None`` if ULP are not defined.
 
     Bits read as sign and magnitude are ordered like the numbers; a NaN is infinitely far from a
     number.
@@ -284,7 +284,7 @@ def hexadecimal(element: torch.Tensor) -> str:
 
 
 def decimal(element: torch.Tensor) -> str:
-    """Return a 0-dim tensor's value with as many digits as its dtype tells apart."""
+    """Return a 0-dim tensor's value with as many digits as its dtype resolves."""
     value = element.item()
     if isinstance(value, float):
         digits = {torch.float64: 17, torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}[element.dtype]

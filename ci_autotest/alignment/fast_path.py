@@ -1,8 +1,8 @@
 """The fast path: decide with one look at the end of both runs whether a candidate is surely aligned.
 
-It may say "surely aligned" and nothing else. It looks at every value once, with copies of what was written to alone.
-Where it is not sure, both sides are run again with a copy of every value at its step, and ``compare`` decides
-(``trial``). What a host sent is looked at as bytes first (``fast_path_bytes``), and no tensor is made of it.
+It may only answer "surely aligned". It looks at every value once and has copies only of overwritten values. If it is
+not sure, both sides run again with a copy of every value at its step, and ``compare`` decides (``differences``).
+Responses of a host are first compared as bytes (``fast_path_bytes``), without making tensors of them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def surely_aligned(attempts: Sequence[Attempt], traces: Sequence[Trace], rules: 
 
     Args:
         attempts: With the reference's gradients.
-        traces: What the candidate showed of each; those that are not sure by their bytes are loaded.
-        rules: What is allowed.
+        traces: The candidate's trace of each. Those that are not sure by their bytes are loaded.
+        rules: How values are compared.
     """
     sure = surely_aligned_by_bytes(attempts, traces, rules)
     for position, (attempt, trace) in enumerate(zip(attempts, traces, strict=True)):
@@ -83,9 +83,9 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
 
 
 def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:
-    """Return the look that fits what a side shows of its values."""
+    """Return the comparison that fits what a candidate reports of its values."""
     if candidate.is_remote:
-        return _told_aligned
+        return _reported_aligned
     return _shown_aligned if candidate.shown is not None else _values_aligned
 
 
@@ -127,7 +127,7 @@ def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules
 
 
 def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Hold what a compiler shows, its inputs and outputs, against the same values of the reference."""
+    """Whether the values that a compiler shows, its inputs and outputs, agree with the reference's."""
     for index in candidate.shown or ():
         left, right = candidate.values[index], reference.values[index]
         if reference.facts[index] is None:
@@ -142,8 +142,8 @@ def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: 
     return True
 
 
-def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Hold what another process tells against the reference; a value that was written to must be looked at again."""
+def _reported_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+    """Whether the values of another process agree with the reference's; overwritten values are never sure."""
     for index, facts in enumerate(reference.facts):
         if candidate.shown is not None and index not in candidate.shown:
             continue
@@ -167,7 +167,7 @@ def has_state(value: object) -> bool:
 
 
 def _is_mute(program: Program, index: int) -> bool:
-    """Whether a step's result says nothing: of a module's method, the module itself is compared."""
+    """Whether a step's result need not be compared: after a module's method in the setup, the module is compared."""
     step = program.steps[index]
     return step.in_setup and step.op == CALL_METHOD
 
@@ -189,10 +189,10 @@ def plain_aligned(left: Any, right: Any) -> bool:
 
 
 def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are small and equal, the common case, which one call says.
+    """Whether two tensors are small and equal: the common case, which takes one call.
 
-    It calls -0.0 and 0.0 equal, which a tolerance does too; of what it cannot compare it is not sure. What lies on
-    a device would be compared by the device's own kernel.
+    The call treats -0.0 and 0.0 as equal, as a tolerance does. Tensors on a device are left out, because the device's
+    own kernel would compare them.
     """
     try:
         return left.is_cpu and left.dtype is right.dtype and right.numel() < SMALL and _equal(left, right)
@@ -203,7 +203,7 @@ def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
 def tensors_aligned(
     left: torch.Tensor, right: torch.Tensor, steps: Sequence[Step], rules: Rules, *, strides: bool = True
 ) -> bool:
-    """Whether two tensors are, as they are now: in kind and shape, and bit for bit or within the tolerance."""
+    """Whether two tensors agree now: dtype, layout and shape are the same, and elements are within the tolerance."""
     if left.dtype is not right.dtype or left.layout is not right.layout or left.shape != right.shape:
         return False
     if same_bits(left, right):
@@ -234,12 +234,12 @@ def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rul
 
 
 def _has_leaves(left: Mapping[GradientKey, Any], right: Mapping[GradientKey, Any], program: Program) -> bool:
-    """Whether a side has a word on the gradient of each leaf and parameter of which the other has one."""
+    """Whether a side reports the gradient of each leaf and parameter for which the other has one."""
     return all(key in left for key in right if not is_intermediate(key, program))
 
 
 def _cotangents_kept(candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Whether no side wrote into the gradient that was put in: both began as copies of one source."""
+    """Whether no side wrote into the cotangents, which start as copies of one source."""
     others = reference.cotangents
     for position, left in candidate.cotangents.items():
         right = others.get(position)

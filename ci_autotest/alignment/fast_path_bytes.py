@@ -1,7 +1,7 @@
 """The fast path for a host's response: compare its bytes with the reference without making a tensor.
 
-A case is surely aligned where every fact is the reference's and all elements are the same, or few, finite and within
-the tolerance: those of a batch are looked at together.
+A case is surely aligned if all facts equal the reference's and all elements are the same, or few, finite and within the
+tolerance. Elements that need the tolerance are compared for a whole batch at once.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
     from ci_autotest.values.tolerance import Tolerance
 
-#: What is compared with a tolerance: by dtype and tolerance the cases, and the bytes of both sides.
+#: Pairs to compare with a tolerance, by dtype and tolerance: the case and the bytes of both sides.
 _Near = dict[tuple[torch.dtype, "Tolerance"], list[tuple[int, bytes, bytes]]]
 _Tensor: Final = torch.Tensor
 _version: Final = attrgetter("_version")
-#: What is told of a step that gives nothing.
+#: Entries of a step that returns nothing.
 _NOTHING: Final[tuple[Any, ...]] = (None, ["plain", None])
 _STRIDED: Final = torch.strided
 
 
 def surely_aligned_by_bytes(attempts: Sequence[Attempt], traces: Sequence[Trace], rules: Rules) -> set[int]:
-    """Return the positions of the cases that are surely aligned by what was sent and is not in their traces yet.
+    """Return the positions of the cases that are surely aligned, judged by response bytes that are not loaded yet.
 
     Args:
         attempts: With the reference's gradients.
-        traces: Of the candidate; those that hold no bytes are passed over.
-        rules: What is allowed.
+        traces: Of the candidate; traces without response bytes are skipped.
+        rules: How values are compared.
     """
     near: _Near = {}
     found = {
@@ -59,13 +59,13 @@ def surely_aligned_by_bytes(attempts: Sequence[Attempt], traces: Sequence[Trace]
 
 
 class _Look:
-    """Look at one case.
+    """Comparison of one case.
 
     Args:
-        number: Of the case.
-        reader: Of what was told of it.
-        rules: What is allowed.
-        near: Takes what is to be compared with a tolerance.
+        number: Number of the case.
+        reader: Reads the host's response.
+        rules: How values are compared.
+        near: Collects the pairs to compare with a tolerance.
     """
 
     def __init__(self, number: int, reader: Reader, rules: Rules, near: _Near) -> None:
@@ -75,7 +75,7 @@ class _Look:
         self._near = near
 
     def is_good(self, attempt: Attempt, trace: ResponseTrace) -> bool:
-        """Whether the case is surely aligned, but for what ``near`` has taken of it."""
+        """Whether the case is surely aligned apart from the pairs added to ``near``."""
         answer, reference, translated = self._answer, attempt.trace, trace.translated
         if (
             translated is None
@@ -97,7 +97,7 @@ class _Look:
         return not trace.has_backward or self._has_gradients(attempt, trace)
 
     def _has_gradients(self, attempt: Attempt, trace: ResponseTrace) -> bool:
-        """Whether the gradients are the reference's, and none of a leaf is missing."""
+        """Whether the gradients agree with the reference's, and none of a leaf is missing."""
         expected = attempt.trace.gradients
         found = set()
         for key, entry in self._answer.gradients:
@@ -114,7 +114,7 @@ class _Look:
         return all(key in found or is_intermediate(key, attempt.program) for key in expected)
 
     def _is_same(self, entry: Any, right: Any, flags: tuple[bool, bool] | None) -> bool:
-        """Whether an entry tells of a tensor like the reference's; its elements may be left to ``near``."""
+        """Whether an entry describes the reference's tensor; its elements may be added to ``near``."""
         if type(entry) is not list or len(entry) != FIELDS or not isinstance(right, _Tensor):
             return False
         kind, name, shape, requires_grad, is_leaf, where = entry
@@ -141,5 +141,5 @@ class _Look:
 
 
 def is_intermediate(key: GradientKey, program: Program) -> bool:
-    """Whether a gradient is that of a value that a step computed."""
+    """Whether a gradient belongs to a value that a step computed."""
     return isinstance(key, int) and program.steps[key].op != PLACEHOLDER

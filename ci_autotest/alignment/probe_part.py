@@ -53,7 +53,7 @@ def _is_expanded(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
-    """Return what the body computes for its own later steps, where no other value lies in the same memory."""
+    """Return the values that only later steps of the body use and whose memory no other value shares."""
     program, trace = attempt.program, attempt.trace
     steps = program.steps
     given = {ref.index for ref in output_refs(program)}

@@ -1,4 +1,4 @@
-"""Convert programs with live tensors to recordings, which hold bytes, and back."""
+"""Recordings: convert programs with live tensors to programs with bytes, and back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
 
 
 def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
-    """Return the spec and bytes of a cotangent: permuted dimensions are kept, anything else is made contiguous."""
+    """Return the spec and bytes of a cotangent: permuted dimensions are kept, other layouts become contiguous."""
     strides = source.stride()
     order = sorted(range(source.dim()), key=lambda d: strides[d], reverse=True)
     lying = source.permute(order)
@@ -73,9 +73,9 @@ def to_live(recording: Recording) -> Live:
 
 
 def with_expected(recording: Recording, live: Live, reference: Backend) -> Recording:
-    """Return a recording with what the reference gives.
+    """Return a recording with the reference's results.
 
-    Its outputs with their flags, the gradients of its inputs and parameters, and what its run has changed of those.
+    These are the outputs with their flags, the gradients of inputs and parameters, and inputs and states that changed.
     """
     trace = reference.run(live.program, live.sources)
     if trace.failure is not None or live.program.body[-1].op != OUTPUT:
@@ -105,14 +105,14 @@ def with_expected(recording: Recording, live: Live, reference: Backend) -> Recor
 
 
 def _has_facts(value: object) -> bool:
-    """Whether something can be said of a value besides its elements: not of a dtype or a module, say."""
+    """Whether a value has facts besides its elements; a dtype or a module, for example, has none."""
     if isinstance(value, tuple | list):
         return all(isinstance(item, int) for item in value)
     return value is None or isinstance(value, bool | int | float | complex | str | torch.Tensor)
 
 
 def _facts(value: Any) -> Argument:
-    """Return a tensor's flags, a shape as a tuple, any other plain value as it is."""
+    """Return the flags of a tensor, a shape as a tuple, and any other plain value itself."""
     if isinstance(value, tuple | list):
         return tuple(int(item) for item in value)
     if not isinstance(value, torch.Tensor):
@@ -127,18 +127,18 @@ def _is_as_it_was(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Yield each input, parameter and buffer by its label, as it is before the run and after it."""
+    """Yield each input, parameter and buffer with its label, before and after the run."""
     program = live.program
     given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
     body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
     values = reference.run(Program(program.setup, body), live.sources).values
-    told: set[int] = set()
+    seen: set[int] = set()
     for place, index in enumerate(given):
         before, after = values[place], trace.values[index]
         if isinstance(before, torch.nn.Module):
-            if id(before) in told:  # `module.train()` gives the module again
+            if id(before) in seen:  # `module.train()` returns the module
                 continue
-            told.add(id(before))
+            seen.add(id(before))
             state = after.state_dict()
             for name, old in before.state_dict().items():
                 yield f"{index}.{name}", old, state.get(name, old)
@@ -150,12 +150,12 @@ def to_bytes(tensor: torch.Tensor) -> bytes:
     """Return the elements in order, little-endian."""
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.numel() == 1:
-        flat = flat.as_strided((1,), (1,))  # contiguous whatever its stride, which a view as bytes refuses
+        flat = flat.as_strided((1,), (1,))  # A view as bytes refuses other strides, even for one element.
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
 def from_bytes(data: bytes, spec: TensorSpec) -> torch.Tensor:
-    """Return the data of a placeholder: in shape where contiguous, else the storage's elements."""
+    """Return the data of a placeholder: in its shape if contiguous, else the storage's elements."""
     dtype = getattr(torch, spec.dtype)
     flat = torch.frombuffer(bytearray(data), dtype=dtype).clone() if data else torch.empty(0, dtype=dtype)
     return flat.reshape(spec.shape) if spec.is_contiguous else flat

@@ -1,6 +1,6 @@
 """Repeatability: before a side is blamed, run both again and compare each with itself.
 
-A candidate that differs from itself is its own kind of finding; a reference that does is no fault of the candidate.
+A candidate that differs from itself is a finding of its own kind. If the reference does, the candidate is not to blame.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def judge_confirmed(live: Live, sides: Sides) -> Judged:
-    """Run a program twice on each side; return that one differs from itself, else the verdict.
+    """Run a program twice on each side; return a verdict that one differs from itself, else the usual verdict.
 
     Args:
         live: The program with its data.
@@ -40,7 +40,7 @@ def judge_confirmed(live: Live, sides: Sides) -> Judged:
     for backend, blame in ((sides.reference, "reference"), (sides.candidate, "candidate")):
         found = _unsteady(live, backend, sides)
         if found is not None:
-            return _told(live, found, backend, sides, blame)  # type: ignore[arg-type]
+            return _nondeterministic(live, found, backend, sides, blame)  # type: ignore[arg-type]
     return judge_program(live, sides)
 
 
@@ -53,7 +53,7 @@ def is_off(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
 
 
 def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -> Judged | None:
-    """Return that a candidate's first run departs from a later one that was made alike; ``None`` where it repeats.
+    """Return the verdict that a candidate's first run departs from a later identical one; ``None`` if they agree.
 
     Args:
         attempt: The program with its data.
@@ -62,7 +62,7 @@ def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -
     """
     live = live_of(attempt)
     found = _apart(_examination(live, sides), *runs)
-    return None if found is None else _told(live, found, sides.candidate, sides, "candidate")
+    return None if found is None else _nondeterministic(live, found, sides.candidate, sides, "candidate")
 
 
 def _examination(live: Live, sides: Sides) -> Examination:
@@ -70,7 +70,7 @@ def _examination(live: Live, sides: Sides) -> Examination:
 
 
 def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None:
-    """Return how a side differs from itself, at the first step that does; ``None`` where it repeats."""
+    """Return how a side differs from itself at the first such step; ``None`` if it repeats."""
     examination = _examination(live, sides)
     first = examination.run(backend)
     for number in NUMBERS:
@@ -84,18 +84,18 @@ def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None
 
 
 def _apart(examination: Examination, first: Trace, second: Trace) -> Misalignment | None:
-    """Return how the second of two runs departs from the first, at the first step that does."""
+    """Return how the second of two runs departs from the first, at the first such step."""
     program = examination.program
     failures = _failure(program, first), _failure(program, second)
     if (failures[0] is None) is not (failures[1] is None):
         return _raised_once(program, *failures)
     differences = held_against(examination, _seen(second), _seen(first)).differences
-    # The gradient that was put in is compared with its source, not with the first run's.
+    # Cotangents are compared with their source and not with the first run's.
     return next((item for item in differences if not isinstance(item.at, Cotangent)), None)
 
 
 def _seen(trace: Trace) -> Trace:
-    """Return a trace with every value as it was at its step; of a run without copies, as it is at the end."""
+    """Return a trace with every value as it was at its step, or at the end if the run took no copies."""
     seen = copy(trace)
     seen.observations = trace.observations or [observed(value) for value in trace.values]
     return seen
@@ -112,15 +112,15 @@ def _failure(program: Program, trace: Trace) -> Failure | None:
 def _raised_once(program: Program, first: Failure | None, second: Failure | None) -> Misalignment:
     failure = first or second
     assert failure is not None  # noqa: S101 - the caller looked
-    told = [f"raises {side.kind}" if side else "returns" for side in (second, first)]
+    ends = [f"raises {side.kind}" if side else "returns" for side in (second, first)]
     at = Call(name=program.steps[failure.step].name)
     return Misalignment(
-        kind="error", step=failure.step, at=at, candidate=told[0], reference=told[1], detail=failure.message[:2000]
+        kind="error", step=failure.step, at=at, candidate=ends[0], reference=ends[1], detail=failure.message[:2000]
     )
 
 
 def _blamed(program: Program, found: Misalignment) -> int:
-    """Return the call that it came through: of a gradient the value's last user, of a value written to the first."""
+    """Return the call to blame: for a gradient the last user of the value, for an overwritten value the first."""
     step = program.steps[found.step]
     if found.kind in {"gradient", "mutation", "state"}:
         users = [index for index, call in program.calls if any(ref.index == found.step for ref in step_refs(call))]
@@ -128,8 +128,8 @@ def _blamed(program: Program, found: Misalignment) -> int:
     return step_refs(step)[0].index if is_unpacking(step) else found.step
 
 
-def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
-    """Return the verdict, with the first unsteady step alone where it is unsteady alone too."""
+def _nondeterministic(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
+    """Return the verdict, on the first unsteady step alone if it is also unsteady alone."""
     calls = backend.run(live.program, live.sources).answered
     has_backward = found.kind == "gradient"
     at = answered_step(live.program.steps, _blamed(live.program, found), calls, has_backward=has_backward)
@@ -139,13 +139,14 @@ def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame
         if again is not None:
             live, found, at = alone, again, alone.program.calls[-1][0]
     operator, target = operator_at(live.program, at)
-    told = msgspec.structs.replace(
+    misalignment = msgspec.structs.replace(
         found,
         kind="nondeterminism",
         detail=f"the {blame} differs from itself on the same inputs. {found.detail}".rstrip(),
     )
     verdict = Verdict(
         outcome="misaligned", operator=operator, target=target, kind="nondeterminism", blame=blame, step=at,
-        misalignment=told, oracle=f"the {blame} was run twice on the same inputs: there is no one value to judge by",
+        misalignment=misalignment,
+        oracle=f"the {blame} was run twice on the same inputs: there is no one value to judge by",
     )  # fmt: skip
     return Judged(verdict, live)

@@ -1,8 +1,8 @@
 """Repeats: run the body of a case again on the same inputs and modules, after the other cases of its batch.
 
-A repeat costs one forward call of the candidate and nothing of the reference. It comes to a kernel after the other
-cases of its batch: what was kept for its inputs or its weights may have been given away since. Nothing that it computes
-is held, so that its memory is given out again to the next one. What it shows is a suspicion, as a probe's.
+A repeat costs one forward call of the candidate and none of the reference. It comes after the other cases of the batch,
+so memory that a kernel cached for its inputs or weights may have been freed since. Results of a repeat are freed at
+once, so that the next repeat gets their memory. As for a probe, a difference is only a suspicion.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
-    """Whether the body of a case would be the same again: it wrote to nothing, and its modules change by no call.
+    """Whether repeating the body of a case must give the same: it wrote to nothing, and no call changes its modules.
 
-    Of empty tensors nothing can be remembered.
+    Cases with only empty tensors are left out, because a kernel cannot remember anything of them.
     """
     return (
         not attempt.trace.copies
@@ -45,16 +45,16 @@ def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
 
 
 def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backward: bool = False) -> Verdict | None:
-    """Run the calls after the last input of a program again; return what that shows, ``None`` where it shows nothing.
+    """Run the calls after the last input of a program again; return the difference, ``None`` if there is none.
 
     Args:
         attempt: A case whose body is to be repeated, or a probe.
         trace: Of the candidate, aligned.
         contender: The candidate.
-        has_backward: Whether the backward pass is repeated too; then what is computed is held until it is over.
+        has_backward: Whether the backward pass is repeated, too; results are then kept until it has run.
     """
     backend, program = contender.backend, attempt.program
-    trace.calls = dict(trace.calls)  # what a repeat calls is not counted: how many there are depends on the batch
+    trace.calls = dict(trace.calls)  # Calls of repeats are not counted, because their number depends on the batch.
     other = copy(trace)
     other.values = trace.values[: _last_input(program) + 1]
     off: dict[int, object] = {}

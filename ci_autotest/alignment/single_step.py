@@ -1,4 +1,4 @@
-"""One step as a program of its own, with the inputs that the reference had just before it."""
+"""Single step: one step as a program of its own, with the inputs that the reference had just before it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 
-#: What the inputs of an isolated step are called, whatever computed them.
+#: Names of the inputs of an isolated step.
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 
 
@@ -43,9 +43,9 @@ class Live(NamedTuple):
     """A program with its data as tensors of this process.
 
     Attributes:
-        program: What is run.
-        sources: Data of each placeholder by key, given to no one.
-        cotangents: Gradients to put in, by position of the output's tensors.
+        program: The program to run.
+        sources: Data of each placeholder by key; each run gets its own copies.
+        cotangents: Gradients of the outputs, by position of the output's tensors.
     """
 
     program: Program
@@ -54,7 +54,7 @@ class Live(NamedTuple):
 
 
 def source_of(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
-    """Return a tensor's data and spec with its strides: the part of the storage that its elements span."""
+    """Return the part of a tensor's storage that its elements span, and its spec with strides."""
     value = tensor.detach().resolve_conj().resolve_neg().cpu()
     shape, strides = tuple(value.shape), tuple(value.stride())
     dtype = str(value.dtype).removeprefix("torch.")
@@ -90,8 +90,8 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
     Args:
         live: The whole program.
         index: A call of the body.
-        reference: Runs the steps before it again, so that its inputs are as they were just before
-            it.
+        reference: Runs the earlier steps again, so that the inputs are as they were just before the
+            step.
         weights: Gradients of the step's outputs on the reference, by step; they become the
             cotangents.
     """
@@ -124,7 +124,7 @@ def _prefix(program: Program, index: int) -> Program:
 
 
 def _copy_setup(builder: _Builder, program: Program, sources: Mapping[str, Any]) -> None:
-    """Copy the whole setup: unused modules are dropped by ``pruned`` afterwards, with everything else unused."""
+    """Copy the whole setup; ``pruned`` drops unused modules later."""
     for i, step in enumerate(program.setup):
         builder.setup.append(step)
         builder.indices[i] = Ref(i)
@@ -144,12 +144,12 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
     if any(step.op == CALL_METHOD and step.args[:1] == (Ref(index),) for step in program.body):
         mode = Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True)
         before = [step for step in builder.setup if step.target in {"train", "eval"} and step.args[0] == Ref(index)]
-        if before[-1:] != [mode]:  # a step is isolated again and again
+        if before[-1:] != [mode]:  # The step may have been isolated before.
             builder.setup.append(mode)
 
 
 def _take(builder: _Builder, before: Trace, index: int) -> None:
-    """Make an input of the value of an earlier step: a tensor a placeholder, anything else a constant."""
+    """Turn the value of an earlier step into an input: a placeholder for a tensor, a constant for anything else."""
     value = before.values[index]
     if isinstance(value, PackedSequence):
         fields = tuple(None if part is None else _placed(builder, part) for part in value)
@@ -171,7 +171,7 @@ def _constant(value: object) -> Any:
 
 
 def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
-    """Return the argument with references to taken values replaced."""
+    """Return the argument with references to earlier values replaced."""
     if isinstance(argument, Ref):
         return indices[argument.index]
     refs = {index: found.index for index, found in indices.items() if isinstance(found, Ref)}
@@ -179,7 +179,7 @@ def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
 
 
 def writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
-    """Whether a step writes to what it is called on, by its name or by ``inplace=True``, its own or its module's."""
+    """Whether a step writes to its receiver, judged by its name or by ``inplace=True`` of the call or its module."""
     if step.op == CALL_MODULE and isinstance(step.args[0], Ref):
         return dict(steps[step.args[0].index].kwargs).get("inplace") is True
     if dict(step.kwargs).get("inplace") is True:
@@ -197,7 +197,7 @@ def writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
 
 
 def _protect(builder: _Builder, step: Step) -> None:
-    """Let an in-place step write to a copy: a leaf that requires grad refuses it (rule 6)."""
+    """Let an in-place step write to a copy, because a leaf that requires grad refuses it (rule 6)."""
     at = 1 if step.op == CALL_MODULE else 0
     receiver = step.args[at] if len(step.args) > at else dict(step.kwargs).get("input")
     if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):
@@ -208,7 +208,7 @@ def _protect(builder: _Builder, step: Step) -> None:
 def _outputs(
     builder: _Builder, program: Program, index: int, at: Ref, weights: Mapping[int, Any]
 ) -> tuple[tuple[Ref, ...], dict[int, Any]]:
-    """Unpack a tuple as the whole program did, tuples inside it too, and return the outputs with their cotangents."""
+    """Unpack a tuple, including nested ones, as the whole program did; return the outputs with their cotangents."""
     places = {index: at}
     inner = {step.args[0].index for step in program.steps if is_unpacking(step) and isinstance(step.args[0], Ref)}
     if index not in inner:
@@ -233,8 +233,8 @@ def _outputs(
 def pruned(live: Live) -> Live:
     """Return the program without the steps and data that no output needs.
 
-    A write is kept where it may reach what is needed: what a value was computed from first (its receiver, what it
-    views) is taken to share its memory. So is every use of a needed module: a forward moves running statistics.
+    A write is kept if it may reach a needed value. Values with the same first receiver are assumed to share memory.
+    Every use of a needed module is kept, too, because a forward call may change running statistics.
     """
     steps = live.program.steps
     shared = _shared_memory(steps)
@@ -259,7 +259,7 @@ def pruned(live: Live) -> Live:
 
 
 def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
-    """Return, for each step, the step whose memory its value may be in: where its chain of receivers ends."""
+    """Return, for each step, the step whose memory it may share: the end of its chain of receivers."""
     found: list[int] = []
     for index, step in enumerate(steps):
         first = step.args[0] if step.args and step.op not in {PLACEHOLDER, OUTPUT} else None
@@ -267,17 +267,17 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
     return found
 
 
-#: Calls that change what a later backward pass gives.
+#: Calls that change the result of a later backward pass.
 _EFFECTS: Final = frozenset({"register_hook", UNHOOKED, "retain_grad", "builtins.setattr", "requires_grad_"})
 
 
 def _has_backward(step: Step) -> bool:
-    """Whether a step runs a backward pass: what it leaves in ``.grad`` no reference tells."""
+    """Whether a step runs a backward pass. No reference shows that a later step depends on its ``.grad``."""
     return step.target in {"backward", "torch.autograd.backward"}
 
 
 def _has_effect(step: Step, program: Program) -> bool:
-    """Whether a step changes what it is called on: an in-place call, or any call on a module."""
+    """Whether a step changes its receiver: an in-place call, or any call on a module."""
     receiver = step.args[0] if step.args else None
     if writes_in_place(step, program.steps) or step.op == CALL_MODULE or step.target in _EFFECTS:
         return True

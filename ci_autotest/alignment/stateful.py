@@ -1,8 +1,8 @@
-"""Kernels that remember: call a case's body several times and judge a call that is wrong only after others.
+"""Stateful kernels: call a case's body several times and judge a call that is wrong only after other calls.
 
-A probe is a few extra calls inside one case. It takes no slot of the test and moves no draw: its values are made from
-the case's own. What a probe shows is a suspicion; it is believed where the same calls show it in a fresh process and
-the call alone does not.
+A probe is a few extra calls inside one case. It uses no slot of the test and changes no draw, because its values are
+derived from the case's own. A difference in a probe is a suspicion. It is believed if the same calls show it in a fresh
+process and the call alone does not.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from ci_autotest.program.call_sequence import Part
     from ci_autotest.values.verdict import Misalignment
 
-#: Elements of all values of a case, from which on it is not probed: the calls are to be cheap.
+#: Most elements of all values of a case that is probed, so that the calls stay cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
 _SCALE: Final = 0.75
-#: Sets of values of a probe beside those of the case.
+#: Sets of values of a probe in addition to the case's own.
 _OTHERS: Final = 2
 _WHY: Final = "the call alone agrees with the reference: it is wrong because of the calls before it"
 
@@ -65,19 +65,19 @@ def probe_of(
     is_whole: bool = True,
     takes_any: bool = True,
 ) -> Attempt | None:
-    """Return the probe of a case, as an attempt that the reference has run; ``None`` where there is none.
+    """Return the probe of a case as an attempt that the reference has run; ``None`` if there is none.
 
     Args:
         attempt: Accepted, with the reference's gradients.
-        reference: Runs the probe; values that it refuses are not put in.
+        reference: Runs the probe. Values that it refuses are not used.
         enter: Called with the index of each step before the reference enters it.
         of_series: Whether it is a series of calls instead of a sequence.
         is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
-        takes_any: Whether a case is probed of which some inputs are not finite, or cannot have other values.
+        takes_any: Whether a case is probed even if inputs are not finite or cannot have other values.
     """
     values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
     if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
-        return None  # Of empty tensors nothing can be remembered: another case of the window is probed.
+        return None  # A kernel cannot remember empty tensors: another case of the window is probed.
     part = part_of(attempt)
     if not takes_any and not _is_telling(part):
         return None
@@ -104,7 +104,7 @@ def _series(
     with_parameters: bool,
     is_whole: bool,
 ) -> tuple[Program, dict[str, Any], Trace]:
-    """Return a series of calls with what the reference computes of it."""
+    """Return a series of calls with the reference's trace of it."""
     if is_whole:
         program, sources, *_ = series(part, changed, with_parameters=with_parameters, is_joint=False)
         return program, sources, reference.run(program, sources, copied=rewritten(program))
@@ -127,7 +127,7 @@ def _series(
 
 
 def _is_readable(trace: Trace) -> bool:
-    """Whether each value can be looked at when all has run: of two views of a tensor that was written to, none can."""
+    """Whether each value can be read after the run. Views of an overwritten tensor from a multi-output call cannot."""
     try:
         return all(value.is_leaf in {True, False} for value in trace.values if isinstance(value, torch.Tensor))
     except RuntimeError:
@@ -137,7 +137,7 @@ def _is_readable(trace: Trace) -> bool:
 def _changed(
     part: Part, change: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-    """Return two other values of each input that can have some."""
+    """Return two other values of each input that can have other values."""
     found = {}
     for index, spec in placeholders(part.program).items():
         source = part.data[part.program.steps[index].target]
@@ -149,18 +149,18 @@ def _changed(
 
 
 def _is_telling(part: Part) -> bool:
-    """Whether a call with other values of the inputs gives something else, as far as the inputs say that."""
+    """Whether other input values are likely to give another result: all inputs are finite and can be changed."""
     inputs = placeholders(part.program)
     given = [part.data[part.program.steps[index].target] for index in inputs]
     return all(bool(value.isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
 
 
 def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the elements in another order with the outer ones where they were, and in a third order, smaller.
+    """Return the elements in another order with the first and last in place, and in a third order, scaled down.
 
-    Keys may be made of the outer ones, of the sum or of the greatest; what is kept may be a norm, which the order does
-    not change. Elements of the case itself are within the bounds that the test drew them from. None where all are the
-    same, and cannot be scaled.
+    A kernel may cache by a key of the first and last element, the sum or the maximum, which the first order keeps; it
+    may cache a norm, which scaling changes. Elements of the case itself stay within the bounds of the test. The result
+    is empty if all elements are the same and cannot be scaled.
     """
     count = flat.numel()
     orders = [flat.flip(0), flat.roll(1)] if count > 1 else []
@@ -176,37 +176,37 @@ def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return other sizes of the same pattern: a matrix stays positive definite, an index what it is."""
+    """Return the elements scaled: a matrix stays positive definite, and an index stays unchanged."""
     if flat.is_floating_point() or flat.is_complex():
         return flat * _SCALE, flat * (_SCALE * _SCALE)
     return flat.clone(), flat.clone()
 
 
 def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool = False) -> Verdict | None:
-    """Return what a candidate's run of a probe shows; ``None`` where it shows nothing.
+    """Return the difference in a candidate's run of a probe; ``None`` if there is none.
 
     Args:
         attempt: The probe.
-        trace: What the candidate showed.
-        rules: What is allowed.
-        of_two_runs: Whether some values of the trace are another run's: they share no memory with the others.
+        trace: The candidate's trace.
+        rules: How values are compared.
+        of_two_runs: Whether some values of the trace are from another run and share no memory with the others.
     """
     if trace.untested is not None or (trace.failure is not None and trace.failure.lacking is not None):
         return None
     if trace.failure is not None and _goes_back_again(attempt.program, trace.failure.step):
-        return None  # A kernel may free what it has saved after one backward pass: training runs no second one.
+        return None  # A kernel may free saved tensors after one backward pass, because training runs no second one.
     examination = Examination(attempt.program, attempt.sources, attempt.cotangents, rules)
-    # A host, and a backend that takes no copies, show values as they are at the end of the run.
+    # A host and a backend without copies show values as they are at the end of the run.
     expected = _seen(attempt.trace, at_its_step=bool(trace.copies))
     found = held_against(examination, _seen(trace, at_its_step=True), expected).differences
-    # What lies in the memory of an input changes as that is written to: whether it must lie there is asked elsewhere.
+    # A value in the memory of an overwritten input changes with it. Aliasing is checked elsewhere.
     shared = _in_written(attempt.program, trace) | _in_written(attempt.program, attempt.trace)
     sure = [item for item in found if item.step not in shared and not (of_two_runs and item.kind == "aliasing")]
     return _verdict(attempt.program, sure[0], trace) if sure else None
 
 
 def _goes_back_again(program: Program, index: int) -> bool:
-    """Whether a step runs the backward pass of outputs whose backward pass an earlier step has run."""
+    """Whether a step runs a second backward pass over the same outputs."""
     step = program.steps[index]
     return step.target == "torch.autograd.grad" and any(
         other.target == step.target and other.args[:1] == step.args[:1] for other in program.steps[:index]
@@ -214,7 +214,7 @@ def _goes_back_again(program: Program, index: int) -> bool:
 
 
 def _in_written(program: Program, trace: Trace) -> frozenset[int]:
-    """Return the indices of the values that lie in memory that is written to between calls."""
+    """Return the indices of values in memory that is overwritten between calls."""
     pointers = {_pointer(trace.values[index]) for index in rewritten(program) if index < len(trace.values)} - {0}
     return frozenset(
         index
@@ -224,7 +224,7 @@ def _in_written(program: Program, trace: Trace) -> frozenset[int]:
 
 
 def _pointer(value: object) -> int:
-    """Return where the memory of a tensor begins; 0 for what has none."""
+    """Return the address of a tensor's memory; 0 for other values."""
     try:
         return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
     except (RuntimeError, NotImplementedError):  # other layouts
@@ -232,7 +232,7 @@ def _pointer(value: object) -> int:
 
 
 def _seen(trace: Trace, *, at_its_step: bool) -> Trace:
-    """Return a trace with every value as it was at its step where a copy was taken, else as it is at the end."""
+    """Return a trace with every value as it was at its step if there is a copy, else as it is at the end."""
     seen = copy(trace)
     seen.observations = [observed(value) for value in trace.values]
     for index, (value, _) in trace.copies.items() if at_its_step else ():
@@ -243,14 +243,14 @@ def _seen(trace: Trace, *, at_its_step: bool) -> Trace:
 
 
 def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) -> Judged:
-    """Run several calls on both sides, once; the first difference is of its call, because of those before it.
+    """Run several calls on both sides once, and blame the call of the first difference and the calls before it.
 
-    Nothing is run alone here: the candidate of this process has seen the calls, and would answer by them.
+    No call is run alone here, because the candidate of this process has already seen the calls.
 
     Args:
         live: The calls as one program.
         sides: The two backends and the rules.
-        passed_over: Values that are not looked at: their call is wrong alone too.
+        passed_over: Values to skip, because their call is also wrong alone.
     """
     examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
     reference = examination.run(sides.reference)
@@ -282,7 +282,8 @@ def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict
     call = answered_step(program.steps, call_of(program, found), candidate.answered, has_backward=has_backward)
     operator, target = operator_at(program, call)
     others = [i for i, _ in program.calls if i < found.step and i != call and operator_at(program, i)[0] == operator]
-    which = "earlier" if all(index < call for index in others) else "other"  # after it, and before its backward pass
+    # Another call may come after this one and before its backward pass.
+    which = "earlier" if all(index < call for index in others) else "other"
     detail = f"right alone, wrong after {len(others)} {which} call{'' if len(others) == 1 else 's'}"
     if found.kind == "mutation":
         detail = f"the value of {program.steps[found.step].name} was changed by a later call"
@@ -296,9 +297,9 @@ def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict
 
 
 def call_of(program: Program, found: Misalignment) -> int:
-    """Return the call that a difference is in: of a gradient the call whose result it was taken of.
+    """Return the call of a difference.
 
-    The state of a module is that of its last call.
+    For a gradient it is the call whose result was differentiated; for the state of a module, the module's last call.
     """
     steps = program.steps
     if isinstance(found.at, State):
@@ -314,12 +315,12 @@ def call_of(program: Program, found: Misalignment) -> int:
 
 
 def alone(live: Live, verdict: Verdict, reference: Backend) -> Live:
-    """Return the call of a verdict alone, with the values that it had.
+    """Return the call of a verdict as a program of its own, with the values that it had.
 
     Args:
         live: The calls as one program.
-        verdict: As ``judge_sequence`` gave it.
-        reference: Runs the calls before, so that a module's call has the state that it had.
+        verdict: From ``judge_sequence``.
+        reference: Runs the earlier calls, so that a module has the state that it had at the call.
     """
     steps = live.program.steps
     found = verdict.misalignment
@@ -335,7 +336,7 @@ def alone(live: Live, verdict: Verdict, reference: Backend) -> Live:
 
 
 def _weights(live: Live, made: int, reference: Backend) -> Mapping[int, object]:
-    """Return what was put into the results of a call, by their step."""
+    """Return the cotangents of the results of a call, by their step."""
     step = live.program.steps[made]
     if step.target != GRAD:
         return {}

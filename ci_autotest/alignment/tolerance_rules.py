@@ -1,6 +1,6 @@
-"""Tolerance rules: decide which tolerance holds for an operator and dtype. Nothing else decides it.
+"""Tolerance rules: the only place that decides which tolerance applies to an operator and dtype.
 
-What the test declares wins over the configuration's first matching row, which wins over the
+The test's own tolerance wins over the configuration's first matching row, which wins over the
 defaults per dtype.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Declared(Protocol):
-    """What of a test's declaration bears on comparing; ``record`` has the whole."""
+    """The part of a test's declaration that affects comparison; ``record`` has the whole declaration."""
 
     @property
     def rtol(self) -> float | None:
@@ -46,7 +46,7 @@ class Declared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToleranceRow:
-    """A row of the configuration: what is allowed for operators that match a pattern.
+    """A row of the configuration: the tolerance of operators that match a pattern.
 
     Args:
         operator: Name in any spelling, with ``*``.
@@ -65,7 +65,7 @@ class ToleranceRow:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Say how a test's values are compared on one candidate.
+    """How the values of a test are compared on one candidate.
 
     Args:
         rtol: The test's own ratio, with ``atol``.
@@ -75,7 +75,7 @@ class Rules:
         rows: The configuration's rows for this candidate, first match first.
         check_allclose: Whether elements are compared.
         check_graph: Whether the body is run as one compiled graph too.
-        is_tolerant: Whether the sign of zero is let pass.
+        is_tolerant: Whether -0.0 and 0.0 are aligned.
     """
 
     rtol: float | None = None
@@ -89,11 +89,11 @@ class Rules:
     _cache: dict[tuple[tuple[str, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Say once whether equality up to the sign of zero is enough."""
+        """Compute ``is_tolerant`` once, because the fast path reads it for every value."""
         object.__setattr__(self, "is_tolerant", self.strictness == "tolerance")
 
     def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
-        """Return the operators whose rows matter for a program; empty where no row could."""
+        """Return the operators whose rows matter for a program; empty if no row can apply."""
         if not self.rows or self.rtol is not None:
             return ()
         return tuple(sorted({step_operator(step) for step in steps if step.op not in {PLACEHOLDER, OUTPUT}}))
@@ -101,7 +101,7 @@ class Rules:
     def tolerance(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
         """Return the loosest tolerance of a program's operators for elements of ``dtype``.
 
-        The loosest, because an error that one operator may make is handed on by all that follow it.
+        The loosest, because all later operators pass on the error that one operator may make.
         """
         if not self.check_allclose:
             return ANY

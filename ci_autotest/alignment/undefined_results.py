@@ -1,7 +1,7 @@
-"""Undefined results: drop differences in what was never defined, and those that only follow from them.
+"""Undefined results: drop differences in results that are not unique, and differences that only follow from them.
 
-A call of the table in ``unique`` whose outputs differ is asked for what is defined of them. Where that holds the call
-is settled: its outputs are no misalignment, and what was computed from them is doubtful: it counts only where a step is
+If outputs of an operator in ``properties.table`` differ, their defined properties are checked. If these hold, the
+outputs are no misalignment. Differences in values computed from them are doubtful: they count only if a step is
 misaligned alone.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Settled(NamedTuple):
-    """What differs, by whether it is sure to be a misalignment.
+    """Differences, separated by whether they are certain misalignments.
 
     Attributes:
-        sure: What is defined, and broken.
-        doubtful: What follows from a choice that an operator left open.
+        sure: Differences in defined results.
+        doubtful: Differences that follow from a choice that an operator leaves open.
     """
 
     sure: list[Misalignment]
@@ -38,7 +38,7 @@ class Settled(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A call that leaves a choice, with its outputs: the step's index or those of its unpackings, by position."""
+    """A call that leaves a choice, with the indices of its output or of its unpacked outputs, by position."""
 
     at: int
     row: Row
@@ -46,11 +46,11 @@ class _Open(NamedTuple):
 
 
 def settle(differences: list[Misalignment], program: Program, candidate: Trace, reference: Trace) -> Settled:
-    """Return what differs by whether it is sure.
+    """Separate certain misalignments from those that follow from an open choice.
 
     Args:
-        differences: All of it, in order.
-        program: What was run.
+        differences: All differences, in order.
+        program: The program that ran.
         candidate: Trace with snapshots.
         reference: Trace with snapshots of the same steps.
     """
@@ -95,7 +95,7 @@ def _split(differences: list[Misalignment], program: Program, chosen: set[int], 
 
 
 def _undone(item: Misalignment, problem: str) -> Misalignment:
-    """Return the misalignment with what is broken in place of numbers: elements of a choice are no measure."""
+    """Return the misalignment with the broken property instead of numbers, which mean nothing for an open choice."""
     return Misalignment(
         kind="value", step=item.step, at=item.at, candidate=item.candidate, reference=item.reference,
         detail=f"this output is not unique, and what is defined of it does not hold: {problem}",
@@ -123,12 +123,12 @@ def _open(program: Program, index: int, step: Step, candidate: Trace, reference:
 
 
 def _module(step: Step, trace: Trace) -> Any:
-    """Return the module that a step calls, as a side has it."""
+    """Return a side's module that a step calls."""
     return trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
 
 
 def _was_training(program: Program, index: int) -> bool | None:
-    """Return the mode of the module that a step calls, where a later step changes a mode; ``None`` where it stands."""
+    """Return the training mode of a module when a step called it; ``None`` if no later step changes modes."""
 
     def sets(step: Step) -> bool:
         return step.op == CALL_METHOD and step.target in {"train", "eval"}
@@ -143,7 +143,7 @@ def _was_training(program: Program, index: int) -> bool | None:
 
 
 def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
-    """Whether a seed gives the candidate other numbers than the reference: it compiles, or is on another device."""
+    """Whether a seed gives the candidate other numbers, because it compiles or runs on another device."""
     if candidate.shown is not None:
         return True
     sides = [_first_tensor(trace.values[index]) for trace in (candidate, reference) if index < len(trace.values)]
@@ -173,7 +173,7 @@ def _question(call: _Open, program: Program, candidate: Trace, reference: Trace)
 
 
 def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
-    """Return what a side saw of a call's outputs, by position; of a tuple also what nothing unpacks."""
+    """Return a side's outputs of a call by position, including elements of a tuple that no step unpacks."""
     found: dict[int, torch.Tensor] = {}
     whole = trace.values[call.at] if call.at < len(trace.values) else None
     if isinstance(whole, tuple | list):
@@ -186,7 +186,7 @@ def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
 
 
 def _seen(trace: Trace, index: int) -> Any:
-    """Return a step's value as it was at its step, else as it is; tensors of either side on the host."""
+    """Return a step's value as it was at its step, else as it is now; tensors are moved to the host."""
     observation = trace.observations[index] if index < len(trace.observations) else None
     if observation is not None and observation.data is not None:
         return _on_the_host(observation.data)
@@ -209,7 +209,7 @@ def _call(
     outputs: dict[int, torch.Tensor],
     reference: dict[int, torch.Tensor],
 ) -> Call:
-    """Return a call as a side saw it; what that side does not show is as the other one saw it."""
+    """Return a call with one side's values; values that it does not show are the other side's."""
     step, trace = program.steps[index], traces[0]
     backend = TorchSteps()
     used = {ref.index for ref in step_refs(step)}
@@ -233,7 +233,7 @@ def _call(
 
 
 def _descendants(program: Program, roots: set[int]) -> set[int]:
-    """Return the steps whose value was computed from that of any of ``roots``, without these."""
+    """Return the steps computed from any of ``roots``, without the roots."""
     found = set(roots)
     for index, step in enumerate(program.steps):
         if any(ref.index in found for ref in step_refs(step)):

@@ -1,4 +1,4 @@
-"""The verdict on one program: aligned or not, which step, what differs, which side is wrong."""
+"""The verdict on one program: whether it is aligned, which step differs, how, and which side is wrong."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, GradientKey
     from ci_autotest.program.ir import Program
 
-#: Misalignments of one program that are looked into before it is called ill-conditioned.
+#: Most misalignments of one program that are judged before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
 _BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
 _RETURNS: Final = "the reference returns a result here"
-#: Kinds of which float64 has an opinion, where elements differ.
+#: Kinds that float64 can judge, because elements differ.
 _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
 
 
 class Judged(NamedTuple):
-    """A verdict with the program that shows it: the culprit alone, or the whole."""
+    """A verdict with the program that shows it: the culprit alone or the whole program."""
 
     verdict: Verdict
     live: Live
@@ -56,7 +56,7 @@ def live_of(attempt: Attempt) -> Live:
 
 
 def judge_program(live: Live, sides: Sides) -> Judged:
-    """Run a program on both sides and say everything that is to be said of it.
+    """Run a program on both sides and return the verdict.
 
     Args:
         live: The program with its data.
@@ -80,7 +80,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     for i, found in enumerate([*differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):
         culprit = localize(live, found, (candidate, reference), sides)
         if i >= doubts and not culprit.is_alone:
-            continue  # It follows from a choice that an operator left open, and no step is misaligned alone.
+            continue  # It follows from a choice that an operator leaves open, and no step is misaligned alone.
         at = culprit.call, culprit.misalignment.kind
         if culprit.is_alone and at in looked_at:
             continue
@@ -88,7 +88,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         judged = _judged(culprit, sides)
         if judged.verdict.blame not in TOLERATED_BLAMES:
             return judged
-        # What is not the candidate's fault never hides what is: the first that counts is told.
+        # A difference that is not the candidate's fault must not hide one that is: the first that counts is reported.
         if excused is None or excused.verdict.outcome == "aligned":
             excused = judged
     graph = graph_verdict(live, sides) if sides.rules.check_graph else None
@@ -98,7 +98,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
 
 
 def _judged(culprit: Culprit, sides: Sides) -> Judged:
-    """Return the verdict on a culprit: the first that counts of what differs there, else the first."""
+    """Return the verdict on a culprit: on its first difference that counts, else on the first."""
     first = Judged(_verdict(culprit, sides), culprit.live)
     for other in culprit.others[:_LOOKED_INTO] if first.verdict.blame in TOLERATED_BLAMES else ():
         verdict = _verdict(culprit._replace(misalignment=other), sides)
@@ -108,15 +108,15 @@ def _judged(culprit: Culprit, sides: Sides) -> Judged:
 
 
 def counted_differences(program: Program, seen: Examined) -> tuple[Unsupported | None, list[Misalignment]]:
-    """Return why the case is unsupported, ``None`` where it is not, and the differences that count.
+    """Return why the case is unsupported, ``None`` if it is not, and the differences that count.
 
-    A value that is wrong is told even where the candidate has no gradient of it; aligned would claim more than was
-    compared.
+    A wrong value is reported even if the candidate has no gradient. If all values agree, the case is unsupported,
+    because aligned would claim more than was compared.
     """
     candidate = seen.candidate
     failure = candidate.failure
     if failure is not None and failure.lacking is not None:
-        return _told_of(operator_at(program, failure.step)[0], failure.lacking), []
+        return _with_name(operator_at(program, failure.step)[0], failure.lacking), []
     if candidate.untested is not None:
         return candidate.untested, []
     written = written_copy(program.steps, (candidate, seen.reference), overwritten(seen.reference))
@@ -130,21 +130,21 @@ def counted_differences(program: Program, seen: Examined) -> tuple[Unsupported |
     return (None if forward else no_gradient), forward
 
 
-def _told_of(what: str, why: Unsupported) -> Unsupported:
-    """Return why something is unsupported, with its name where a device has no kernel of it."""
+def _with_name(what: str, why: Unsupported) -> Unsupported:
+    """Return a reason, with the name of the operator if a device has no kernel for it."""
     return why._replace(detail=f"{what}: {why.detail}") if why.reason is UnsupportedReason.NO_KERNEL else why
 
 
 def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
-    """Return which kernel the candidate's backward pass lacks, where the reference has one; else ``None``.
+    """Return the kernel that the candidate's backward pass lacks and the reference's has; else ``None``.
 
-    What a user's backward pass does not implement is its error.
+    If a user's own backward pass raises ``NotImplementedError``, that is an error of the kernel.
     """
     why = seen.candidate.backward_lacking
     if why is None or why.reason is not UnsupportedReason.NO_KERNEL or seen.reference.backward_failure is not None:
         return None
     operators = ", ".join(dict.fromkeys(operator_at(program, index)[0] for index, _ in program.calls))
-    return _told_of(f"backward pass of {operators}", why)
+    return _with_name(f"backward pass of {operators}", why)
 
 
 def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
@@ -167,19 +167,19 @@ def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
 
 
 def operator_at(program: Program, index: int) -> tuple[str, str]:
-    """Return the operator of a step, and its target as a reader looks it up."""
+    """Return the operator of a step, and its target in the spelling of the documentation."""
     step = program.steps[maker_of(program.steps, index)]
     return step_operator(step, program.steps), spelled(step)
 
 
 def _to_blame(culprit: Culprit) -> int:
-    """Return the step whose operator names the finding: the candidate computes it, and what differs follows from it."""
+    """Return the step that names the finding: one that the candidate computes and that the difference follows from."""
     if culprit.is_alone or culprit.misalignment.kind == "leniency":
-        return culprit.step  # Of a misuse that was accepted, the call that should have been refused.
+        return culprit.step  # For leniency, this is the call that should have been refused.
     steps, index = culprit.live.program.steps, culprit.step
     has_backward = culprit.misalignment.kind == "gradient"
     if has_backward:
-        # The gradient came through the backward pass of the last call that uses the value.
+        # The gradient came from the backward pass of the last call that uses the value.
         users = [i for i, step in culprit.live.program.calls if any(ref.index == index for ref in step_refs(step))]
         index = users[-1] if users else index
     return answered_step(steps, index, culprit.candidate.answered, has_backward=has_backward)
@@ -210,7 +210,7 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
 def _tensors(
     culprit: Culprit, misalignment: Misalignment
 ) -> tuple[tuple[str, GradientKey], tuple[torch.Tensor, torch.Tensor] | None]:
-    """Return which tensor differs, and both sides of it."""
+    """Return the key of the tensor that differs, and both sides of it."""
     index = misalignment.step
     if misalignment.kind == "value":
         sides = (culprit.candidate.observations[index], culprit.reference.observations[index])

@@ -1,4 +1,4 @@
-"""One call of an operator whose outputs are not unique, as one side saw it, and whether it leaves a choice."""
+"""Calls of operators whose outputs are not unique, and whether a call leaves a choice."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _DROPOUT: Final = (
     torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout,
     torch.nn.FeatureAlphaDropout,
 )  # fmt: skip
-#: Modules that draw where they pool, in any mode.
+#: Modules that draw where they pool, in training and in evaluation.
 _POOLS: Final = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
 
 class Call(NamedTuple):
-    """One call as one side saw it.
+    """One call with one side's values.
 
     Attributes:
         name: Of the operator, without its namespace.
         args: Positional arguments, tensors among them; for a module's call without the module.
         kwargs: Keyword arguments; for a module's call its attributes ``p`` and ``training``.
-        outputs: What it gave, by position; ``None`` for what this side does not show.
+        outputs: Outputs by position; ``None`` for those that this side does not show.
         reference: The reference's outputs, by position.
     """
 
@@ -46,12 +46,12 @@ class Call(NamedTuple):
         return self.args[position] if len(self.args) > position else default
 
     def output(self, position: int) -> torch.Tensor | None:
-        """Return an output, ``None`` where it is not shown."""
+        """Return an output, ``None`` if this side does not show it."""
         return self.outputs[position] if position < len(self.outputs) else None
 
 
 def nothing(_call: Call) -> str:
-    """Nothing of the elements is defined: shape and dtype are compared anyway."""
+    """Accept any elements; shape and dtype are compared elsewhere."""
     return ""
 
 
@@ -66,11 +66,11 @@ def is_unsorted(call: Call) -> bool:
 
 
 def draws_inside(module: object, *, training: bool | None = None) -> bool:
-    """Whether a module, or a part of it, draws in its forward.
+    """Whether a module or a part of it draws random numbers in its forward pass.
 
     Args:
         module: As it is at the end of the run.
-        training: Its mode when it was called; ``None`` where the mode is still the same.
+        training: Its mode when it was called; ``None`` if the mode is still the same.
     """
     return isinstance(module, torch.nn.Module) and any(
         _draws(part, part.training if training is None else training) for part in module.modules()
@@ -84,12 +84,12 @@ def _draws(part: torch.nn.Module, training: bool) -> bool:  # noqa: FBT001 - its
         return training and part.lower != part.upper
     if isinstance(part, torch.nn.RNNBase) and part.num_layers == 1:
         return False
-    share = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)  # of attention, of recurrent layers
+    share = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)  # attention and recurrent layers
     return training and isinstance(share, float) and 0 < share < 1
 
 
 def is_drawn(call: Call) -> bool:
-    """Whether the call really draws: dropout outside training, or with a probability of 0 or 1, does not."""
+    """Whether the call draws at all: dropout outside training, or with a probability of 0 or 1, does not."""
     if call.name == "scaled_dot_product_attention":
         return call.argument(4, "dropout_p", 0.0) not in {0, 1}
     if "dropout" in call.name or call.name == "rrelu":

@@ -17,7 +17,7 @@ def _dim(call: Call) -> int:
 
 
 def selects(call: Call) -> str:
-    """The indices select from the input what the reference's indices select."""
+    """Check that the indices select the same values from the input as the reference's."""
     position = len(call.outputs) - 1
     found, expected = call.output(position), call.reference[position]
     if found is None or expected is None or not found.numel():
@@ -41,7 +41,7 @@ def _gathered(source: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tens
 
 
 def selects_distinct(call: Call) -> str:
-    """Besides, no element is selected twice."""
+    """Check ``selects``, and that no element is selected twice."""
     problem = selects(call)
     found = call.output(len(call.outputs) - 1)
     if problem or found is None or found.dim() == 0 or not found.numel():
@@ -52,7 +52,7 @@ def selects_distinct(call: Call) -> str:
 
 
 def selects_value(call: Call) -> str:
-    """The indices select the values that stand beside them."""
+    """Check that the indices select the values that are returned with them."""
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel() or call.input.dim() == 0:
         return ""
@@ -60,11 +60,11 @@ def selects_value(call: Call) -> str:
         return "an index is out of range"
     picked = call.input.detach().gather(_dim(call), found.long())
     same = (picked == values) | (picked.isnan() & values.isnan())
-    return "" if bool(same.all()) else "the indices do not select the values beside them"
+    return "" if bool(same.all()) else "the indices do not select the values returned with them"
 
 
 def selects_pooled(call: Call) -> str:
-    """The indices into the flattened window dimensions select the values that stand beside them."""
+    """Check that the indices into the flattened dimensions select the values that are returned with them."""
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel():
         return ""
@@ -75,24 +75,24 @@ def selects_pooled(call: Call) -> str:
         return "an index is out of range"
     picked = source.gather(-1, index).reshape(values.shape)
     same = (picked == values) | (picked.isnan() & values.isnan())
-    return "" if bool(same.all()) else "the indices do not select the values beside them"
+    return "" if bool(same.all()) else "the indices do not select the values returned with them"
 
 
 def same_set(call: Call) -> str:
-    """The distinct elements in any order; the inverse gives the input back, and counts go with their elements."""
+    """Check the distinct elements in any order, that the inverse restores the input, and the counts."""
     found, expected = call.output(0), call.reference[0]
     if found is None or expected is None or call.argument(4, "dim", None) is not None:
         return ""
     order, other = found.sort(), expected.sort()
     if found.shape != expected.shape or not torch.equal(order.values, other.values):
-        return "the distinct elements are others"
+        return "the distinct elements differ from the reference's"
     for position in range(1, len(call.outputs)):
         extra, theirs = call.output(position), call.reference[position]
         if extra is None or theirs is None:
             continue
         if extra.shape == call.input.shape and not torch.equal(found[extra], call.input.detach()):
-            return "the inverse does not give the input back"
+            return "the inverse does not restore the input"
         is_count = extra.shape == found.shape and extra.shape != call.input.shape
         if is_count and not torch.equal(extra[order.indices], theirs[other.indices]):
-            return "the counts do not go with their elements"
+            return "the counts do not match their elements"
     return ""

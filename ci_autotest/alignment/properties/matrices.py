@@ -1,7 +1,7 @@
 """Properties of bases and factors: check the identities that define them.
 
-In float64 with ``|a - b| <= 64 * n * eps * scale``, where eps is of the outputs' dtype and n their greatest size: the
-bound of backward stable algorithms with room for other ones.
+The checks run in float64 with ``|a - b| <= 64 * n * eps * scale``, where ``eps`` is that of the outputs' dtype and
+``n`` their greatest size. This is the bound of backward stable algorithms with room for others.
 
 Source: G. Golub and C. Van Loan, Matrix Computations, chapters 5.2, 8.3 and 8.6, for the identities.
 """
@@ -40,7 +40,7 @@ def _are_orthonormal(columns: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def eigenvectors(call: Call) -> str:
-    """``A Q = Q diag(L)`` and ``Q^H Q = I``."""
+    """Check ``A Q = Q diag(L)`` and ``Q^H Q = I``."""
     found, values = call.output(1), call.output(0)
     values = values if values is not None else call.reference[0]
     matrix = wide(call.input)
@@ -57,7 +57,7 @@ def eigenvectors(call: Call) -> str:
 
 
 def eigenpairs(call: Call) -> str:
-    """``A V = V diag(L)``, columns of norm 1, and the eigenvalues as a multiset."""
+    """Check ``A V = V diag(L)``, columns of norm 1, and the eigenvalues as a multiset."""
     values, found = call.output(0), call.output(1)
     matrix = wide(call.input)
     if not bool(torch.isfinite(matrix).all()):
@@ -77,12 +77,12 @@ def eigenpairs(call: Call) -> str:
 
 
 def same_multiset(call: Call) -> str:
-    """The reference's values in any order: each goes with a value of the candidate's near it, and with no other."""
+    """Check that the values are the reference's in any order: they can be paired, each with a near one."""
     left, right = call.output(0), call.reference[0]
     if left is None or right is None or not left.numel():
         return ""
     if left.shape != right.shape:
-        return "there are not as many values"
+        return "the number of values differs"
     ours, theirs = (wide(side).reshape(-1, side.shape[-1]) for side in (left, right))
     matrices = wide(call.input).reshape(-1, *call.input.shape[-2:])
     # Eigenvalues of a defective matrix move by the root of the rounding error (Golub and Van Loan, 7.2.3).
@@ -92,7 +92,7 @@ def same_multiset(call: Call) -> str:
 
 
 def _pair_up(left: torch.Tensor, right: torch.Tensor, allowed: float) -> bool:
-    """Whether two rows of ``n`` values go together one to one, none farther than allowed: each takes the nearest."""
+    """Whether two rows of ``n`` values can be paired within the bound, each with the nearest one left."""
     apart = (left.unsqueeze(-1) - right).abs()
     for distances in apart:
         nearest = int(distances.argmin())
@@ -103,7 +103,7 @@ def _pair_up(left: torch.Tensor, right: torch.Tensor, allowed: float) -> bool:
 
 
 def singular_vectors(call: Call) -> str:
-    """Orthonormal columns with ``U diag(S) V^H = A``; of one alone, that it diagonalises ``A A^H`` or ``A^H A``."""
+    """Check orthonormal columns and ``U diag(S) V^H = A``; with one factor, that it diagonalizes the squared matrix."""
     matrix = wide(call.input)
     if not bool(torch.isfinite(matrix).all()):
         return ""
@@ -132,7 +132,7 @@ def singular_vectors(call: Call) -> str:
 
 
 def singular_vectors_as_columns(call: Call) -> str:
-    """The same of ``torch.svd``, which returns ``V`` and not ``V^H``."""
+    """Check the same for ``torch.svd``, which returns ``V`` instead of ``V^H``."""
     outputs, reference = (
         tuple(value.mH if position == 2 and value is not None else value for position, value in enumerate(side))  # noqa: PLR2004 - U, S, V
         for side in (call.outputs, call.reference)
@@ -141,7 +141,7 @@ def singular_vectors_as_columns(call: Call) -> str:
 
 
 def orthogonal_factors(call: Call) -> str:
-    """``Q^H Q = I``, ``R`` upper triangular, ``Q R = A``; of one alone what follows from that."""
+    """Check ``Q^H Q = I``, ``R`` upper triangular and ``Q R = A``; with one factor, what follows from these."""
     matrix = wide(call.input)
     q, r = call.output(0), call.output(1)
     if not bool(torch.isfinite(matrix).all()):

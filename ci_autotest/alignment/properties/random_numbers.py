@@ -1,4 +1,4 @@
-"""Properties of random numbers: check their range and support and, for dropout, what is kept."""
+"""Properties of random numbers: their range and support and, for dropout, the kept elements."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.properties.call import Call
 
-#: Elements from which the share of zeros that dropout leaves is looked at.
+#: Fewest elements for which the share of zeros after dropout is checked.
 _ENOUGH: Final = 64
-#: Standard deviations that it may be off.
+#: Standard deviations that the share may be off.
 _DEVIATIONS: Final = 6.0
 
 
 def _kept(call: Call) -> str:
-    """Each element is 0, or the input scaled by ``1 / (1 - p)``; about a share of ``p`` is 0."""
+    """Check that each element is 0 or the input over ``1 - p``, and that about a share of ``p`` is 0."""
     found, source = call.output(0), call.input
     p = float(call.argument(1, "p", 0.5))
     if found is None or found.shape != source.shape:
@@ -63,7 +63,7 @@ def _permutation(call: Call) -> str:
     found = call.output(0)
     if found is None or torch.equal(found.sort().values.long(), torch.arange(found.numel())):
         return ""
-    return "it is no permutation"
+    return "it is not a permutation"
 
 
 def _finite(call: Call) -> str:
@@ -71,7 +71,7 @@ def _finite(call: Call) -> str:
     return "" if found is None or bool(torch.isfinite(found).all()) else "an element is not finite"
 
 
-#: By name of the operator; others that draw promise nothing but shape and dtype.
+#: Checks by operator name; other random operators define only shape and dtype.
 PROMISED: Final[Mapping[str, Callable[[Call], str]]] = {
     "dropout": _kept, "rand": _within(0.0, 1.0), "rand_like": _within(0.0, 1.0), "bernoulli": _bits,
     "randperm": _permutation, "randn": _finite, "randn_like": _finite,

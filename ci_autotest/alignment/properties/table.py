@@ -1,8 +1,8 @@
-"""The one table of operators whose outputs are not unique, with what is defined about each.
+"""The only table of operators whose outputs are not unique, with what is defined about each.
 
-A base of eigenvectors, the order of ties, uninitialised memory and random numbers are no fault where they differ: they
-are compared by what their documentation promises. A row is only asked where the elements differ, and only counts where
-the reference keeps the promise itself.
+Eigenvectors, the order of ties, uninitialized memory and random numbers may differ without a fault, so they are
+compared by what the documentation promises. A row is checked only if the elements differ, and counts only if the
+reference itself keeps the promise.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """Say what of an operator's result is not unique.
+    """The outputs of an operator that are not unique, and the check of what is defined.
 
     Attributes:
-        outputs: Positions in its tuple; empty for the one tensor that it returns, or for all of them.
-        broken: Returns how a side breaks what is defined, ``""`` when it keeps it.
-        source: Where the freedom is documented.
-        applies: Whether this very call leaves the choice: ``stable=True`` leaves none.
-        only_compiled: Whether only a compiler is given this freedom.
+        outputs: Positions in its tuple; empty for a single tensor or for all outputs.
+        broken: Returns how a side breaks the definition, ``""`` if it does not.
+        source: The documentation that leaves the choice.
+        applies: Whether a given call leaves the choice; ``stable=True``, for example, leaves none.
+        only_compiled: Whether only compilers have this choice.
     """
 
     outputs: tuple[int, ...]
@@ -44,7 +44,7 @@ _SORTED: Final = Row((1,), choices.selects_distinct, f"{_DOCS}torch.sort.html, `
 _PICKED: Final = Row((1,), choices.selects, f"{_DOCS}torch.median.html, the note on indices")
 _EMPTY: Final = Row((), nothing, f"{_DOCS}torch.empty.html: uninitialized data")
 _POOLED: Final = Row((1,), choices.selects_pooled, f"{_DOCS}torch.nn.MaxPool2d.html says nothing of ties in a window")
-#: What PyTorch's maintainers ask of a report against the compiler: indices of extremes are not compared.
+#: PyTorch's maintainers ask not to report differing indices of extremes against the compiler.
 _EXTREME: Final = Row(
     (1,), choices.selects, "pytorch/pytorch .github/ISSUE_TEMPLATE/pt2-bug-report.yml", only_compiled=True
 )
@@ -82,12 +82,12 @@ TABLE: Final[Mapping[str, Row]] = {
 }  # fmt: skip
 
 
-#: A module that drops elements inside, where a side has numbers of its own: shape and dtype are left to compare.
+#: A module with dropout inside, if the sides draw different numbers: only shape and dtype can be compared.
 DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
 
 
 def row_of(operator: str) -> Row | None:
-    """Return an operator's row; ``None`` where its result is unique."""
+    """Return an operator's row; ``None`` if its result is unique."""
     found = TABLE.get(operator)
     name = operator.rpartition(".")[2]
     if found is None and name in RANDOM:
@@ -97,10 +97,10 @@ def row_of(operator: str) -> Row | None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Hold a call of the table as both sides saw it.
+    """A call of the table with the values of both sides.
 
     Args:
-        row: What is defined.
+        row: The definition.
         ours: The candidate's call.
         theirs: The reference's.
     """
@@ -111,11 +111,11 @@ class Question:
 
     @property
     def answer(self) -> str:
-        """How the candidate breaks what is defined; ``""`` when it keeps it, or the reference does not either."""
+        """How the candidate breaks the definition; ``""`` if it does not, or if the reference breaks it, too."""
         problem = self.row.broken(self.ours)
         return problem if problem and not self.row.broken(self.theirs) else ""
 
 
 def is_free(row: Row, call: Call, *, is_compiled: bool) -> bool:
-    """Whether this very call leaves a choice."""
+    """Whether a given call leaves a choice."""
     return (is_compiled or not row.only_compiled) and row.applies(call)
