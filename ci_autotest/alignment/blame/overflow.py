@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.blame.conditioning import distance, moved_by_inputs
+from ci_autotest.alignment.blame.conditioning import moved_by_inputs
+from ci_autotest.alignment.blame.question import distance
 from ci_autotest.alignment.blame.summation_order import Formulas, worst_results
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -22,7 +23,7 @@ from ci_autotest.program.ir import output_refs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.alignment.blame.conditioning import Question
+    from ci_autotest.alignment.blame.question import Question
     from ci_autotest.alignment.blame.rounding import Errors
 
 _BEYOND: Final = (

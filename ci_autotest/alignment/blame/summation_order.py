@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map_only
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-    from ci_autotest.alignment.blame.conditioning import Question
+    from ci_autotest.alignment.blame.question import Question
 
 _ATEN: Final = torch.ops.aten
 #: Operators that add terms, linear in each tensor argument: ``f(|x|)`` adds up the terms' absolute values.

@@ -1,0 +1,108 @@
+"""Float64 programs: convert a program and its data to float64 without changing what it means.
+
+Inputs, modules and dtype arguments become float64. Defaults that an operator takes from the dtype are written out
+first, so that they stay those of the original dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    PLACEHOLDER,
+    DType,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+    contiguous_strides,
+    renumbered_step,
+)
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.single_step import Live
+    from ci_autotest.program.ir import Argument
+
+_WIDE: Final = {
+    "float16": "float64",
+    "bfloat16": "float64",
+    "float32": "float64",
+    "complex64": "complex128",
+}
+#: Defaults that an operator takes from the dtype: the argument, its position, and the field of ``torch.finfo``.
+_TAKEN: Final = {
+    "rms_norm": (("eps", 3, "eps"),),
+    "RMSNorm": (("eps", 1, "eps"),),
+    "nan_to_num": (("posinf", 2, "max"), ("neginf", 3, "min")),
+}
+
+
+def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[int, int]]:
+    """Return the program in float64 and the new index of each step: modules are converted after construction.
+
+    Args:
+        live: The program with its data.
+        dtype: The dtype of its results, from which operators take defaults.
+    """
+    program = live.program
+    loaded = {
+        step.args[0].index
+        for step in program.setup
+        if step.target == "load_state_dict" and isinstance(step.args[0], Ref)
+    }
+    moved: list[Step] = []
+    places: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        places[i] = len(moved)
+        moved.append(_widened_step(_written_out(renumbered_step(step, places), dtype)))
+        if i in loaded:
+            moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
+    count = len(program.setup) + len(loaded)
+    sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
+    for step in program.steps:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and not spec.is_contiguous:
+            # Elements of an expanded input share memory. Perturbing one of them must not move the others.
+            view = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset)
+            sources[step.target] = view.clone(memory_format=torch.contiguous_format)
+    cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
+    return type(live)(Program(tuple(moved[:count]), tuple(moved[count:])), sources, cotangents), places
+
+
+def _written_out(step: Step, dtype: torch.dtype) -> Step:
+    """Return a step with the defaults that it would take from the dtype as arguments."""
+    taken = _TAKEN.get(step.target.rpartition(".")[2].rstrip("_"), ())
+    if not taken or not (dtype.is_floating_point or dtype.is_complex):
+        return step
+    given = dict(step.kwargs)
+    for name, position, number in taken:
+        # Normalizations of half precision are computed in single precision.
+        info = torch.finfo(torch.float32 if number == "eps" and dtype.itemsize < 4 else dtype)  # noqa: PLR2004 - bytes
+        if len(step.args) <= position and given.get(name) is None:
+            given[name] = float(getattr(info, number))
+    return step._replace(kwargs=tuple(given.items()))
+
+
+def _widened_step(step: Step) -> Step:
+    kwargs = tuple((key, _widened_argument(value)) for key, value in step.kwargs)
+    return step._replace(args=tuple(_widened_argument(arg) for arg in step.args), kwargs=kwargs)
+
+
+def _widened_argument(argument: Argument) -> Argument:
+    if isinstance(argument, DType):
+        return DType(_WIDE.get(argument.name, argument.name))
+    if isinstance(argument, TensorSpec):
+        return TensorSpec(
+            _WIDE.get(argument.dtype, argument.dtype), argument.shape, contiguous_strides(argument.shape), 0,
+            math.prod(argument.shape), argument.requires_grad, argument.device,
+        )  # fmt: skip
+    return argument
+
+
+def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return tensor.to(getattr(torch, _WIDE[name])) if name in _WIDE else tensor
