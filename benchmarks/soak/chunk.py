@@ -21,7 +21,8 @@ from benchmarks.soak.journal import REFERENCE, SEED, Journal, Key
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.localize.search import Sides
-from ci_autotest.alignment.stateful import alone, probe_of, suspicion
+from ci_autotest.alignment.probe import probe_of
+from ci_autotest.alignment.stateful import alone, suspicion
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend

@@ -1,31 +1,26 @@
-"""Stateful kernels: call a case's body several times and judge a call that is wrong only after other calls.
+"""Stateful kernels: judge a call that is wrong only after other calls.
 
-A probe is a few extra calls inside one case. It uses no slot of the test and changes no draw, because its values are
-derived from the case's own. A difference in a probe is a suspicion. It is believed if the same calls show it in a fresh
-process and the call alone does not.
+A difference in a probe (``probe``) is a suspicion. It is believed if the same calls show it in a fresh process and the
+call alone does not.
 """
 
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
 
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.search import held_against
-from ci_autotest.alignment.probe_part import part_of
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.verdict import Judged, counted_differences, operator_at
 from ci_autotest.backends.operators.identity import answered_step
-from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.call_probe import probe, rewritten
-from ci_autotest.program.call_sequence import GRAD, is_repeatable, placeholders
-from ci_autotest.program.call_series import CALLS, SETS, series
+from ci_autotest.program.call_probe import rewritten
+from ci_autotest.program.call_sequence import GRAD
 from ci_autotest.program.ir import (
     CALL_MODULE,
     OUTPUT,
@@ -40,146 +35,15 @@ from ci_autotest.program.ir import (
 from ci_autotest.values.verdict import State, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from ci_autotest.alignment.localize.search import Sides
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.program.call_sequence import Part
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.values.verdict import Misalignment
 
-#: Most elements of all values of a case that is probed, so that the calls stay cheap.
-_ELEMENTS_AT_MOST: Final = 1 << 15
-_SCALE: Final = 0.75
-#: Sets of values of a probe in addition to the case's own.
-_OTHERS: Final = 2
 _WHY: Final = "the call alone agrees with the reference: it is wrong because of the calls before it"
-
-
-def probe_of(
-    attempt: Attempt,
-    reference: Backend,
-    enter: Callable[[int], None],
-    *,
-    of_series: bool = False,
-    is_whole: bool = True,
-    takes_any: bool = True,
-) -> Attempt | None:
-    """Return the probe of a case as an attempt that the reference has run; ``None`` if there is none.
-
-    Args:
-        attempt: Accepted, with the reference's gradients.
-        reference: Runs the probe. Values that it refuses are not used.
-        enter: Called with the index of each step before the reference enters it.
-        of_series: Whether it is a series of calls instead of a sequence.
-        is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
-        takes_any: Whether a case is probed even if inputs are not finite or cannot have other values.
-    """
-    values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
-    if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
-        return None  # A kernel cannot remember empty tensors: another case of the window is probed.
-    part = part_of(attempt)
-    if not takes_any and not _is_telling(part):
-        return None
-    for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
-        changed = _changed(part, change)
-        with each_step(reference, enter):
-            if of_series:
-                program, sources, trace = _series(
-                    part, changed, reference, with_parameters=with_parameters, is_whole=is_whole
-                )
-            else:
-                program, sources = probe(part, changed, with_parameters=with_parameters)
-                trace = reference.run(program, sources, copied=rewritten(program))
-        if trace.failure is None and _is_readable(trace):
-            return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
-    return None
-
-
-def _series(
-    part: Part,
-    changed: Mapping[int, tuple[torch.Tensor, torch.Tensor]],
-    reference: Backend,
-    *,
-    with_parameters: bool,
-    is_whole: bool,
-) -> tuple[Program, dict[str, Any], Trace]:
-    """Return a series of calls with the reference's trace of it."""
-    if is_whole:
-        program, sources, *_ = series(part, changed, with_parameters=with_parameters, is_joint=False)
-        return program, sources, reference.run(program, sources, copied=rewritten(program))
-    whole, short = (series(part, changed, calls, with_parameters=with_parameters) for calls in (CALLS, SETS))
-    seen = reference.run(short.program, short.data, copied=rewritten(short.program))
-    if seen.failure is not None:
-        return whole.program, whole.data, seen
-    at = {what: index for index, what in enumerate(short.alike)}
-    trace = Trace()
-    trace.values = [seen.values[at[what]] for what in whole.alike]
-    trace.facts = [seen.facts[at[what]] for what in whole.alike]
-    trace.copies = (
-        {index: seen.copies[at[what]] for index, what in enumerate(whole.alike) if at[what] in seen.copies}
-        if seen.copies
-        else seen.copies
-    )
-    if whole.gradients is not None and short.gradients is not None:
-        trace.values[whole.gradients] = (None,) * (len(seen.values[short.gradients]) * CALLS // SETS)
-    return whole.program, whole.data, trace
-
-
-def _is_readable(trace: Trace) -> bool:
-    """Whether each value can be read after the run. Views of an overwritten tensor from a multi-output call cannot."""
-    try:
-        return all(value.is_leaf in {True, False} for value in trace.values if isinstance(value, torch.Tensor))
-    except RuntimeError:
-        return False
-
-
-def _changed(
-    part: Part, change: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
-) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-    """Return two other values of each input that can have other values."""
-    found = {}
-    for index, spec in placeholders(part.program).items():
-        source = part.data[part.program.steps[index].target]
-        tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
-        flat = tensor.contiguous().reshape(-1)
-        if others := change(flat):
-            found[index] = others[0].reshape(spec.shape), others[-1].reshape(spec.shape)
-    return found
-
-
-def _is_telling(part: Part) -> bool:
-    """Whether other input values are likely to give another result: all inputs are finite and can be changed."""
-    inputs = placeholders(part.program)
-    given = [part.data[part.program.steps[index].target] for index in inputs]
-    return all(bool(value.isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
-
-
-def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the elements in another order with the first and last in place, and in a third order, scaled down.
-
-    A kernel may cache by a key of the first and last element, the sum or the maximum, which the first order keeps; it
-    may cache a norm, which scaling changes. Elements of the case itself stay within the bounds of the test. The result
-    is empty if all elements are the same and cannot be scaled.
-    """
-    count = flat.numel()
-    orders = [flat.flip(0), flat.roll(1)] if count > 1 else []
-    if count > 3:  # noqa: PLR2004 - fewer have no two between the outer ones
-        orders.insert(0, torch.cat([flat[:1], flat[1:-1].flip(0), flat[-1:]]))
-    if flat.is_floating_point() or flat.is_complex():
-        orders = [*orders[:1], *(order * _SCALE for order in orders[1:2]), *_scaled(flat)]
-    found: list[torch.Tensor] = []
-    for order in orders:
-        if len(found) < _OTHERS and not any(torch.equal(order, other) for other in (flat, *found)):
-            found.append(order)
-    return tuple(found)
-
-
-def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the elements scaled: a matrix stays positive definite, and an index stays unchanged."""
-    if flat.is_floating_point() or flat.is_complex():
-        return flat * _SCALE, flat * (_SCALE * _SCALE)
-    return flat.clone(), flat.clone()
 
 
 def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool = False) -> Verdict | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.cases import Accepted, accept, differentiate
 from ci_autotest.alignment.fast_path import overwritten
-from ci_autotest.alignment.stateful import probe_of
+from ci_autotest.alignment.probe import probe_of
 from ci_autotest.backends.operator_usage import OperatorUsage
 from ci_autotest.run.messages import CasesDone, Cost, Left, RunCases
 from ci_autotest.run.progress_beacon import IN_REFUSED, NOWHERE

@@ -8,10 +8,11 @@ from ci_autotest.alignment.cases import accept, differentiate
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.inline import inlined
 from ci_autotest.alignment.localize.search import weights_of
+from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.single_step import isolate, pruned
-from ci_autotest.alignment.stateful import alone, judge_sequence, probe_of
+from ci_autotest.alignment.stateful import alone, judge_sequence
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.repro_notes import repro_note

@@ -7,8 +7,9 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.repeatability import judge_confirmed
-from ci_autotest.alignment.stateful import probe_of, suspicion
+from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.protocol import run_forward
 from ci_autotest.backends.torch_eager import TorchBackend

@@ -11,7 +11,7 @@ import torch as real
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.stateful import probe_of
+from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.call_probe import CALLS, rewritten
