@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.backends.mapping.call import CallTranslator
 from ci_autotest.backends.mapping.module_lowering import has_modules, lowered
 from ci_autotest.backends.mapping.program_writer import Writer
 from ci_autotest.backends.mapping.table import ADAPTERS
