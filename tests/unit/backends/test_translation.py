@@ -154,7 +154,7 @@ def test_translated__a_refusal_that_the_body_goes_on_after__is_that_of_the_call_
 
 def test_translated__a_refusal_that_the_body_goes_on_after__in_several_steps__is_unsupported(table):
     steps = refused(call("torch.nn.functional.linear", X, Y), "RuntimeError"), call("torch.nn.functional.relu", X)
-    with pytest.raises(UnsupportedError, match="is to refuse in several steps"):
+    with pytest.raises(UnsupportedError, match="is not translated to several steps"):
         translated(program(*steps), table)
 
 
