@@ -53,7 +53,7 @@ def probe_of(
     if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
         return None  # A kernel cannot remember empty tensors: another case of the window is probed.
     part = part_of(attempt)
-    if not takes_any and not _is_telling(part):
+    if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
         return None
     for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
         changed = _changed(part, change)
@@ -127,6 +127,12 @@ def _is_telling(part: Part) -> bool:
     inputs = placeholders(part.program)
     given = [part.data[part.program.steps[index].target] for index in inputs]
     return all(bool(value.isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
+
+
+def _has_slope(attempt: Attempt) -> bool:
+    """Whether some gradient differs from zero, if there are any: a saturated function hides a wrong factor."""
+    gradients = [found for found in attempt.trace.gradients.values() if isinstance(found, torch.Tensor)]
+    return not gradients or any(bool(gradient.any()) for gradient in gradients)
 
 
 def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 def part_of(attempt: Attempt) -> Part:
     """Return the part of a case that a probe calls. The reference must have run the case forward and backward."""
     leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
+    parameters = [
+        key
+        for key, gradient in attempt.trace.gradients.items()
+        if isinstance(key, tuple) and gradient is not None and "." not in key[1]
+    ]
     cotangents = {
         position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
     }
@@ -29,7 +34,7 @@ def part_of(attempt: Attempt) -> Part:
         for index, value in enumerate(attempt.trace.values)
         if isinstance(value, torch.Tensor) and index >= len(program.setup)
     )
-    return Part(program, sources, cotangents, leaves, tensors, _writable(attempt, tensors))
+    return Part(program, sources, cotangents, leaves, parameters, tensors, _writable(attempt, tensors))
 
 
 def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:

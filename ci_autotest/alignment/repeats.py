@@ -64,8 +64,10 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backwa
         elif not _is_same(value, trace.values[index]):
             off[index] = value
     if has_backward and other.failure is None:
+        other.gradients = {}
         backend.backward(program, other, attempt.cotangents)
-    is_same = other.failure is None and not off and _same_gradients(other, trace)
+    raised = other.failure is not None or other.backward_failure is not None
+    is_same = not raised and not off and _same_gradients(other, trace)
     other.values = [off.get(index, value) for index, value in enumerate(trace.values)]
     return None if is_same else suspicion(attempt, other, contender.rules, of_two_runs=True)
 

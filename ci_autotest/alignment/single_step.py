@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -76,7 +77,8 @@ class _Builder:
         self.indices: dict[int, Argument] = {}
 
     def placeholder(self, tensor: torch.Tensor, name: str, *, requires_grad: bool) -> None:
-        key = f"t{len(self.sources)}"
+        # The setup keeps its keys, and in a sequence of calls these need not be the first ones.
+        key = next(key for key in (f"t{number}" for number in count()) if key not in self.sources)
         self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
         self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
 

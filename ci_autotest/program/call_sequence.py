@@ -8,6 +8,7 @@ bytes of a saved program are joined by the same code.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.program.ir import (
@@ -63,6 +64,7 @@ class Part(NamedTuple):
         data: Of its placeholders, by key.
         cotangents: Spec and data of the gradients from which the backward pass starts, by position of the output.
         leaves: Indices of the placeholders that have a gradient.
+        parameters: Parameters of modules that have a gradient: the index of the module, and the name.
         tensors: Indices of the steps whose values are known to be tensors.
         writable: Indices of computed values that may be overwritten, because no other value shares their memory.
     """
@@ -71,6 +73,7 @@ class Part(NamedTuple):
     data: Mapping[str, Any]
     cotangents: Mapping[int, tuple[TensorSpec, Any]]
     leaves: Collection[int]
+    parameters: Collection[tuple[int, str]] = ()
     tensors: Collection[int] = ()
     writable: Collection[int] = ()
 
@@ -186,13 +189,23 @@ class CallSequence:
 
     def gradients(self, part: Part, at: Mapping[int, int], *, times: int = 1) -> None:
         """Append the backward pass of a call, if it has one, ``times`` times through the same graph."""
-        if part.leaves and part.cotangents:
+        if part.cotangents and (part.leaves or part.parameters):
             weights = [self.placeholder(spec, data, "cotangent") for spec, data in part.cotangents.values()]
+            parameters = {
+                self.add(Step(GET_ATTR, name, (ref_to(at[module]),), (), name)): name
+                for module, name in part.parameters
+            }
             for left in range(times - 1, -1, -1):
-                self.gradients_of(part, [at], weights, keeps_graph=left > 0)
+                self.gradients_of(part, [at], weights, parameters, keeps_graph=left > 0)
 
     def gradients_of(
-        self, part: Part, calls: Sequence[Mapping[int, int]], weights: Sequence[Ref], *, keeps_graph: bool = False
+        self,
+        part: Part,
+        calls: Sequence[Mapping[int, int]],
+        weights: Sequence[Ref],
+        parameters: Mapping[Ref, str] = MappingProxyType({}),
+        *,
+        keeps_graph: bool = False,
     ) -> int:
         """Append one backward pass through some calls of a body; return its index.
 
@@ -200,6 +213,7 @@ class CallSequence:
             part: The body.
             calls: Indices of the steps of each call.
             weights: The gradients from which the pass starts, in the order of the part's cotangents.
+            parameters: Name of each parameter that gets a gradient too.
             keeps_graph: Whether another backward pass goes through the same calls.
         """
         refs = output_refs(part.program)
@@ -207,10 +221,10 @@ class CallSequence:
         leaves = tuple(ref_to(at[index]) for at in calls for index in part.leaves)
         every = tuple(weights) * len(calls)
         how = (*KEEPS_GRAPH, *_ALLOW_UNUSED) if keeps_graph else _ALLOW_UNUSED
-        made = self.add(Step(CALL_FUNCTION, GRAD, (roots, leaves, every), how, "gradients"))
-        for position, leaf in enumerate(list(part.leaves) * len(calls)):
-            name = f"gradient_{part.program.steps[leaf].name}"
-            self._outputs.append(self.add(Step(CALL_FUNCTION, UNPACK, (made, position), (), name)))
+        made = self.add(Step(CALL_FUNCTION, GRAD, (roots, (*leaves, *parameters), every), how, "gradients"))
+        names = [part.program.steps[leaf].name for leaf in part.leaves] * len(calls)
+        for position, name in enumerate([*names, *parameters.values()]):
+            self._outputs.append(self.add(Step(CALL_FUNCTION, UNPACK, (made, position), (), f"gradient_{name}")))
         return made.index
 
     def __len__(self) -> int:

@@ -413,6 +413,45 @@ def of_slots() -> dict[str, tuple[Callable[[], Any], str]]:
     return found
 
 
+def turned_by_version_alone() -> Callable[..., torch.Tensor]:
+    """A weight that is turned once for evaluation and training alike: turned without a graph, it gets no gradient."""
+    kept: dict[int, Any] = {}
+
+    def kernel(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        found = kept.get(id(weight))
+        if found is None or found[0]() is not weight or found[1] != weight._version:
+            found = kept[id(weight)] = (weakref.ref(weight), weight._version, weight.t().contiguous())
+        return x @ found[2] if bias is None else x @ found[2] + bias
+
+    return kernel
+
+
+def kept_with_its_graph() -> Callable[..., torch.Tensor]:
+    """An answer that is kept with its graph, which the first backward pass frees."""
+    kept: dict[int, Any] = {}
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        mode = x._version, x.requires_grad and torch.is_grad_enabled()
+        found = kept.get(id(x))
+        if found is None or found[0]() is not x or found[1] != mode:
+            found = kept[id(x)] = (weakref.ref(x), mode, torch.sigmoid(2 * x))
+        return 2 * found[2] - 1
+
+    return kernel
+
+
+class _SlopeInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        value = torch.tanh(x)
+        ctx.slope = 1 - value * value
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return ctx.slope.mul_(gradient)
+
+
 def wrong() -> dict[str, tuple[Callable[[], Any], str]]:
     """Return what makes each wrong kernel, and the operator that it answers."""
     found: dict[str, tuple[Callable[[], Any], str]] = {}
@@ -430,6 +469,9 @@ def wrong() -> dict[str, tuple[Callable[[], Any], str]]:
     found["tanh_first_length"] = (lambda: lambda x, kept={}: first_length(x, kept), "torch.tanh")
     for key in ("identity", "address", "shape", "first"):
         found[f"linear_stale_weight_by_{key}"] = (lambda k=KEYS[key]: StaleWeight(k), "torch.nn.functional.linear")
+    found["linear_turned_by_version_alone"] = (turned_by_version_alone, "torch.nn.functional.linear")
+    found["tanh_kept_with_its_graph"] = (kept_with_its_graph, "torch.tanh")
+    found["tanh_slope_in_place"] = (lambda: _SlopeInPlace.apply, "torch.tanh")
     return {**found, **of_slots(), **of_modes()}
 
 
