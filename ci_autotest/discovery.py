@@ -119,8 +119,12 @@ def _is_python(path: Path) -> bool:
 
 
 def _mentions(path: Path) -> bool:
-    with path.open("rb") as file:
-        return _MENTION.search(file.read(_SCANNED)) is not None
+    try:
+        with path.open("rb") as file:
+            return _MENTION.search(file.read(_SCANNED)) is not None
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}. Make it readable, or name other paths."
+        raise UsageError(message) from error
 
 
 def _relative(path: Path, root: Path) -> str:

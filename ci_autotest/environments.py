@@ -94,6 +94,13 @@ def interpreter(name: str) -> str:
     return f"{FOLDER}/{name}/bin/python"
 
 
+def package_of(module: str) -> str:
+    """Return the package that has a module; its own name if no recipe knows better."""
+    recipe = next((recipe for recipe in RECIPES.values() if recipe.module == module), None)
+    # The first package of a recipe is the framework itself.
+    return recipe.packages[0].partition("==")[0] if recipe else module
+
+
 def beside_torch(backend: str) -> str:
     """Return the command that installs the packages of a backend beside torch."""
     return f"python -m pip install {' '.join(BESIDE_TORCH[backend])}"

@@ -84,8 +84,8 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     if not config.candidates and not options.candidates:
         message = (
             f"no candidate to compare {name} with: no {configuration.FILE_NAME} with `candidates:` "
-            f"above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or use "
-            "`ci-autotest run --candidate NAME`."
+            f"in or above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or "
+            "use `ci-autotest run --candidate NAME`."
         )
         raise ConfigError(message)
     root = (path.parent if path else Path.cwd()).resolve()
@@ -140,12 +140,17 @@ def _backend(candidate: Candidate, folders: tuple[str, ...]) -> Backend:
 def stop_unittest(args: tuple[Any, ...]) -> None:
     """Stop the unittest run that a test belongs to, if any: all other tests would fail with the same message.
 
+    It is called while the error is handled.
+
     Args:
         args: Arguments of the test; the first may be its ``TestCase``.
     """
     # A test case has no public way to its result. Under pytest it is no TestResult, and the plugin ends the session.
-    result = getattr(getattr(args[0] if args else None, "_outcome", None), "result", None)
+    outcome = getattr(args[0] if args else None, "_outcome", None)
+    result = getattr(outcome, "result", None)
     if isinstance(result, unittest.TestResult):
+        if getattr(outcome, "expecting_failure", False):  # Else the run would be green, and the other tests not run.
+            result.addError(args[0], sys.exc_info())
         result.stop()
 
 

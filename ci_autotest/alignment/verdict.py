@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Most misalignments of one program that are judged before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
-_BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
+_BY_DEFINITION: Final = "the reference defines this, so float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
 _RETURNS: Final = "the reference returns a result here"

@@ -72,12 +72,14 @@ def permissions_in(config: Path | None) -> Permissions:
 
 def permissions_of(config: configuration.Config) -> Permissions:
     """Return what a program from outside may name: the kernels, folders, options and mappings of a configuration."""
-    rows = {candidate.module: candidate.mapping for candidate in config.candidates}
+    rows: dict[str, list[Mapping[str, object]]] = {}
+    for candidate in config.candidates:
+        rows.setdefault(candidate.module, []).append(candidate.mapping)
     return Permissions(
         names=configuration.named_by(config.candidates),
         folders=frozenset(filter(None, map(_folder, config.paths or ("autotests",)))),
         options=tuple(candidate.options for candidate in config.candidates if candidate.options),
-        calls=cache(lambda module: called_names(module, rows.get(module))),
+        calls=cache(lambda module: called_names(module, *rows.get(module, ()))),
     )
 
 

@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 _TABLES: Final = Path(__file__).parents[1] / "backends" / "mapping" / "tables"
 
 
-def called_names(framework: str, own_rows: Mapping[str, object] | None = None) -> frozenset[str]:
+def called_names(framework: str, *own_rows: Mapping[str, object]) -> frozenset[str]:
     """Return the functions and adapters that the shipped table of a framework and a user's own rows name.
 
     Args:
         framework: Its module; one without a shipped table has the user's rows alone.
-        own_rows: In the format of the table's file.
+        own_rows: Of each candidate of that framework, in the format of the table's file.
     """
     path = _TABLES / f"{framework}.yml"
     shipped: object = {}
     if framework.isidentifier() and path.is_file():
         text = path.read_text(encoding="utf-8")
         shipped = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["operators"]  # noqa: S506 - safe, in C
-    tables = (table for table in (shipped, own_rows) if isinstance(table, dict))
+    tables = (table for table in (shipped, *own_rows) if isinstance(table, dict))
     return frozenset(name for table in tables for row in table.values() for name in _of_row(row))
 
 
 def _of_row(row: object) -> Iterator[str]:
     if isinstance(row, dict):
         yield from (row[key] for key in ("to", "inplace") if isinstance(row.get(key), str))
-        adapters = [*row.get("adapt", {}).values(), *([row["result"]] if row.get("result") else ())]
+        adapters = [*row.get("adapt", {}).values(), *filter(None, map(row.get, ("result", "promote")))]
         yield from (f"adapters.{name}" for name in adapters)

@@ -122,6 +122,8 @@ class _Replayer:
         if not isinstance(answer, Tried):
             return answer
         verdict = answer.verdict
+        if verdict.outcome == "unsupported":  # Nothing was compared, so nothing says that it is fixed.
+            return Broken(message=f"its case is unsupported now: {verdict.oracle}", traceback="")
         return answer if (verdict.operator, verdict.kind) == (entry.operator, entry.kind) else None
 
 

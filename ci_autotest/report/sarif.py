@@ -51,10 +51,15 @@ def render(result: RunResult) -> str:
     run = {
         "tool": {"driver": driver},
         # Code scanning closes the alerts that a run lacks: an incomplete run must not look like a repaired operator.
-        "invocations": [{"executionSuccessful": result.exit_code in _COMPLETE, "exitCode": result.exit_code}],
+        "invocations": [{"executionSuccessful": _is_complete(result), "exitCode": result.exit_code}],
         "results": [_result(finding, index, result.environment.folder) for finding in findings],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _is_complete(result: RunResult) -> bool:
+    has_gaps = result.broken or result.interrupted or any(item.cases.not_run for item in result.results)
+    return result.exit_code in _COMPLETE and not has_gaps
 
 
 def _rule_id(finding: Finding) -> str:

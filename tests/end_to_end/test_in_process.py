@@ -269,3 +269,18 @@ def test_unittest__configuration_or_candidate_cannot_be_used__is_one_message(tex
 
 def test_unittest__misaligned__shows_the_message_without_our_frames(by_unittest: Done):
     assert [word for word in ("in_process.py", "testing.py") if word in by_unittest.err] == []
+
+
+def test_unittest__candidate_cannot_be_used_where_a_failure_is_expected__is_no_success(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write(
+        "autotest.yml", "candidates: [{name: kernels, backend: substitute, replace: {torch.exp: nowhere.exp}}]\n"
+    )
+    project.write(
+        "test_kernels.py",
+        "import unittest\nfrom ci_autotest import autotest, random_tensor, torch\n\n\n"
+        "class TestKernels(unittest.TestCase):\n    @unittest.expectedFailure\n    @autotest(n=2)\n"
+        "    def test_exp(self):\n        return torch.exp(random_tensor())\n",
+    )
+    done = python(project, "-m", "unittest", "test_kernels")
+    assert done.status == 1, done.said

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.projects import GREATEST_S, Done, Project, ended, finding_of, outcomes, wait_until
+from tests.projects import GREATEST_S, HEAD, Done, Project, ended, finding_of, outcomes, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -366,3 +366,21 @@ def test_run__finding_of_an_earlier_run_ends_its_worker_by_now__is_one_finding(t
     (tmp_path / "aborts").touch()
     done = project.run("--output", "second")
     assert [item["kind"] for item in project.report("second")["findings"]] == ["crash"], done.said
+
+
+@pytest.mark.heavy
+def test_run__finding_whose_case_is_unsupported_now__is_not_called_fixed(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write(
+        "autotest.yml", "candidates: [{name: kernels, backend: substitute, replace: {torch.tanh: mine.tanh}}]\n"
+    )
+    project.write(
+        "autotests/autotest_tanh.py", HEAD + "@autotest()\ndef tanh():\n    return torch.tanh(random_tensor())\n"
+    )
+    project.write("mine.py", "import torch\n\n\ndef tanh(x):\n    return torch.tanh(x) + 1\n")
+    assert project.run("--output", "first").status == 1
+    project.write("mine.py", "def tanh(x):\n    raise NotImplementedError('not yet')\n")
+    done = project.run("--output", "second")
+    report = project.report("second")
+    assert (done.status, report["fixed"]) == (3, []), done.said
+    assert [note for note in report["notes"] if "was not run again: its case is unsupported now" in note]

@@ -135,3 +135,11 @@ def test_select__file_of_that_name_that_is_no_python__is_imported_to_be_told_bro
 def test_select__file_that_is_no_text__is_scanned_as_bytes(tmp_path):
     (tmp_path / "a.py").write_bytes(b"\xff\xfe autotest \x00")
     assert select(["a.py"], tmp_path, tmp_path).files == ("a.py",)
+
+
+def test_select__file_that_cannot_be_read__is_named(project):
+    (project / "autotests" / "autotest_gone.py").symlink_to(project / "nowhere.py")
+    with pytest.raises(
+        UsageError, match=r"autotest_gone\.py cannot be read: No such file or directory\. Make it readable"
+    ):
+        select((), project, project)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.environments import RECIPES
+from ci_autotest.environments import RECIPES, package_of
 from ci_autotest.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Interpreter(NamedTuple):
             framework = _nearest(hello.name) if hello.name == self.module else ""
             if framework:
                 return f"has no module {hello.name!r}. Did you mean {framework!r}?"
-            install = f"{self.python} -m pip install {hello.name.partition('.')[0]}"
+            install = f"{self.python} -m pip install {package_of(hello.name.partition('.')[0])}"
             return f"has no module {hello.name!r}. Install it: {install}"
         lines = hello.message.strip().splitlines()
         shown = lines[0][:_SHOWN_CHARS].rstrip(".") if lines else ""

@@ -205,7 +205,7 @@ def test_judge__gross_error_in_an_ill_conditioned_case__is_not_excused():
 
 def test_judge__by_definition__oracle_is_not_asked():
     verdict = tried(exp, substitute(exp=lambda v: v.exp()[:1]))
-    assert verdict.oracle == "the reference defines this: float64 is not asked"
+    assert verdict.oracle == "the reference defines this, so float64 is not asked"
 
 
 # One step as a program of its own.

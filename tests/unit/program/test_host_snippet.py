@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.config.called_names import called_names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SPEC = TensorSpec("float32", (2,), (1,), 0, 2)
-HERE = Permissions(names=["toy"], calls=lambda module: called_names(module, OWN_ROWS.get(module)))
+HERE = Permissions(names=["toy"], calls=lambda module: called_names(module, OWN_ROWS.get(module, {})))
 OWN_ROWS: Mapping[str, Any] = {"toy": {"torch.exp": {"to": "toy.own.exp"}}}
 
 
@@ -115,3 +116,10 @@ def test_snippet__code_in_a_strangers_words__stays_text():
     found = shown(replace(named, note={**named.note, "torch": "2.13\nevil()"}))
     assert "paddle.exp(x)" in found
     assert "evil" not in found
+
+
+@pytest.mark.parametrize("framework", ["jax", "paddle", "mindspore"])
+def test_called_names__of_a_shipped_table__have_every_adapter_that_its_rows_name(framework: str):
+    rows = load_table(framework).rows.values()
+    adapters = {f"adapters.{name}" for row in rows for name in (*row.adapt.values(), row.result, row.promote) if name}
+    assert adapters - called_names(framework) == set()
