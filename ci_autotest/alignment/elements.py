@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.values.dtypes import BITS, FLOATING, ITEM_SIZE
 from ci_autotest.values.tolerance import ANY, ULP_LIMIT
 from ci_autotest.values.verdict import Difference
 
@@ -40,21 +41,17 @@ _less: Final = np.less
 _errstate: Final = np.errstate
 _FLOAT64: Final = np.float64
 
-_BITS: Final = {
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-    torch.float32: torch.int32,
-    torch.float64: torch.int64,
-}
+#: Integers of the same size, which order the bits of floating dtypes.
+_BITS: Final = {getattr(torch, name): getattr(torch, f"int{8 * ITEM_SIZE[name]}") for name in FLOATING}
 _STRIDED: Final = torch.strided
-_LAZY: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _LARGEST: Final = 2**63 - 1
 #: Names of dtypes without the prefix ``torch.``.
 NAMES: Final[dict[torch.dtype, str]] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
 }
+_LAZY: Final = frozenset(dtype for dtype in NAMES if dtype.is_complex)
 #: Dtypes that NumPy has, too. Tensors of up to ``FEW`` elements are compared there, because its calls cost less.
-OF_NUMPY: Final = frozenset({torch.float16, torch.float32, torch.float64})
+OF_NUMPY: Final = frozenset(getattr(torch, name) for name in FLOATING - BITS.keys())
 FEW: Final = 4096
 
 
@@ -287,6 +284,7 @@ def decimal(element: torch.Tensor) -> str:
     """Return a 0-dim tensor's value with as many digits as its dtype resolves."""
     value = element.item()
     if isinstance(value, float):
-        digits = {torch.float64: 17, torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}[element.dtype]
+        bits = 1 - math.log2(torch.finfo(element.dtype).eps)  # of the significand
+        digits = math.ceil(1 + bits * math.log10(2))
         return f"{value:.{digits}g}"
     return str(value)

@@ -11,7 +11,8 @@ import torch
 
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.backends.trace import Observation
-from ci_autotest.program.ir import COMPLEX, FLOATING, step_refs
+from ci_autotest.program.ir import step_refs
+from ci_autotest.values.dtypes import COMPLEX, FLOATING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.program.ir import COMPLEX, FLOATING
+from ci_autotest.values.dtypes import DIFFERENTIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Numbers that are written in turn; every dtype of ``_DTYPES`` can represent them.
 NUMBERS: Final = (1000.0, -500.0)
 #: Dtypes of results whose memory is filled. Floats of 8 bits cannot represent 1000.
-_DTYPES: Final = frozenset(getattr(torch, name) for name in FLOATING | COMPLEX)
+_DTYPES: Final = frozenset(getattr(torch, name) for name in DIFFERENTIABLE)
 #: Number of blocks of each size, more than one because the inputs of the next run take some of them.
 _BLOCKS: Final = 8
 #: Most block sizes of one run.

@@ -10,7 +10,7 @@ import msgspec
 
 from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
-from ci_autotest.program.ir import ITEM_SIZE
+from ci_autotest.values.dtypes import DTYPES
 from ci_autotest.values.verdict import Kind
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def check_known(config: Config, where: str) -> None:
         _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")
     for number, row in enumerate(config.tolerances):
         _check_name(row.candidate, candidates, f"{where}: tolerances[{number}] has candidate")
-        _check_name(row.dtype, ITEM_SIZE, f"{where}: tolerances[{number}] has dtype")
+        _check_name(row.dtype, DTYPES, f"{where}: tolerances[{number}] has dtype")
 
 
 def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:

@@ -12,6 +12,7 @@ from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.shared_program import SharedProgram
 from ci_autotest.host.trace import Cotangent
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
+from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +120,7 @@ def _cotangent(array: np.ndarray, spec: TensorSpec, framework: Framework) -> Cot
     """Return a cotangent as a tensor, with a copy of its elements from before the backward pass may overwrite them."""
     elements = array.tobytes()
     tensor = framework.tensor(array, spec)
-    if spec.dtype == "bfloat16":  # some frameworks convert it by way of float32, which may change a NaN's payload
+    if spec.dtype in BITS:  # some frameworks convert it by way of float32, which may change a NaN's payload
         elements = framework.array(tensor).tobytes()
     shares = getattr(framework, "shares", None)
     return Cotangent(tensor, elements, array if shares is not None and array.size and shares(spec) else None)
@@ -127,7 +128,7 @@ def _cotangent(array: np.ndarray, spec: TensorSpec, framework: Framework) -> Cot
 
 def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
     """Return the sum of two cotangents. bfloat16 comes as its bits; the sum is rounded to the nearest, ties to even."""
-    if dtype != "bfloat16":
+    if dtype not in BITS:
         return np.asarray(left + right, left.dtype)
     wide = [(side.astype(np.uint32) << np.uint32(16)).view(np.float32) for side in (left, right)]
     bits = np.asarray(wide[0] + wide[1], np.float32).view(np.uint32)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.ir import TensorSpec
+from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.host.frameworks.protocol import Framework
     from ci_autotest.program.ir import Argument, Step
-
-#: numpy's dtype of a tensor's elements on the wire, where numpy has no such dtype: bfloat16 is sent as its bits.
-_BITS: Final = {"bfloat16": "uint16"}
 
 
 class Binding:
@@ -129,7 +127,7 @@ def elements(storage: np.ndarray, spec: TensorSpec) -> np.ndarray:
 
 def storage_dtype(dtype: str) -> np.dtype:
     """Return numpy's dtype of a tensor's elements: bfloat16 as its bits in uint16."""
-    return np.dtype(_BITS.get(dtype, dtype))
+    return np.dtype(BITS.get(dtype, dtype))
 
 
 def storage_of(data: bytes | memoryview, dtype: str) -> np.ndarray:

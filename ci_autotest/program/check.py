@@ -15,7 +15,6 @@ from ci_autotest.program.ir import (
     GET_ATTR,
     HOOK,
     HOOKED,
-    ITEM_SIZE,
     OPCODES,
     OUTPUT,
     PLACEHOLDER,
@@ -35,6 +34,7 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.targets import is_attribute, is_function, is_method, is_settable
+from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -226,8 +226,8 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
         if isinstance(argument, Constant) and argument.target not in CONSTANTS:
             message = f"step {index} names constant {argument.target[:80]!r}, which is not on the allow list."
             raise ProgramError(message)
-        if isinstance(argument, DType) and argument.name not in ITEM_SIZE:
-            message = f"step {index} names dtype {argument.name[:80]!r}. Known: {', '.join(ITEM_SIZE)}."
+        if isinstance(argument, DType) and argument.name not in DTYPES:
+            message = f"step {index} names dtype {argument.name[:80]!r}. Known: {', '.join(DTYPES)}."
             raise ProgramError(message)
 
 
@@ -288,11 +288,7 @@ _ATTRIBUTE_STEPS: Final[dict[str, tuple[int, Callable[[str], bool]]]] = {
 
 def _check_spec(key: str, spec: TensorSpec) -> None:
     sizes = (*spec.shape, spec.offset, spec.storage_size)
-    if (
-        spec.dtype not in ITEM_SIZE
-        or len(spec.shape) != len(spec.strides)
-        or any(n < 0 for n in (*sizes, *spec.strides))
-    ):
+    if spec.dtype not in DTYPES or len(spec.shape) != len(spec.strides) or any(n < 0 for n in (*sizes, *spec.strides)):
         message = f"placeholder {key!r} has no valid spec: {spec}."
         raise ProgramError(message)
     last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))

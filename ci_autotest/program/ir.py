@@ -21,6 +21,8 @@ from functools import lru_cache
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from ci_autotest.values.dtypes import HALF
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -49,8 +51,6 @@ ARRAY: Final = "numpy"
 #: The class of packed sequences, the only class besides modules that steps construct.
 PACKED: Final = "torch.nn.utils.rnn.PackedSequence"
 _AUTOCAST: Final = "autocast:"
-#: Dtypes that autocast computes in.
-_AUTOCAST_DTYPES: Final = ("bfloat16", "float16")
 
 #: The device that a backend was asked to use; ``cpu`` is the host itself.
 OWN_DEVICE: Final = "device"
@@ -243,25 +243,6 @@ class Recording:
     digests: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Bytes of one element.
-ITEM_SIZE: Final[dict[str, int]] = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
-FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
-COMPLEX: Final = frozenset({"complex64", "complex128"})
-
-
 @lru_cache(maxsize=4096)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides, in elements, of a contiguous tensor of ``shape``."""
@@ -279,9 +260,9 @@ def autocast_mode(dtype: str) -> str:
 
 
 def autocast_dtype(mode: str) -> str | None:
-    """Return the dtype of an autocast mode; ``None`` for any other mode."""
+    """Return the dtype of an autocast mode, which is a half precision; ``None`` for any other mode."""
     dtype = mode.removeprefix(_AUTOCAST)
-    return dtype if mode.startswith(_AUTOCAST) and dtype in _AUTOCAST_DTYPES else None
+    return dtype if mode.startswith(_AUTOCAST) and dtype in HALF else None
 
 
 def is_mode(mode: str) -> bool:

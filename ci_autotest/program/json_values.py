@@ -10,7 +10,6 @@ import math
 from typing import Any, Final
 
 from ci_autotest.program.ir import (
-    ITEM_SIZE,
     PLACEHOLDER,
     Constant,
     Copy,
@@ -25,6 +24,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
 )
 from ci_autotest.program.refusal import Refusal
+from ci_autotest.values.dtypes import DTYPES
 
 #: Types that JSON holds unchanged; floats too, if they are finite.
 _AS_IT_IS: Final = frozenset({int, bool, str, type(None)})
@@ -160,7 +160,7 @@ def spec_of(plain: list[Any]) -> TensorSpec:
         ValueError: The values are not a spec.
     """
     dtype, shape, strides, offset, size, requires_grad, device = plain
-    if dtype not in ITEM_SIZE or not all(type(number) is int for number in (*shape, *strides, offset, size)):
+    if dtype not in DTYPES or not all(type(number) is int for number in (*shape, *strides, offset, size)):
         message = f"{plain!r:.80} is not a tensor's spec."
         raise ValueError(message)
     return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)

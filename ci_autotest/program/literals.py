@@ -7,25 +7,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ci_autotest.values.dtypes import BITS, NUMPY_FORMATS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Tensors of up to this many elements are printed as literals.
 INLINE_ELEMENTS: Final = 64
-#: Dtypes as numpy spells them. It has no bfloat16.
-NUMPY_DTYPES: Final = {
-    "bool": "?", "uint8": "u1", "int8": "i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "float16": "<f2",
-    "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
-}  # fmt: skip
 #: Dtypes that ``torch.tensor`` infers from a literal.
 _IMPLIED: Final = {"float32", "int64", "bool"}
 
 
 def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a storage's elements in ``shape``; bfloat16 becomes the float32 of the same values."""
-    if dtype == "bfloat16":
+    if dtype in BITS:
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
-    return np.frombuffer(data, NUMPY_DTYPES[dtype]).reshape(shape)
+    return np.frombuffer(data, NUMPY_FORMATS[dtype]).reshape(shape)
+
+
+def rounded_bytes(numbers: NDArray[np.float64], dtype: str) -> bytes:
+    """Return the storage of numbers of a real dtype; bfloat16 rounds to the nearest, ties away from zero."""
+    if dtype in BITS:
+        bits = numbers.astype("<f4").view("<u4")
+        return ((bits + 0x8000) >> 16).astype("<u2").tobytes()
+    return numbers.astype(NUMPY_FORMATS[dtype]).tobytes()
 
 
 def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:

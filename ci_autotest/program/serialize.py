@@ -17,7 +17,6 @@ import safetensors
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import check_facts, check_program, check_recording, wanted_specs
 from ci_autotest.program.ir import (
-    ITEM_SIZE,
     Argument,
     Constant,
     Copy,
@@ -37,18 +36,13 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.tensor_values import Digest, check_same, plain_data, storages
+from ci_autotest.values.dtypes import DTYPES, PARTS
 
 SCHEMA: Final = "ci-autotest/program/1"
 #: Greatest sizes of a program and of a tensor file, in bytes.
 PROGRAM_BYTES: Final = 8 << 20
 TENSOR_BYTES: Final = 1 << 30
 _DEPTH: Final = 16
-_SAFE_DTYPES: Final = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
-    "bfloat16": "BF16", "float32": "F32", "float64": "F64",
-}  # fmt: skip
-#: The tensor format has no complex dtypes: complex numbers are written as pairs.
-_COMPLEX_PART: Final = {"complex64": "F32", "complex128": "F64"}
 
 
 class _StepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +94,7 @@ def encode_program(recording: Recording) -> bytes:
 
 
 def encode_tensors(recording: Recording) -> bytes:
-    """Return the bytes of ``tensors.safetensors``, with each storage as a flat tensor.
+    """Return the bytes of ``tensors.safetensors``, with each storage as a flat tensor; complex numbers are pairs.
 
     The library writes numpy arrays, which cannot be bfloat16, or takes raw pointers. Its format is a JSON head and the
     bytes (source: the safetensors format description, 0.8), so files are written here and read by the library.
@@ -111,11 +105,11 @@ def encode_tensors(recording: Recording) -> bytes:
     tensors = dict(sorted(recording.tensors.items()))
     for key, data in tensors.items():
         spec = specs[key]
-        part = _COMPLEX_PART.get(spec.dtype)
+        part = PARTS.get(spec.dtype)
         shape = [spec.storage_size, 2] if part else [spec.storage_size]
         end = offset + len(data)
         head[key] = {
-            "dtype": part or _SAFE_DTYPES[spec.dtype],
+            "dtype": DTYPES[part or spec.dtype].safetensors,
             "shape": shape,
             "data_offsets": [offset, end],
         }
@@ -279,7 +273,7 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PL
             parts = [_argument(part, depth + 1) for part in (real, imag)]
             if all(isinstance(part, int | float) for part in parts):
                 return complex(*parts)  # type: ignore[arg-type]
-        case {"dtype": str(name)} if name in ITEM_SIZE:
+        case {"dtype": str(name)} if name in DTYPES:
             return DType(name)
         case {"device": "cpu" | "device" as symbol}:
             return Device(symbol)

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.ir import COMPLEX, FLOATING
-from ci_autotest.program.literals import INLINE_ELEMENTS, NUMPY_DTYPES, array_of
+from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, rounded_bytes
+from ci_autotest.values.dtypes import FLOATING, NUMPY_FORMATS, PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,9 +93,8 @@ def _storage(key: str, values: Sequence[object], spec: TensorSpec) -> bytes:
             f"as many as those are expected, and {INLINE_ELEMENTS} at most."
         )
         raise ProgramError(message)
-    if dtype in COMPLEX:
-        part = {"complex64": "float32", "complex128": "float64"}[dtype]
-        return _floats(key, [each for value in values for each in _pair(key, value, dtype)], part)
+    if dtype in PARTS:
+        return _floats(key, [each for value in values for each in _pair(key, value, dtype)], PARTS[dtype])
     return _floats(key, values, dtype) if dtype in FLOATING else _integers(key, values, dtype)
 
 
@@ -117,21 +116,19 @@ def _floats(key: str, values: Sequence[object], dtype: str) -> bytes:
             raise _refusal(key, value, dtype)
     exact = np.array([float(value) for value in values], "<f8")  # type: ignore[arg-type]
     with np.errstate(over="ignore", under="ignore"):
-        found = exact.astype("<f4" if dtype == "bfloat16" else NUMPY_DTYPES[dtype])
-    bits = found.view("<u4") >> 16 if dtype == "bfloat16" else None
-    back = found if bits is None else (bits << 16).view("<f4")
-    for value, read in zip(exact.tolist(), back.astype("<f8").tolist(), strict=True):
+        found = rounded_bytes(exact, dtype)
+    for value, read in zip(exact.tolist(), array_of(found, dtype, (-1,)).astype("<f8").tolist(), strict=True):
         if read != value and not math.isnan(value):
             raise _refusal(key, value, dtype)
-    return found.tobytes() if bits is None else bits.astype("<u2").tobytes()
+    return found
 
 
 def _integers(key: str, values: Sequence[object], dtype: str) -> bytes:
-    kind, limits = (bool, None) if dtype == "bool" else (int, np.iinfo(NUMPY_DTYPES[dtype]))
+    kind, limits = (bool, None) if dtype == "bool" else (int, np.iinfo(NUMPY_FORMATS[dtype]))
     for value in values:
         if type(value) is not kind or (limits is not None and not limits.min <= value <= limits.max):
             raise _refusal(key, value, dtype)
-    found: NDArray[Any] = np.array(values, NUMPY_DTYPES[dtype])
+    found: NDArray[Any] = np.array(values, NUMPY_FORMATS[dtype])
     return found.tobytes()
 
 

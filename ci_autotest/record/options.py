@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import FLOATING, ITEM_SIZE
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.record.draw.profiles import PROFILES
+from ci_autotest.values.dtypes import DTYPES, FLOATING, OF_PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +32,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "auto_backward": (True, False, "auto"),
     "check_graph": (True, False, "ValidatedFalse"),
 }
-_PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
-_COMPLEX_TOO: Final = ("float32", "complex64")
+_COMPLEX_TOO: Final = (OF_PYTHON[float], OF_PYTHON[complex])
 
 
 def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
@@ -171,15 +170,15 @@ def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
         message = f"autotest(dtypes={given!r}) is not a list of dtypes. Write dtypes=(torch.float32, torch.float64)."
         raise AuthorError(message)
     names = [_dtype(item) for item in given]
-    return tuple(dict.fromkeys([*names, *(["complex64"] if include_complex else [])]))
+    return tuple(dict.fromkeys([*names, *([OF_PYTHON[complex]] if include_complex else [])]))
 
 
 def _dtype(given: object) -> str:
     if isinstance(given, torch.dtype):
         name = str(given).removeprefix("torch.")
     else:
-        name = _PYTHON_DTYPES.get(given, "") if isinstance(given, type) else str(given).removeprefix("torch.")
-    if name not in ITEM_SIZE:
+        name = OF_PYTHON.get(given, "") if isinstance(given, type) else str(given).removeprefix("torch.")
+    if name not in DTYPES:
         examples = ", ".join(sorted(FLOATING))
         message = f"autotest(dtypes=...) has {given!r}, but data cannot be drawn for that. Use {examples}, …"
         raise AuthorError(message)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
+from ci_autotest.program.ir import TensorSpec, contiguous_strides
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
 from ci_autotest.record.draw.streams import COTANGENT_SLOT, SMALL
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, default_range, elements
+from ci_autotest.values.dtypes import DIFFERENTIABLE, DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,7 @@ NDIM: Final = (1, 6)
 _DIMS: Final = 5
 _NONE: Final = (None,) * _DIMS
 _from_numpy: Final = torch.from_numpy
-_GRAD_DTYPES: Final = FLOATING | COMPLEX
-_DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
+_DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in DTYPES}
 
 
 def draw_tensor(
@@ -122,7 +122,7 @@ def usual_spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[Tens
         message = f"random_tensor() got a negative size: {shape}. Sizes are 0 or more."
         raise AuthorError(message)
     count = math.prod(shape)
-    return TensorSpec(kind, shape, contiguous_strides(shape), 0, count, with_grad and kind in _GRAD_DTYPES), count
+    return TensorSpec(kind, shape, contiguous_strides(shape), 0, count, with_grad and kind in DIFFERENTIABLE), count
 
 
 def _sizes(

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
-from ci_autotest.program.ir import ITEM_SIZE, TensorSpec
 from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.finding_program import culprit_of, display_program, has_backward
 from ci_autotest.report.mermaid import graph_text
+from ci_autotest.values.dtypes import ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.ir import Recording, TensorSpec
     from ci_autotest.values.finding import Finding
 
     #: Finds the evidence for a finding; ``None`` if nothing was saved.

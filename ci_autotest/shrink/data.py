@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, TensorSpec, cotangent_key
+from ci_autotest.program.literals import array_of, rounded_bytes
+from ci_autotest.values.dtypes import DTYPES, PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,10 +22,6 @@ _SINGLE_ELEMENTS: Final = 24
 _SMALLEST_BLOCK: Final = 16
 #: Greatest absolute value of a small integer.
 _SMALL: Final = 8
-_DTYPES: Final = {
-    "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8", "int8": "i1",
-    "uint8": "u1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
-}  # fmt: skip
 
 
 def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Recording]:
@@ -68,7 +66,7 @@ def _specs(recording: Recording) -> dict[str, TensorSpec]:
 
 def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recording]:
     spec = _specs(best())[key]
-    if spec.dtype not in _DTYPES and spec.dtype != "bfloat16":
+    if DTYPES[spec.dtype].kind == "boolean":
         return
     current = _numbers(best().tensors[key], spec.dtype)
     for simpler in _whole(current):
@@ -130,19 +128,12 @@ def _cost(numbers: NDArray[np.float64]) -> int:
 
 def _numbers(data: bytes, dtype: str) -> NDArray[np.float64]:
     """Return the numbers of a storage in float64; complex numbers as real and imaginary parts in turn."""
-    if dtype == "bfloat16":
-        wide = np.frombuffer(data, "<u2").astype("<u4") << 16
-        return wide.view("<f4").astype(np.float64)
-    return np.frombuffer(data, _DTYPES[dtype]).astype(np.float64)
+    return array_of(data, PARTS.get(dtype, dtype), (-1,)).astype(np.float64)
 
 
 def _with(recording: Recording, key: str, dtype: str, numbers: NDArray[np.float64]) -> Recording:
     with np.errstate(all="ignore"):
-        if dtype == "bfloat16":
-            bits = numbers.astype("<f4").view("<u4")
-            data = ((bits + 0x8000) >> 16).astype("<u2").tobytes()
-        else:
-            data = numbers.astype(_DTYPES[dtype]).tobytes()
+        data = rounded_bytes(numbers, PARTS.get(dtype, dtype))
     return Recording(recording.program, {**_inputs_only(recording), key: data}, recording.note)
 
 

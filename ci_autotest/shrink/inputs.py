@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ci_autotest.program.call_sequence import GRAD
 from ci_autotest.program.ir import (
-    FLOATING,
-    ITEM_SIZE,
     OUTPUT,
     PLACEHOLDER,
     DType,
@@ -28,6 +26,8 @@ from ci_autotest.program.ir import (
     cotangent_key,
     is_unpacking,
 )
+from ci_autotest.program.literals import array_of
+from ci_autotest.values.dtypes import FLOATING, ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.program.ir import Argument, Step
-
-_WIDTHS: Final = {"float16": "<f2", "float32": "<f4", "float64": "<f8"}
 
 
 def simpler_inputs(best: Callable[[], Recording]) -> Iterator[Recording]:
@@ -148,11 +146,9 @@ def _in_float32(recording: Recording) -> Recording:
     moved: dict[str, TensorSpec] = {}
     for key, spec in specs(recording).items():
         moved[key] = replace(spec, dtype="float32") if spec.dtype in FLOATING else spec
-        if spec.dtype == "bfloat16":
-            tensors[key] = (np.frombuffer(tensors[key], "<u2").astype("<u4") << 16).tobytes()
-        elif spec.dtype in _WIDTHS:
+        if spec.dtype in FLOATING:
             with np.errstate(all="ignore"):
-                tensors[key] = np.frombuffer(tensors[key], _WIDTHS[spec.dtype]).astype("<f4").tobytes()
+                tensors[key] = array_of(tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
     program = recording.program
     parts = [tuple(_narrowed(_moved(step, moved, {})) for step in part) for part in (program.setup, program.body)]
     cotangents = tuple(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from ci_autotest.errors import ToleranceError
+from ci_autotest.values.dtypes import TOLERANCES
 
 Strictness = Literal["tolerance", "ulp", "bitwise"]
 STRICTNESSES: Final[tuple[str, ...]] = get_args(Strictness)
@@ -41,16 +42,6 @@ class Tolerance:
 
 #: A tolerance that every element meets, for tests that only compare shapes, dtypes and flags.
 ANY: Final = Tolerance(math.inf, math.inf)
-#: Defaults per dtype. Source: ``torch.testing._comparison._DTYPE_PRECISIONS`` (PyTorch 2.13).
-DEFAULTS: Final[dict[str, tuple[float, float]]] = {
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex32": (1e-3, 1e-5),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
-}
 
 
 def tolerance_for(
@@ -76,5 +67,5 @@ def tolerance_for(
         raise ToleranceError(message)
     if rtol is not None and atol is not None:
         return Tolerance(rtol, atol, strictness)
-    default_rtol, default_atol = DEFAULTS.get(dtype, (0.0, 0.0))
+    default_rtol, default_atol = TOLERANCES.get(dtype, (0.0, 0.0))
     return Tolerance(default_rtol, default_atol, strictness)

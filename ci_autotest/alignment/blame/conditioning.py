@@ -18,7 +18,8 @@ import torch
 from ci_autotest.alignment.blame.question import distance
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.elements import has_any
-from ci_autotest.program.ir import FLOATING, PLACEHOLDER, TensorSpec
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
+from ci_autotest.values.dtypes import FLOATING, WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ _NEARER: Final = 2.0**-10
 #: Half a unit in the last place of single precision, relative.
 _SINGLE: Final = torch.finfo(torch.float32).eps / 2
 #: Dtypes whose computations are rounded to single precision, and the bits of its significand.
-_ROUNDED: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.complex64})
+_ROUNDED: Final = frozenset(getattr(torch, name) for name in WIDE)
 _BITS: Final = 24
 #: Directions in which the terms are measured, by long and by short steps; the first few show errors far beyond them.
 _DIRECTIONS: Final = 8

@@ -22,17 +22,12 @@ from ci_autotest.program.ir import (
     contiguous_strides,
     renumbered_step,
 )
+from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.program.ir import Argument
 
-_WIDE: Final = {
-    "float16": "float64",
-    "bfloat16": "float64",
-    "float32": "float64",
-    "complex64": "complex128",
-}
 #: Defaults that an operator takes from the dtype: the argument, its position, and the field of ``torch.finfo``.
 _TAKEN: Final = {
     "rms_norm": (("eps", 3, "eps"),),
@@ -94,10 +89,10 @@ def _widened_step(step: Step) -> Step:
 
 def _widened_argument(argument: Argument) -> Argument:
     if isinstance(argument, DType):
-        return DType(_WIDE.get(argument.name, argument.name))
+        return DType(WIDE.get(argument.name, argument.name))
     if isinstance(argument, TensorSpec):
         return TensorSpec(
-            _WIDE.get(argument.dtype, argument.dtype), argument.shape, contiguous_strides(argument.shape), 0,
+            WIDE.get(argument.dtype, argument.dtype), argument.shape, contiguous_strides(argument.shape), 0,
             math.prod(argument.shape), argument.requires_grad, argument.device,
         )  # fmt: skip
     return argument
@@ -105,4 +100,4 @@ def _widened_argument(argument: Argument) -> Argument:
 
 def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
     name = str(tensor.dtype).removeprefix("torch.")
-    return tensor.to(getattr(torch, _WIDE[name])) if name in _WIDE else tensor
+    return tensor.to(getattr(torch, WIDE[name])) if name in WIDE else tensor

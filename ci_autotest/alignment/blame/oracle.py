@@ -31,6 +31,7 @@ from ci_autotest.alignment.elements import (
     whole_distance,
     wide,
 )
+from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse", "lstsq"})
 
 
+_WIDE: Final = frozenset(getattr(torch, name) for name in WIDE.values())
 _BOTH: Final = "in float64 both sides are farther from the exact result than the tolerance allows"
 _ROUNDED: Final = "in float64 the candidate is nowhere farther from the exact result than rounding lets it be"
 
@@ -102,7 +104,7 @@ def judge(
     why = excuse(errors) or excuse_by_inputs(question, few)
     if why:
         return Opinion("ill_conditioned", why, value)
-    if reference.dtype in {torch.float64, torch.complex128}:
+    if reference.dtype in _WIDE:
         return Opinion(
             "candidate", "the case is in float64: the reference itself is the most exact side there is", value
         )

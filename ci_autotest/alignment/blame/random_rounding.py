@@ -22,12 +22,14 @@ from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ci_autotest.values.dtypes import WIDE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch._ops import OpOverload
 #: Dtypes whose results are rounded.
-_WIDE: Final = frozenset({torch.float64, torch.complex128})
+_WIDE: Final = frozenset(getattr(torch, name) for name in WIDE.values())
 #: Operators that round at most once. Torch can decompose them, but that only costs time.
 _WHOLE: Final = frozenset({
     torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.rsub, torch.ops.aten.stack, torch.ops.aten.sum,

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.mapping.table import ADAPTERS
-from ci_autotest.program.ir import CALL_FUNCTION, ITEM_SIZE, DType, List, Ref, Step, TensorSpec, ref_to, renumbered
+from ci_autotest.program.ir import CALL_FUNCTION, DType, List, Ref, Step, TensorSpec, ref_to, renumbered
+from ci_autotest.values.dtypes import DTYPES, HALF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
-_NARROW: Final = frozenset({"float16", "bfloat16"})
 #: A dtype as a table writes it.
-_DTYPE: Final = re.compile(rf"dtype\.({'|'.join(ITEM_SIZE)})")
+_DTYPE: Final = re.compile(rf"dtype\.({'|'.join(DTYPES)})")
 
 
 class Writer:
@@ -42,8 +42,7 @@ class Writer:
         """Whether the original names a 16-bit dtype, in which generators that agree in 32 bits give other numbers."""
         named = (value for step in self.original for value in (*step.args, *(value for _, value in step.kwargs)))
         return any(
-            (isinstance(value, TensorSpec) and value.dtype in _NARROW)
-            or (isinstance(value, DType) and value.name in _NARROW)
+            (isinstance(value, TensorSpec) and value.dtype in HALF) or (isinstance(value, DType) and value.name in HALF)
             for value in named
         )
 

@@ -27,6 +27,7 @@ from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, 
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
+from ci_autotest.values.dtypes import BITS, COMPLEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,7 +43,7 @@ _READS: Final = frozenset({
     "torch.autograd.grad", "torch.autograd.backward",
 })  # fmt: skip
 #: Dtypes that NumPy lacks (onnxruntime exchanges tensors as NumPy arrays), or that onnxruntime has no kernels for.
-_NOT_TAKEN: Final = frozenset({torch.bfloat16, torch.complex64, torch.complex128})
+_NOT_TAKEN: Final = frozenset(getattr(torch, name) for name in COMPLEX | BITS.keys())
 
 
 class OnnxBackend(Backend):

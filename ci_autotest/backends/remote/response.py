@@ -16,13 +16,13 @@ import torch
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError, Unsupported
-from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
 from ci_autotest.program.json_values import argument_of
+from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_DIFFERENTIABLE: Final = FLOATING | COMPLEX
+_NOT_OF_NUMPY: Final = frozenset(getattr(torch, name) for name in BITS)
 #: Limits on what is believed of a broken host: elements of a tuple, and the size of a dimension.
 _ITEMS: Final = 1 << 20
 _SIZES: Final = 1 << 48
@@ -173,7 +173,7 @@ class Reader:
             raise ResponseError(message)
         _, name, shape, requires_grad, is_leaf, place = entry
         tensor = self._elements(place, getattr(torch, name), tuple(shape), expected)
-        if requires_grad and name in _DIFFERENTIABLE:
+        if requires_grad and name in DIFFERENTIABLE:
             tensor.requires_grad_()
             # The view of a leaf that requires grad is not a leaf.
             return tensor if is_leaf else tensor.view(tensor.shape)
@@ -218,7 +218,7 @@ def _is_tensor(entry: Any) -> bool:
     return (
         kind == "tensor"
         and type(name) is str
-        and name in ITEM_SIZE
+        and name in DTYPES
         and type(shape) is list
         and all(type(size) is int and 0 <= size < _SIZES for size in shape)
         and type(requires_grad) is bool
@@ -238,8 +238,8 @@ def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, .
 def elements_of(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's elements in C order, as bytes."""
     value = tensor.detach().cpu().resolve_conj().resolve_neg()
-    # NumPy has no bfloat16, so those elements are viewed as bytes.
-    if value.nbytes <= _SMALL_BYTES and value.dtype is not torch.bfloat16:
+    # Elements of a dtype that NumPy does not have are viewed as bytes.
+    if value.nbytes <= _SMALL_BYTES and value.dtype not in _NOT_OF_NUMPY:
         return memoryview(value.numpy().tobytes())
     value = value.contiguous()
     if not value.numel():

@@ -19,7 +19,8 @@ from ci_autotest.host.frameworks.limitations import Limitation, reported_limitat
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.frameworks.task import Functional, plan
 from ci_autotest.host.steps import execute_step
-from ci_autotest.program.ir import COMPLEX, FLOATING, Device, DType
+from ci_autotest.program.ir import Device, DType
+from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +111,7 @@ class MindSpore(Functional):
 
     def is_inexact(self, tensor: Any) -> bool:
         """Whether a tensor can be differentiated."""
-        return self.facts(tensor)[0] in FLOATING | COMPLEX
+        return self.facts(tensor)[0] in DIFFERENTIABLE
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return dtype and shape. MindSpore's tensors have no flags."""

@@ -11,7 +11,8 @@ import numpy as np
 from ci_autotest.errors import is_of_library
 from ci_autotest.host.frameworks.limitations import Limitation, raiser, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.program.ir import COMPLEX, FLOATING, HOST_DEVICE, NO_GRAD, Device, DType
+from ci_autotest.program.ir import HOST_DEVICE, NO_GRAD, Device, DType
+from ci_autotest.values.dtypes import DIFFERENTIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +100,7 @@ class Paddle:
         In Paddle integers and booleans inherit ``stop_gradient``, but never have a gradient: they count as leaves.
         """
         dtype = str(tensor.dtype).removeprefix("paddle.")
-        if dtype not in FLOATING and dtype not in COMPLEX:
+        if dtype not in DIFFERENTIABLE:
             return dtype, tuple(tensor.shape), False, True
         return dtype, tuple(tensor.shape), not tensor.stop_gradient, tensor.is_leaf
 

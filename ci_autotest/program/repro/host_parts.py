@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.ir import ARRAY, FLOATING, PLACEHOLDER, TensorSpec, output_refs
+from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import host_template as template
 from ci_autotest.program.repro.framework_code import code_of
 from ci_autotest.program.repro.torch_template import SAID, SAID_BY_WATCHER, SAID_IF_RUN
+from ci_autotest.values.dtypes import FLOATING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,6 +26,7 @@ from ci_autotest.program.repro.host_script import (
 )
 from ci_autotest.program.repro.host_template import READER
 from ci_autotest.program.repro.host_values import array_expression
+from ci_autotest.values.dtypes import BITS, COMPLEX, DIFFERENTIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -212,14 +213,14 @@ def _value_checks(recording: Recording, facts: Facts, module: str, output: tuple
 
 
 def _read(name: str, spec: TensorSpec, words: _Words) -> str:
-    return words.read.format(words.widened.format(name) if spec.dtype == "bfloat16" else name)
+    return words.read.format(words.widened.format(name) if spec.dtype in BITS else name)
 
 
 def _alike(facts: Facts, spec: TensorSpec) -> list[str]:
     shape = f"assert found.shape == expected.shape, (found.shape, expected.shape)  # {facts.mark}"
     if facts.kind == "shape":
         return [shape]
-    if not spec.dtype.startswith(("float", "bfloat", "complex")):
+    if spec.dtype not in DIFFERENTIABLE:
         return [f"np.testing.assert_array_equal(found, expected)  # {facts.mark}"]
     return [f"np.testing.assert_allclose(found, expected, rtol={facts.rtol}, atol={facts.atol})  # {facts.mark}"]
 
@@ -245,7 +246,7 @@ def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any],
     outputs = [named[output_refs(program)[i].index] for i in weights]
     function = [f"def candidate({leaf}):", *(f"    {line}" for line in [*body, f"return {_one(outputs)}"]), "", ""]
     if module == "jax":
-        conjugate = ".conj()" if spec.dtype.startswith("complex") else ""
+        conjugate = ".conj()" if spec.dtype in COMPLEX else ""
         put_in = _one([f"{weight}{conjugate}" for weight in weights.values()])
         lines = [*function, f"_, pull = jax.vjp(candidate, {leaf})", f"gradient = pull({put_in})[0]{conjugate}"]
     elif module == "mindspore":

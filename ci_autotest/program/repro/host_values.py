@@ -11,6 +11,7 @@ from ci_autotest.program.ir import PLACEHOLDER, Mapping_, TensorSpec, cotangent_
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.program.repro.framework_code import OF_FUNCTIONS
+from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,11 +29,11 @@ def array_pair(recording: Recording, key: str, spec: TensorSpec) -> str:
 
 def array_expression(recording: Recording, key: str, spec: TensorSpec) -> str:
     """Return the expression of an array in the shape of ``spec``; bfloat16 becomes float32 of the same values."""
-    dtype = _WIDENED if spec.dtype == "bfloat16" else spec.dtype
+    dtype = _WIDENED if spec.dtype in BITS else spec.dtype
     if _is_stored(spec):
-        kind = "<u2" if spec.dtype == "bfloat16" else dtype
+        kind = "<u2" if spec.dtype in BITS else dtype
         flat = f"stored({key!r}, {kind!r})"
-        flat = f"({flat}.astype('<u4') << 16).view('<f4')" if spec.dtype == "bfloat16" else flat
+        flat = f"({flat}.astype('<u4') << 16).view('<f4')" if spec.dtype in BITS else flat
     elif spec.is_contiguous:
         array = array_of(recording.tensors[key], spec.dtype, spec.shape)
         again = "" if array.size else f".reshape({spec.shape})"

@@ -12,7 +12,6 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
-    COMPLEX,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
@@ -26,6 +25,7 @@ from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro.host_snippet import host_snippet
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, own_names, sides_of
+from ci_autotest.values.dtypes import COMPLEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

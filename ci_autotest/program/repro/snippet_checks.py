@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro.snippet_sides import DEVICE
+from ci_autotest.values.dtypes import DIFFERENTIABLE
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
@@ -174,5 +175,4 @@ def _is_text(recording: Recording, facts: Facts) -> bool:
 def _is_whole(recording: Recording, facts: Facts) -> bool:
     """Whether only integers and bools are compared, which must be equal."""
     specs = [spec for key, spec in recording.expected.items() if key.startswith("output_")]
-    inexact = ("float", "bfloat", "complex")
-    return facts.aspect == "value" and bool(specs) and not any(spec.dtype.startswith(inexact) for spec in specs)
+    return facts.aspect == "value" and bool(specs) and not any(spec.dtype in DIFFERENTIABLE for spec in specs)

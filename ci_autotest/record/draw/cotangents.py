@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 
-from ci_autotest.program.ir import COMPLEX, FLOATING
 from ci_autotest.record.draw.profiles import NON_CONTIGUOUS
 from ci_autotest.record.draw.tensor_data import elements
+from ci_autotest.values.dtypes import DIFFERENTIABLE, ITEM_SIZE
 
 if TYPE_CHECKING:
     from ci_autotest.record.draw.draws import Drawer
 
 #: Dtypes with more bits per element than float32; they need words of their own.
-_WIDE: Final = frozenset({torch.float64, torch.complex64, torch.complex128})
-_NAMES: Final = {getattr(torch, name): name for name in FLOATING | COMPLEX}
+_WIDE: Final = frozenset(getattr(torch, name) for name in DIFFERENTIABLE if ITEM_SIZE[name] > 4)  # noqa: PLR2004 - bytes
+_NAMES: Final = {getattr(torch, name): name for name in DIFFERENTIABLE}
 
 
 class _Drawing(Protocol):

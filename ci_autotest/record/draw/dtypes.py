@@ -7,28 +7,33 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
 from ci_autotest.record.draw.generators import Either, settle
-from ci_autotest.record.draw.tensor_data import INTEGERS, default_range
+from ci_autotest.record.draw.tensor_data import default_range
+from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE, DTYPES, FLOATING, HALF, INTEGERS, OF_PYTHON, UNSIGNED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ci_autotest.record.draw.draws import Drawer
+
+
+def _group(names: Collection[str]) -> tuple[str, ...]:
+    """Return the dtypes in the order of the table, because a draw chooses by position."""
+    return tuple(name for name in DTYPES if name in names)
+
 
 #: Groups of dtypes, named as in OneFlow's AutoTest 0.9.0.
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "bool": ("bool",),
-    "uint": ("uint8",),
-    "int": ("int8", "int16", "int32", "int64"),
+    "uint": _group(UNSIGNED),
+    "int": _group(INTEGERS - UNSIGNED),
     "index": ("int32", "int64"),
-    "half": ("float16", "bfloat16"),
-    "float": ("float32", "float64"),
-    "complex": ("complex64", "complex128"),
-    "arithmetic": ("uint8", "int8", "int16", "int32", "int64", "float32", "float64"),
-    "all": tuple(ITEM_SIZE),
+    "half": _group(HALF),
+    "float": _group(FLOATING - HALF),
+    "complex": _group(COMPLEX),
+    "arithmetic": _group((INTEGERS | FLOATING) - HALF),
+    "all": tuple(DTYPES),
 }
-_PYTHON: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 
 
 def random_dtype(names: Sequence[str] = ("arithmetic",)) -> torch.dtype:
@@ -43,7 +48,7 @@ def random_dtype(names: Sequence[str] = ("arithmetic",)) -> torch.dtype:
     """
     if isinstance(names, str):
         names = (names,)
-    unknown = [name for name in names if name not in GROUPS and name not in ITEM_SIZE]
+    unknown = [name for name in names if name not in GROUPS and name not in DTYPES]
     if unknown or not names:
         problem = f"does not know the dtype {unknown[0]!r}" if unknown else "got no dtype"
         message = f"random_dtype() {problem}. Use {', '.join(GROUPS)}, or single names such as float32."
@@ -60,8 +65,8 @@ def dtype_name(dtype: Any) -> str:
     Raises:
         AuthorError: Data cannot be drawn for it.
     """
-    name = _PYTHON.get(dtype) if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    if name not in ITEM_SIZE:
+    name = OF_PYTHON.get(dtype) if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
         message = (
             f"random_tensor(dtype={dtype!r}): data cannot be drawn for that dtype. Use float, int, torch.float64, …"
         )
@@ -71,7 +76,7 @@ def dtype_name(dtype: Any) -> str:
 
 def holds_gradients(dtype: str) -> bool:
     """Whether a leaf of this dtype may require grad."""
-    return dtype in FLOATING or dtype in COMPLEX
+    return dtype in DIFFERENTIABLE
 
 
 def drawn_range(drawer: Drawer, low: Any, high: Any, dtype: str) -> tuple[float, float]:

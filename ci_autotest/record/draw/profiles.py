@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ci_autotest.record.draw.tensor_data import INTEGERS
+from ci_autotest.values.dtypes import HALF, INTEGERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,7 +85,7 @@ def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray
     if dtype in INTEGERS:
         return False
     if profile == "large":
-        array *= _LARGE_HALF if dtype in {"float16", "bfloat16"} else LARGE
+        array *= _LARGE_HALF if dtype in HALF else LARGE
         return True
     _sprinkle(streams, site, array)
     return True

@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ci_autotest.record.draw.streams import signed_floats
+from ci_autotest.values.dtypes import COMPLEX, FLOATING, HALF, INTEGERS, ITEM_SIZE, PARTS, UNSIGNED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.record.draw.streams import Streams
 
-_SINGLE: Final = frozenset({"float32", "float16", "bfloat16"})
-INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})
-_COMPLEX_PART: Final = {"complex64": np.float32, "complex128": np.float64}
+_SINGLE: Final = frozenset(name for name in FLOATING if ITEM_SIZE[name] <= 4)  # noqa: PLR2004 - bytes
 #: Half precisions are drawn in float32 and rounded by torch.
-WIDE_DTYPE: Final = {"float16": "float32", "bfloat16": "float32"}
+WIDE_DTYPE: Final = dict.fromkeys(HALF, "float32")
 
 
 def default_range(dtype: str) -> tuple[float, float]:
     """Return the range ``[low, high)`` of ordinary data of a dtype."""
     if dtype in INTEGERS:
-        return (0, 11) if dtype == "uint8" else (-10, 11)
-    return (-10.0, 10.0) if dtype.startswith("complex") else (-1.0, 1.0)
+        return (0, 11) if dtype in UNSIGNED else (-10, 11)
+    return (-10.0, 10.0) if dtype in COMPLEX else (-1.0, 1.0)
 
 
 def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> NDArray:  # type: ignore[type-arg]
@@ -46,15 +45,14 @@ def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bo
     low, high = bounds
     if dtype in _SINGLE:
         return _float32(streams, site, count, low, high).reshape(shape)
-    if dtype == "float64":
+    if dtype in FLOATING:
         return _float64(streams, site, count, low, high).reshape(shape)
     if dtype == "bool":
         return (streams.data(site, count) >> np.uint64(63)).astype(np.bool_).reshape(shape)
     if dtype in INTEGERS:
         drawn = np.floor(_float64(streams, site, count, 0.0, 1.0) * (high - low)) + low
         return drawn.astype(dtype).reshape(shape)
-    part = _COMPLEX_PART[dtype]
-    pairs = _float64(streams, site, 2 * count, low, high).astype(part)
+    pairs = _float64(streams, site, 2 * count, low, high).astype(PARTS[dtype])
     return pairs.view(dtype).reshape(shape)
 
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from torch.testing._comparison import _DTYPE_PRECISIONS
 
 from ci_autotest import random_tensor
 from ci_autotest.alignment.tolerance_rules import Rules, ToleranceRow
 from ci_autotest.errors import ToleranceError
-from ci_autotest.values.tolerance import DEFAULTS, Tolerance, tolerance_for
+from ci_autotest.values.tolerance import Tolerance, tolerance_for
 from tests.engine import record
 
 SOFTMAX = "torch.nn.functional.softmax"
-
-
-def test_tolerance_for__no_bounds__are_those_of_torch_testing():
-    named = {str(dtype).removeprefix("torch."): bounds for dtype, bounds in _DTYPE_PRECISIONS.items()}
-    assert {name: named[name] for name in DEFAULTS} == DEFAULTS
-    assert {name: (tolerance_for(name).rtol, tolerance_for(name).atol) for name in DEFAULTS} == DEFAULTS
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "bool"])
