@@ -45,7 +45,7 @@ Next:
 """
 _LAST: Final[dict[System, str]] = {
     "github": """commit, and open a pull request. The workflow `autotest` tests it. The workflow `autotest-report`
-     comments; it works only once it is on the default branch, because GitHub starts it from there alone.""",
+     comments; it works only once it is on the default branch, because GitHub starts it only from there.""",
     "gitlab": """commit, and open a merge request. If `.gitlab-ci.yml` existed before, add this to it:
      include: [{local: .gitlab/autotest.gitlab-ci.yml}]""",
     "jenkins": """commit, and make a multibranch pipeline of this repository; it needs the plugins
