@@ -26,7 +26,7 @@ test: check  ## everything that needs torch only
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
 	$(BIN)/python -m pytest tests/end_to_end
 
-test-all: $(READY)  ## what needs an image, npm packages, a cluster or other frameworks
+test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other frameworks
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray
 	$(BIN)/python -c 'import onnxruntime, onnxscript' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt onnx onnxruntime onnxscript

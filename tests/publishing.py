@@ -11,9 +11,9 @@ import pytest
 import requests
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.body import Section, Turn, compose, marker
 from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish
+from ci_autotest.github.comment_sections import Section, Turn, compose, marker
 from ci_autotest.github.event import Event, PullRequestTarget, RunTarget
 from ci_autotest.github.origin import find_pull_request
 from ci_autotest.github.sticky import Wanted

@@ -27,15 +27,15 @@ from ci_autotest.commands.output_writer import (
 from ci_autotest.errors import OutputError, PublishError, UsageError
 from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_run
-from ci_autotest.github.body import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
 from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish, refusal_text
+from ci_autotest.github.comment_sections import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
 from ci_autotest.github.event import RunTarget, read_event
 from ci_autotest.github.origin import Absent, find_pull_request
 from ci_autotest.github.sticky import Wanted
+from ci_autotest.report.comment_text import LEAST, render_comment
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, image_of
-from ci_autotest.report.markdown import LEAST, render_comment
 from ci_autotest.report.verdict_line import is_wholly_aligned
 
 if TYPE_CHECKING:

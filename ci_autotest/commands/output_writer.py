@@ -19,11 +19,11 @@ from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import junit, report_json, sarif
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.atomic import is_full, write_text
+from ci_autotest.report.comment_text import LEAST, SUMMARY_LIMIT, render_comment, render_summary
 from ci_autotest.report.evidence import Evidence, evidence_of
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
-from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, render_summary
 from ci_autotest.report.markdown_text import size
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.result import Environment, RunResult, Summary

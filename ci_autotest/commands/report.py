@@ -13,8 +13,8 @@ from ci_autotest.commands.output_writer import permissions_in, read_report, sett
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.database import FOLDER, Database, Learned, today
 from ci_autotest.findings.regressions import kept_of
+from ci_autotest.report.comment_text import render_finding
 from ci_autotest.report.finding_folders import FILES, FINDINGS, check_writable, is_finding_id, write_finding
-from ci_autotest.report.markdown import render_finding
 from ci_autotest.report.merge import merge
 
 if TYPE_CHECKING:

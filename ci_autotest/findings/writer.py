@@ -12,8 +12,8 @@ from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, RunAgain, identity_id, rendered
 from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.report.comment_text import render_finding
 from ci_autotest.report.finding_folders import FINDINGS, remove_finding, write_finding
-from ci_autotest.report.markdown import render_finding
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 

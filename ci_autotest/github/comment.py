@@ -13,8 +13,8 @@ from ci_autotest.github.request import Listing
 from ci_autotest.github.sticky import Comment, Create, Delete, Done, Skip, Update, User, Wanted, decide, ours, seen
 
 if TYPE_CHECKING:
-    from ci_autotest.github.body import Section
     from ci_autotest.github.client import Client
+    from ci_autotest.github.comment_sections import Section
     from ci_autotest.github.event import Event, PullRequestTarget
 
 Action: TypeAlias = Literal["created", "updated", "unchanged", "skipped", "degraded"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from ci_autotest.github.body import FAULTY, Section, Turn, compose, plain, sections_of
+from ci_autotest.github.comment_sections import FAULTY, Section, Turn, compose, plain, sections_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.github.body import sections_of
+from ci_autotest.github.comment_sections import sections_of
 from tests.fakes.github import BOT, NUMBER, SHA, FakeGithub, Fault
 from tests.fakes.github_server import serving
 from tests.publishing import at_once, event_of, ours, published

@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from ci_autotest.commands.comment import leg_name
 from ci_autotest.commands.output_writer import ended_early
 from ci_autotest.commands.report import report
-from ci_autotest.github.body import sections_of
+from ci_autotest.github.comment_sections import sections_of
 from ci_autotest.report import report_json
 from ci_autotest.values.finding import Location
 from tests import program_samples as programs

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.github.body import Section, Turn, compose, sections_of
+from ci_autotest.github.comment_sections import Section, Turn, compose, sections_of
 from ci_autotest.github.sticky import Comment, Create, Delete, Done, Skip, Step, Update, User, Wanted, decide, turn_of
 
 LINE = "<!-- ci-autotest:x -->"

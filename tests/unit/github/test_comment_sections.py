@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.errors import PublishError, UsageError
-from ci_autotest.github.body import MAX_CHARS, Section, Turn, compose, marker, sections_of
+from ci_autotest.github.comment_sections import MAX_CHARS, Section, Turn, compose, marker, sections_of
 
 LINE = "<!-- ci-autotest:x -->"
 

@@ -1,4 +1,4 @@
-"""The pages: the pull request's comment, the job's summary and a finding's README, all from one renderer.
+"""The text of the comment, of the summary and of a finding's README, in Markdown, all from one renderer.
 
 A page begins with the verdict, the candidates and the table of findings. Then each finding has a section that is
 enough to repair the kernel, the first open and the others folded. What does not fit is counted.

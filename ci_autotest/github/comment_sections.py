@@ -1,4 +1,4 @@
-"""The text of the comment: two hidden lines, then one section for each leg of a matrix.
+"""Sections of a posted comment: two hidden lines, then one section for each leg of a matrix.
 
 The second line lists run, attempt, length and leg of each section. Sections are cut by these lengths from the end of
 the text, so that text inside a section, which strangers may have written, cannot pose as another section.

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
+from ci_autotest.report.comment_text import COMMENT_LIMIT, render_comment, render_finding, render_summary
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
-from ci_autotest.report.markdown import COMMENT_LIMIT, render_comment, render_finding, render_summary
 from ci_autotest.report.markdown_text import size
 from tests import report_samples as samples
 
