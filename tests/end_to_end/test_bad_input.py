@@ -103,7 +103,7 @@ def test_run__body_is_wrong__says_what_and_where(name: str, wrong: tuple[Project
     [
         ("autotest_no_module.py", "ModuleNotFoundError: No module named 'nowhere_at_all'", "import nowhere_at_all"),
         ("autotest_no_syntax.py", "SyntaxError: invalid syntax (autotest_no_syntax.py, line 2)", "def f(:"),
-        ("autotest_quits.py", "importing it, the process ended with status 0", ""),
+        ("autotest_quits.py", "while importing it, the process ended with status 0", ""),
     ],
 )
 def test_run__file_does_not_import__shows_the_traceback(
