@@ -18,9 +18,11 @@ from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.trace import Failure
 from ci_autotest.program.call_probe import is_write
 from ci_autotest.program.call_sequence import GRAD, is_repeatable
-from ci_autotest.program.ir import PLACEHOLDER, UNPACK
+from ci_autotest.program.ir import PLACEHOLDER, UNPACK, maker_of, step_refs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program, Step
@@ -81,11 +83,14 @@ def _same_gradients(trace: Trace, before: Trace) -> bool:
 
 def _last_input(program: Program) -> int:
     """Return the index of the last step that is an input, writes to one, or is of a backward pass."""
-    return max((index for index, step in enumerate(program.steps) if step.in_setup or _is_input(step)), default=-1)
+    steps = program.steps
+    return max((index for index, step in enumerate(steps) if step.in_setup or _is_input(step, steps)), default=-1)
 
 
-def _is_input(step: Step) -> bool:
-    return step.op == PLACEHOLDER or step.target in {GRAD, UNPACK} or is_write(step)
+def _is_input(step: Step, steps: Sequence[Step]) -> bool:
+    if step.target == UNPACK:  # One of several gradients; but one of several results is repeated with its call.
+        step = steps[maker_of(steps, step_refs(step)[0].index)]
+    return step.op == PLACEHOLDER or step.target == GRAD or is_write(step)
 
 
 def _is_same(value: object, before: object) -> bool:
