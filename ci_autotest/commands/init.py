@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from contextlib import ExitStack, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -184,23 +185,35 @@ def _kind(path: Path) -> str:
 
 
 def write_all(texts: Mapping[Path, str]) -> None:
-    """Write new files and their folders: all of them, or none.
+    """Write new files and their folders: all of them, or none, also if it is interrupted.
 
     Raises:
         OutputError: A file cannot be written.
     """
-    written: list[Path] = []
-    for path, text in texts.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # "x": a link that appeared since the check is not followed.
-            with path.open("x", encoding="utf-8") as file:
-                written.append(path)
-                file.write(text)
-        except OSError as error:
-            for done in written:
-                done.unlink()
-            message = (
-                f"'{path}' cannot be written: {error.strerror}. Correct that, and run init again. Nothing was written."
-            )
-            raise OutputError(message) from error
+    with ExitStack() as undo:
+        for path, text in texts.items():
+            try:
+                _write_new(path, text, undo)
+            except OSError as error:
+                message = (
+                    f"'{path}' cannot be written: {error.strerror}. "
+                    "Correct that, and run init again. Nothing was written."
+                )
+                raise OutputError(message) from error
+        undo.pop_all()
+
+
+def _write_new(path: Path, text: str, undo: ExitStack) -> None:
+    for folder in reversed(path.parents):
+        if not folder.is_dir():
+            undo.callback(_remove_empty, folder)
+            folder.mkdir(exist_ok=True)
+    # "x": a link that appeared since the check is not followed.
+    with path.open("x", encoding="utf-8") as file:
+        undo.callback(path.unlink)
+        file.write(text)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # Someone else has put a file there.
+        folder.rmdir()

@@ -17,7 +17,7 @@ from ci_autotest.errors import OutputError
 from tests.projects import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 FILES = starting.FILES["github"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +92,31 @@ def test_write_all__file_that_cannot_be_written__takes_the_others_back(tmp_path:
     with pytest.raises(OutputError, match="/b/c' cannot be written: File exists"):
         starting.write_all({tmp_path / "a": "text", tmp_path / "b" / "c": "text"})
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_init__file_that_can_only_be_written_in_part__leaves_neither_files_nor_folders(project: Project):
+    before = sorted(project.folder.rglob("*"))
+    # Files of this shell and its programs have 1 KiB at most: less than a workflow.
+    argv = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-m", "ci_autotest", "init"]
+    done = subprocess.run(argv, cwd=project.folder, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr.splitlines()[-1][-21:]) == (2, " Nothing was written."), done.stderr
+    assert sorted(project.folder.rglob("*")) == before
+
+
+class Interrupted(dict[Path, str]):
+    """Files of which the last is written when the user interrupts."""
+
+    def items(self) -> Iterator[tuple[Path, str]]:  # type: ignore[override]
+        yield from super().items()
+        raise KeyboardInterrupt
+
+
+def test_write_all__interrupted__takes_everything_back_but_files_of_others(tmp_path: Path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "of another").touch()
+    with pytest.raises(KeyboardInterrupt):
+        starting.write_all(Interrupted({tmp_path / name: "text" for name in ("a", "b/c", "d/e/f")}))
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "b", tmp_path / "b" / "of another"]
 
 
 is_open = pytest.mark.skipif(
