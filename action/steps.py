@@ -50,7 +50,7 @@ def prepare(environ: Mapping[str, str]) -> int:
     python = tested_python(task, runtime, venv, environ)
     # The input `install` may build code of the checkout: first the cache is saved and the publisher is hashed.
     is_later = python == venv and inputs.install_arguments(environ) != []
-    is_cached = install_own(python, environ, is_later=is_later) if python == venv else False
+    is_cached = python == venv and runtime != "host" and install_own(python, environ, is_later=is_later)
     say(f"::endgroup::\nci-autotest {VERSION}: task '{task}', runtime '{runtime}'.\n")
     write_outputs(
         environ,
@@ -117,21 +117,26 @@ def refuse_foreign_head(environ: Mapping[str, str]) -> None:
 
 
 def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter for the tests; for the runtime ``host``, install into it and check its version."""
+    """Return the interpreter for the tests; for the runtime ``host`` without ``install``, check its version."""
     if task != "run" or runtime == "container":
         return Path(sys.executable)
-    if runtime == "python":
+    # `venv` imports the host's packages, too. What `install` adds goes there, because a new program beside the host's
+    # interpreter would change the seal.
+    if runtime == "python" or inputs.install_arguments(environ):
         return venv
-    if asked := inputs.install_arguments(environ):
-        environment.pip_install(Path(sys.executable), asked, environ)
-    if (found := environment.installed_version(Path(sys.executable))) != VERSION:
+    refuse_version(Path(sys.executable))
+    return Path(sys.executable)
+
+
+def refuse_version(python: Path) -> None:
+    """Refuse an interpreter for the runtime ``host`` that does not import this version of the package."""
+    if (found := environment.installed_version(python)) != VERSION:
         got = f"has version {found}" if found else "cannot import ci_autotest"
         message = (
-            f"'{sys.executable}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of "
+            f"'{python}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of "
             "the package in the job's container. Use this action's image, or `runtime: python`."
         )
         raise StepError(message)
-    return Path(sys.executable)
 
 
 def install_own(python: Path, environ: Mapping[str, str], *, is_later: bool) -> bool:
@@ -144,12 +149,19 @@ def install_own(python: Path, environ: Mapping[str, str], *, is_later: bool) -> 
 
 
 def install(environ: Mapping[str, str]) -> int:
-    """Install the packages of the input ``install``, which may run code of the checkout, and then the action."""
+    """Install the packages of the input ``install``, which may run code of the checkout, and then the action.
+
+    The runtime ``host`` has the action already, or gets it from ``install``.
+    """
+    foreign.forget_secrets(environ)
     foreign.adopt_orphans()
     python = Path(sys.executable)
     try:
         environment.pip_install(python, inputs.install_arguments(environ), environ)
-        environment.install_package(python, environ)
+        if environ.get("RUNTIME") == "host":
+            refuse_version(python)
+        else:
+            environment.install_package(python, environ)
     finally:
         take_back_all(environ, "the installation")
     return 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import sysconfig
 import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -184,3 +186,29 @@ def test_action__machine_without_gpu_and_torch__has_the_cpu_build_and_keeps_noth
     version, where = shown.stdout.split()
     assert version.endswith("+cpu")
     assert Path(where).is_relative_to(installed.parents[1])
+
+
+@pytest.mark.heavy
+def test_action__runtime_host_with_install__builds_after_the_seal_and_not_in_the_host(tmp_path: Path):
+    """The host is an environment of its own that imports the packages of this one, and so has the action and torch."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "host")], check=True)
+    (packages,) = (tmp_path / "host").glob("lib/python*/site-packages")
+    (packages / "ours.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "workspace" / "backend.py").write_text(BACKEND)
+    runner = ActionRunner(
+        action=export(tmp_path / "action"), workspace=tmp_path / "workspace", scratch=tmp_path / "scratch",
+        expressions=expressions_entry(), github={"token": "", "event_name": "push", "event": {}},
+        environ=job_environ() | {"GITHUB_EVENT_NAME": "push"},
+    )  # fmt: skip
+    python = str(tmp_path / "host" / "bin" / "python")
+    steps = runner.run(
+        {"python": python, "runtime": "host", "install": ".", "candidate": "torch", "comment": "off"}
+    ).steps
+    assert steps["install"].outcome == "success", steps["prepare"].log + steps["install"].log
+    assert "the installation left 1 processes running, which were ended." in steps["install"].log
+    assert "Building wheel" not in steps["prepare"].log
+    assert list((tmp_path / "scratch" / "temp").glob("ci-autotest-*/packages/owned"))  # after the seal
+    assert not list(packages.glob("kernels*"))
+    assert steps["run"].outputs["conclusion"] == "nothing-compared"  # so the action was imported

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from action import steps
+from ci_autotest.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Stands where the command line does: prints its arguments, writes a report and ends as it is told.
@@ -314,6 +315,69 @@ def test_make_environment__in_a_callers_environment__imports_its_packages(job: J
     assert done.stdout.splitlines()[-1] == str(
         next(job.python.parents[1].glob("lib/*/site-packages")) / "ci_autotest.py"
     )
+
+
+#: A package of the checkout: its build looks for secrets in the processes above it, tries to set a variable for the
+#: later steps, and leaves a process behind. The wheel has a `ci_autotest` of the version in VERSION.
+PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+BACKEND = """
+import os, pathlib, subprocess, zipfile
+def environments(pid):
+    while pid > 1:
+        try:
+            yield pathlib.Path(f"/proc/{pid}/environ").read_text(errors="replace")
+        except OSError:
+            return
+        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def build_wheel(folder, settings=None, metadata=None):
+    folder_of_job = pathlib.Path.cwd().parent
+    (folder_of_job / "seen").write_text("\\n".join(environments(os.getpid())))
+    (folder_of_job / "env").write_text("BASH_ENV=/tmp/evil")
+    subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    name = "kernels-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(folder, name), "w") as wheel:
+        wheel.writestr("ci_autotest/__init__.py", "")
+        wheel.writestr("ci_autotest/version.py", f"VERSION = {os.environ['VERSION']!r}")
+        wheel.writestr("kernels-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: kernels\\nVersion: 1.0\\n")
+        wheel.writestr("kernels-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("kernels-1.0.dist-info/RECORD", "")
+    return name
+"""
+
+
+@pytest.mark.parametrize(("version", "status"), [(VERSION, 0), ("0.0.1", 2)])
+def test_install__build_of_the_checkout_on_a_host__sees_no_secret_leaves_nothing_and_then_the_version_is_checked(
+    job: Job, version: str, status: int
+):
+    subprocess.run([sys.executable, "-m", "venv", str(job.folder / "venv")], check=True)
+    (job.workspace / "pyproject.toml").write_text(PROJECT)
+    (job.workspace / "backend.py").write_text(BACKEND)
+    given = {"RUNTIME": "host", "INPUT_INSTALL": ".", "DEPLOY_TOKEN": "s3cret", "VERSION": version, "KEPT": "plain"}
+    python = job.folder / "venv" / "bin" / "python"
+    done = Job(job.folder, python).step("install", **given, PATH=os.environ["PATH"])
+    seen = (job.folder / "seen").read_text()
+    # The processes above the step are the test's own and have neither variable.
+    assert ("KEPT=plain" in seen, "s3cret" in seen) == (True, False)
+    assert done.returncode == status, done.stdout
+    assert "the installation left 1 processes running, which were ended." in done.stdout
+    assert "the installation wrote to GITHUB_ENV: that was discarded." in done.stdout
+    assert (job.folder / "env").read_text() == ""
+    assert (f"has version 0.0.1, and this action is version {VERSION}" in done.stdout) is (status != 0)
+
+
+@pytest.mark.parametrize("given", [{"INPUT_INSTALL": "."}, {}], ids=["with the input install", "without it"])
+def test_tested_python__host__installs_nothing_before_the_seal(job: Job, given: dict[str, str]):
+    code = (
+        "import os, pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from action import steps\n"
+        "print(steps.tested_python('run', 'host', pathlib.Path('/made'), os.environ))"
+    )
+    argv = [str(job.python), "-I", "-c", code, str(ROOT)]
+    done = subprocess.run(argv, env=given, capture_output=True, text=True, check=False, timeout=60)
+    if given:
+        assert done.stdout == "/made\n", done.stderr
+    else:
+        assert "cannot import ci_autotest" in done.stderr.splitlines()[-1]
 
 
 def checkout(folder: Path) -> str:
