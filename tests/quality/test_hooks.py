@@ -297,6 +297,43 @@ def test_hook__on_an_output_of_a_fused_kernel__accuses_the_wrong_ones_alone(body
     assert judged(record(body), substitute(**{operator: steep})).verdict.blame == "candidate"
 
 
+class OneForAll(real.autograd.Function):
+    """Results of one node, which gives zeros to the inputs that autograd finds unused."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: Any) -> Any:
+        return tuple(value.clone() for value in values)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Any:
+        return given
+
+
+def in_one_node(*tensors: Any) -> Any:
+    return OneForAll.apply(*real.broadcast_tensors(*tensors))
+
+
+def broadcast() -> tuple[Any, ...]:
+    x, y = random_tensor(dims=(3, 1)), random_tensor(dims=(1, 4))
+    return x, y, *torch.broadcast_tensors(x, y)
+
+
+def gradient_of_one_output() -> Any:
+    x, y, a, _ = broadcast()
+    return torch.autograd.grad(a, [x, y], torch.ones_like(a), allow_unused=True)[0]
+
+
+def gradient_of_one_output_at_the_other() -> Any:
+    x, y, a, b = broadcast()
+    return torch.autograd.grad(a, [x, y, a, b], torch.ones_like(a), allow_unused=True)[0]
+
+
+@pytest.mark.parametrize("body", [gradient_of_one_output, gradient_of_one_output_at_the_other])
+def test_autograd_grad__of_an_input_that_one_side_does_not_use__is_misaligned(body: Any):
+    verdict = judged(record(body), substitute(broadcast_tensors=in_one_node)).verdict
+    assert (verdict.outcome, verdict.operator, verdict.blame) == ("misaligned", "torch.broadcast_tensors", "candidate")
+
+
 def test_hook__in_a_pass_after_which_the_leaf_has_no_gradient__is_found_as_a_gradient():
     def body() -> Any:
         y = torch.cos(random_tensor(1, 4) * 0)

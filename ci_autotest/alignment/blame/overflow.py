@@ -19,7 +19,7 @@ from ci_autotest.alignment.blame.summation_order import Formulas, worst_results
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import output_refs
-from ci_autotest.values.dtypes import FLOATING, HALF
+from ci_autotest.values.dtypes import COMPLEX, FLOATING, HALF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ _BEYOND: Final = (
     "the exact result is beyond the range of the dtype, or the reference is not finite: neither is a number"
 )
 #: Dtypes whose sums are accumulated in the dtype itself.
-_ACCUMULATED: Final = frozenset(getattr(torch, name) for name in FLOATING - HALF)
+_ACCUMULATED: Final = frozenset(getattr(torch, name) for name in (FLOATING | COMPLEX) - HALF)
 _OF_NAN: Final = "the gradient is of outputs that are NaN: which of its elements are finite depends on the formula"
 
 
@@ -119,6 +119,9 @@ def _may_overflow(
 
 def _is_reached(worst: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Return where an order has NaN, which another has an infinity for, or the value itself."""
+    if worst.is_complex():
+        parts = [torch.view_as_real(side.resolve_conj()) for side in (worst, value)]
+        return torch.isnan(worst) | (_is_reached(*parts) | torch.isfinite(parts[1])).all(-1)
     return torch.isnan(worst) | (worst == value)
 
 

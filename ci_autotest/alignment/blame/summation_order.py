@@ -4,6 +4,10 @@ A sum whose positive terms and whose negative terms both exceed the range of the
 infinite in another. If only the positive terms exceed it, no order gives NaN. The program is run in float64, operators
 taken apart where torch can do so, and each result beyond the range becomes an infinity; a sum becomes what its worst
 order gives. NaN then means that a right computation may have NaN there, and an infinity that it may overflow.
+
+Complex numbers are limited part by part, where an operator computes each part by itself. The intermediate results of
+other complex operators are not known, such as those of a product of two complex tensors. The same holds for matrix
+factorizations, ``cdist``, ``embedding_bag`` and ``vander``.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -27,15 +31,25 @@ _ATEN: Final = torch.ops.aten
 _SUMS: Final = frozenset({
     _ATEN.addmm, _ATEN.avg_pool1d, _ATEN.avg_pool2d, _ATEN.avg_pool3d, _ATEN.baddbmm, _ATEN.bmm, _ATEN.convolution,
     _ATEN.cumsum, _ATEN.dot, _ATEN.index_add, _ATEN.mm, _ATEN.mv, _ATEN.scatter_add, _ATEN.sum, torch.ops.prims.sum,
+    _ATEN._trilinear,  # noqa: SLF001 - its only name
 })  # fmt: skip
 #: Operators that round nothing and add nothing: they select elements of their arguments, or make constants.
 _EXACT: Final = frozenset({
-    _ATEN.amax, _ATEN.amin, _ATEN.cat, _ATEN.clone, _ATEN.constant_pad_nd, _ATEN.copy_, _ATEN.fill_, _ATEN.flip,
-    _ATEN.gather, _ATEN.index, _ATEN.index_select, _ATEN.max, _ATEN.min, _ATEN.roll, _ATEN.scatter, _ATEN.sort,
-    _ATEN.stack, _ATEN.topk, _ATEN.zero_, _ATEN._to_copy,  # noqa: SLF001 - its only name
+    _ATEN.amax, _ATEN.amin, _ATEN.cat, _ATEN.clone, _ATEN.constant_pad_nd, _ATEN.copy_, _ATEN.diag, _ATEN.fill_,
+    _ATEN.flip, _ATEN.gather, _ATEN.index, _ATEN.index_select, _ATEN.max, _ATEN.min, _ATEN.roll, _ATEN.scatter,
+    _ATEN.sort, _ATEN.stack, _ATEN.topk, _ATEN.zero_, _ATEN._to_copy,  # noqa: SLF001 - its only name
     _ATEN.arange, _ATEN.empty, _ATEN.empty_like, _ATEN.full, _ATEN.full_like, _ATEN.new_empty, _ATEN.new_empty_strided,
     _ATEN.new_zeros, _ATEN.ones, _ATEN.ones_like, _ATEN.scalar_tensor, _ATEN.zeros, _ATEN.zeros_like,
 })  # fmt: skip
+#: Operators of complex numbers that compute each part by itself.
+_BY_PARTS: Final = _EXACT | {
+    _ATEN.abs, _ATEN.add, _ATEN.conj_physical, _ATEN.eq, _ATEN.isinf, _ATEN.isnan, _ATEN.ne, _ATEN.neg, _ATEN.rsub,
+    _ATEN.sub, _ATEN.where,
+}  # fmt: skip
+#: Operators that do so if only one factor of a product, or only the dividend, is complex.
+_REAL_FACTORS: Final = frozenset({_ATEN.div, _ATEN.mul})
+#: Sums of one tensor, whose parts are sums of its parts.
+_COMPLEX_SUMS: Final = frozenset({_ATEN.cumsum, _ATEN.sum, torch.ops.prims.sum})
 _PRODUCTS: Final = frozenset({_ATEN.prod, _ATEN.cumprod})
 _VARIANCES: Final = frozenset({_ATEN.var, _ATEN.std, _ATEN.var_mean, _ATEN.std_mean})
 
@@ -78,7 +92,9 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         packet = func.overloadpacket
-        if packet in _SUMS:
+        if _is_by_formula(func, args, kwargs):
+            raise _Opaque
+        if packet in _SUMS or _is_scattered_sum(packet, args):
             return self._sum(func, args, kwargs)
         if packet in _VARIANCES:
             return self._variance(func, args, kwargs)
@@ -96,8 +112,8 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tree_map_only(torch.Tensor, self._in_range, found)
 
     def _in_range(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_complex():
-            raise _Opaque
+        if tensor.dtype is torch.complex128 and not tensor.is_conj():  # A conjugate is a view of what is limited.
+            self._in_range(torch.view_as_real(tensor))
         if tensor.dtype is not torch.float64:
             return tensor
         is_beyond = tensor.abs() > self._end
@@ -106,6 +122,8 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _sum(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = func(*args, **kwargs)
+        if found.is_complex():
+            return self._complex_sum(func, args, kwargs)
         if found.dtype is not torch.float64:
             return self._limited(found)
         args, kwargs = tree_map_only(torch.Tensor, torch.abs, (args, kwargs))
@@ -114,6 +132,12 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_down = (total - found > 2 * self._end) | (found == -torch.inf)
         worst = torch.where(is_up, torch.inf, torch.where(is_down, -torch.inf, found))
         return torch.where(is_up & is_down, torch.nan, worst)
+
+    def _complex_sum(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        if not args[0].is_complex():
+            raise _Opaque
+        kwargs = {key: value for key, value in kwargs.items() if not isinstance(value, torch.dtype)}
+        return torch.complex(*(self._sum(func, (part, *args[1:]), kwargs) for part in (args[0].real, args[0].imag)))
 
     def _product(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = func(*args, **kwargs)
@@ -135,3 +159,23 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             is_lost &= squares - total.square() / count > self._end * count
         worst = torch.where(is_lost, torch.nan, self._limited(single))
         return (worst, self._limited(found[1])) if isinstance(found, tuple) else worst
+
+
+def _is_scattered_sum(packet: object, args: tuple[Any, ...]) -> bool:
+    return packet is _ATEN.scatter_reduce and args[4] == "sum"
+
+
+def _is_by_formula(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator of complex numbers mixes their parts, so that its result depends on the formula."""
+    is_complex = [_is_complex(leaf) for leaf in tree_leaves((args, kwargs))]
+    packet = func.overloadpacket
+    if not any(is_complex) or func.is_view or packet in _COMPLEX_SUMS:
+        return False
+    if packet in _REAL_FACTORS:
+        return sum(is_complex) > 1 or (packet is _ATEN.div and not is_complex[0])
+    is_taken_apart = func in decomposition_table and packet not in _SUMS | _PRODUCTS | _VARIANCES
+    return packet not in _BY_PARTS and (torch.Tag.pointwise in func.tags or not is_taken_apart)
+
+
+def _is_complex(leaf: object) -> bool:
+    return isinstance(leaf, complex) or (isinstance(leaf, torch.Tensor) and leaf.is_complex())

@@ -16,7 +16,11 @@ import torch
 from ci_autotest.alignment.aliasing import joined_results, lost_aliases
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.elements import same_bits
-from ci_autotest.alignment.localize.output_aliases import with_aliases
+from ci_autotest.alignment.localize.output_aliases import (
+    is_absent_on_one_side,
+    with_aliases,
+    with_zeros,
+)
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
@@ -115,11 +119,19 @@ def examined(live: Live, sides: Sides) -> Examined:
     is_joined = any(is_unpacking(live.program.steps[i]) for i in of_one_side(found.candidate, found.reference))
     if aliased is None or is_joined:
         return found
-    other = _examined(aliased, sides)
+    return found._replace(differences=[], doubtful=[]) if _agrees_outside(aliased, sides) else found
+
+
+def _agrees_outside(aliased: Live, sides: Sides) -> bool:
+    """Whether both sides agree on a program with aliases, also on which gradients there are."""
+    unfilled = _examined(aliased, sides)
+    if is_absent_on_one_side(aliased.program, unfilled.candidate, unfilled.reference):
+        return False
+    other = _examined(with_zeros(aliased), sides)
     # A reference that raises leaves nothing to compare, which is no proof that the sides agree.
     is_defined = other.reference.failure is None and other.reference.backward_failure is None
-    agrees = is_defined and not (other.differences or other.doubtful)
-    return found._replace(differences=[], doubtful=[]) if agrees else found
+    is_defined &= other.candidate.untested is None
+    return is_defined and not (other.differences or other.doubtful)
 
 
 def _examined(live: Live, sides: Sides) -> Examined:

@@ -146,6 +146,46 @@ RIGHT = [
     Row("attention key by key", "nn.functional.scaled_dot_product_attention", right.attention,
         lambda: F_.scaled_dot_product_attention(*(both_signs(2, size, 4, top=1e20) for size in (3, 5, 5)))),
 ]  # fmt: skip
+
+
+def complex_ones(*dims, **how):
+    return same_sign(*dims, dtype=real.complex64, **how)
+
+
+def centred_complex(**how):
+    return both_signs(6, 16, top=2e38, dtype=real.complex64, **how)
+
+
+WRONG += [
+    wrong("complex add", "add", Tensor.add, lambda: torch.add(complex_ones(4, 8), complex_ones(4, 8))),
+    wrong("complex sub", "sub", Tensor.sub, lambda: torch.sub(complex_ones(4, 8), -complex_ones(4, 8))),
+    wrong("complex mul by a real", "mul", Tensor.mul, lambda: torch.mul(complex_ones(4, 8), same_sign(4, 8))),
+    wrong("complex mul by a number", "mul", Tensor.mul, lambda: torch.mul(complex_ones(4, 8), 5.0)),
+    wrong("complex abs", "abs", Tensor.abs, lambda: torch.abs(complex_ones(4, 8, low=3e38, high=3.3e38))),
+    wrong("complex sum", "sum", SUM, lambda: torch.sum(complex_ones(4, 8), dim=1)),
+    wrong("trace", "trace", Tensor.trace, lambda: torch.trace(same_sign(8, 8))),
+    wrong("scatter_reduce", "scatter_reduce", Tensor.scatter_reduce, lambda: torch.scatter_reduce(
+        same_sign(4), 0, torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]), same_sign(8), "sum")),
+    wrong("bilinear", "nn.functional.bilinear", real.nn.functional.bilinear, lambda: F_.bilinear(
+        same_sign(4, 3, low=1e13, high=3e13), same_sign(4, 3, low=1e13, high=3e13),
+        same_sign(2, 3, 3, low=1e13, high=3e13))),
+]  # fmt: skip
+RIGHT += [
+    Row("complex sum by parts", "sum", lambda x, dim: real.complex(by_sign(x.real, dim), by_sign(x.imag, dim)),
+        lambda: torch.sum(centred_complex(), dim=1)),
+    Row("complex sum from behind", "sum", from_behind, lambda: torch.sum(centred_complex(), dim=1)),
+    Row("complex abs by parts", "abs", lambda x: (x.real.square() + x.imag.square()).sqrt(),
+        lambda: torch.abs(complex_ones(4, 8, low=3e38, high=3.3e38))),
+    Row("complex add by parts", "add", lambda x, y: real.complex(x.real + y.real, x.imag + y.imag),
+        lambda: torch.add(centred_complex(), centred_complex())),
+    Row("complex mul by a real, by parts", "mul", lambda x, y: real.complex(x.real * y, x.imag * y),
+        lambda: torch.mul(centred_complex(), both_signs(6, 16))),
+    Row("complex mul of three products", "mul", lambda x, y: real.complex(
+            y.real * (x.real + x.imag) - x.imag * (y.real + y.imag),
+            y.real * (x.real + x.imag) + x.real * (y.imag - y.real)),
+        lambda: torch.mul(
+            centred_complex(requires_grad=False), centred_complex(requires_grad=False))),
+]  # fmt: skip
 CASES = 3
 
 
