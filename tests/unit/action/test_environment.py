@@ -22,6 +22,7 @@ IMPORTED = (
 )
 
 
+@pytest.mark.heavy
 def test_publisher__what_it_imports__is_hashed_or_would_be_seen(tmp_path: Path):
     packages = Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     argv = environment.isolated(str(environment.interpreter()), str(tmp_path))

@@ -8,13 +8,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from action import foreign
 from tests.projects import wait_until
-
-if TYPE_CHECKING:
-    import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Leaves a process that has a session, a parent and a group of its own, as a daemon has; prints its number.
@@ -70,6 +68,7 @@ def test_run_recorded__left_process_holds_the_pipe__is_not_waited_for():
     assert ended.status == 0
 
 
+@pytest.mark.heavy
 def test_run_recorded__output_closed_before_the_end__is_waited_for():
     code = "import os, sys, time; os.closerange(1, 3); time.sleep(1); os._exit(5)"
     assert foreign.run_recorded([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}) == (5, "")
@@ -87,6 +86,7 @@ def test_run_foreign__token_in_the_environment__does_not_arrive(capfd: pytest.Ca
     assert "\n[]\n" in capfd.readouterr().out
 
 
+@pytest.mark.heavy
 def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Path):
     child = (
         "import pathlib, signal, sys, time\n"

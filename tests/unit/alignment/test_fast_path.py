@@ -34,7 +34,7 @@ PAIRS = {
     "within tolerance": (ONES + 1e-6, ONES),
     "outside tolerance": (ONES + 1e-3, ONES),
     "one of many": (torch.cat([torch.zeros(9_999), ONES[:1]]), torch.zeros(10_000)),
-    "one of a million": (torch.cat([torch.zeros(999_999), ONES[:1]]), torch.zeros(1_000_000)),
+    "one of very many": (torch.cat([torch.zeros(99_999), ONES[:1]]), torch.zeros(100_000)),
     "50 ULP": (torch.tensor([1.0 + 50 * 2.0**-23]), torch.tensor([1.0])),
     "a ULP of bfloat16": (torch.tensor([1.0078125], dtype=torch.bfloat16), torch.tensor([1.0], dtype=torch.bfloat16)),
     "half precision": (torch.tensor([1.1], dtype=torch.float16), torch.tensor([1.0], dtype=torch.float16)),

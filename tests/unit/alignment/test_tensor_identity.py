@@ -138,6 +138,7 @@ def test_tried__one_of_them_is_written_to__is_told_of_the_other(kernel: Any):
     assert verdict.misalignment.detail == "the value of aminmax was changed by a later call"
 
 
+@pytest.mark.heavy
 def test_tried__isolated_kernel_whose_result_is_written_to__is_told_of_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

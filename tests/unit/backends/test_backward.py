@@ -94,6 +94,7 @@ def test_run_test__call_whose_outputs_are_made_otherwise__is_aligned(name, body)
 
 
 @pytest.mark.parametrize("body", BODIES)
+@pytest.mark.heavy
 def test_run_test__share_between_the_outputs_is_lost__is_the_calls_fault(body):
     verdicts = run_test(body, substitute(lstm_cell=lambda *given: written(*given, cut=True)), CASES)
     assert {(item.kind, item.operator, item.blame) for item in verdicts if item.outcome != "aligned"} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
@@ -17,6 +18,7 @@ def one_output_feeds_another():
     return c, torch.tanh(c)
 
 
+@pytest.mark.heavy
 def test_backward__output_made_into_another__is_no_false_alarm():
     attempt = record(one_output_feeds_another)
     assert judged(attempt, CompileBackend(EAGER)).verdict.outcome == "aligned"

@@ -162,6 +162,7 @@ def by_mode(x):
     return real.Tensor.exp(x) + (1.0 if real.compiler.is_compiling() else 0.0)
 
 
+@pytest.mark.heavy
 def test_check_graph__kernel_that_differs_in_a_graph__is_of_kind_graph():
     verdict = tried(body, substitute(exp=by_mode), Rules(check_graph=True))
     assert (verdict.outcome, verdict.kind, verdict.operator, verdict.blame) == (

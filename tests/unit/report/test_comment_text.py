@@ -177,6 +177,7 @@ def test_render_comment__program_without_room__is_left_to_the_artifact():
     assert comment.count("```python") == 1
 
 
+@pytest.mark.heavy
 def test_render_comment__ten_thousand_findings__is_quick_and_counts_the_rest():
     found = tuple(samples.numbered(index) for index in range(10_000))
     result = samples.misaligned(findings=found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ci_autotest.report.coverage import OPERATORS_LISTED, add, catalogue, counted, covered, merged, sentence
 from ci_autotest.values.coverage_values import NAMES_LISTED, CoverageCounts, Exercised
 from tests import report_samples as samples
@@ -63,6 +65,7 @@ def test_counted__nothing_was_exercised__says_nothing():
     assert counted(covered({}, {}), (), ["here"]) == ()
 
 
+@pytest.mark.heavy
 def test_covered__what_a_worker_makes_up__is_bounded():
     many = Exercised(cases=1, arguments=tuple(map(str, range(1000))), dtypes=tuple(map(str, range(1000))))
     held: dict[str, Exercised] = {}

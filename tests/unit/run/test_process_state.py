@@ -88,6 +88,7 @@ def told() -> dict[str, tuple[list[str], list[str]]]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.heavy
 def test_changes__something_is_left_behind__is_named_once(told):
     unlike = {kind: first for kind, (first, _) in told.items() if kind not in {*first, "nothing"}}
     assert unlike.keys() == {"threads of torch: changed", "TF32 of cuDNN: changed", "working folder: changed"}, unlike
