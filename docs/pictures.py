@@ -89,10 +89,10 @@ def _title(dom: str) -> str:
     return found[1]
 
 
-def main(folder: Path) -> None:
-    """Follow the quickstart up to its first run, and take the comment of that run."""
+def comment_of(page: Path) -> str:
+    """Return the comment of a run on the files that a page shows before its first command."""
     with tempfile.TemporaryDirectory() as project:
-        for fence in fences((DOCS / "quickstart.md").read_text("utf-8")):
+        for fence in fences(page.read_text("utf-8")):
             if fence.file:
                 path = Path(project) / fence.file
                 path.parent.mkdir(exist_ok=True)
@@ -100,9 +100,15 @@ def main(folder: Path) -> None:
             elif fence.language == "console":
                 break
         subprocess.run([sys.executable, "-m", "ci_autotest", "run"], cwd=project, check=False)
-        comment = (Path(project) / "autotest-report" / "comment.md").read_text("utf-8")
+        return (Path(project) / "autotest-report" / "comment.md").read_text("utf-8")
+
+
+def main(folder: Path) -> None:
+    """Take the comment of the quickstart, and a comment with its graph unfolded."""
     folder.mkdir(parents=True, exist_ok=True)
-    picture(comment, folder / "comment.png")
+    picture(comment_of(DOCS / "quickstart.md"), folder / "comment.png")
+    accumulated = comment_of(DOCS / "explanation" / "blame.md")
+    picture(accumulated.replace("<details>", "<details open>", 1), folder / "graph.png")
 
 
 if __name__ == "__main__":
