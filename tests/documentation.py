@@ -42,6 +42,7 @@ _MARK: Final = "::end of command::"
 _VARYING: Final = (
     (re.compile(r"\d[\d,.]* cases/s"), "N cases/s"),
     (re.compile(r"\b\d[\d,.]* (s|ms|min|MB|MiB|GB|GiB)\b"), r"N \1"),
+    (re.compile(r"(?<=in )\d+\.\d+s\b"), "Ns"),
     (re.compile(r"(?<=[ \d])\d+\.\d+$"), "N"),
     (re.compile(r"\b2\.\d+\.\d+(\+\w+)?"), "VERSION"),
     (re.compile(r"[ \t]+$"), ""),

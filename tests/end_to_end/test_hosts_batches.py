@@ -186,10 +186,10 @@ def test_program_that_runs_alone__after_a_batch_was_waited_for__is_of_the_case_i
     refused = {
         case for case in range(100) if dispatcher.answer(RunCases(test=test, cases=[case], candidates=[])).rejected
     }
-    seen, ask = set(), Channel.ask
+    seen, ask = set(), Channel.send
     monkeypatch.setattr(
         Channel,
-        "ask",
+        "send",
         lambda self, message, at=None: (seen.add(place.read().case) if at is None else None, ask(self, message, at)),
     )
     dispatcher.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
