@@ -69,7 +69,7 @@ $(WRITER): $(READY)
 	touch $(WRITER)
 
 docs: $(WRITER)  ## the documentation as a site, in build/site; a broken link or an undocumented public name fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: $(WRITER)  ## the pictures of the documentation, from real runs; needs Chromium and npm
 	$(BIN)/python -m docs.pictures

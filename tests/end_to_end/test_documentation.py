@@ -106,7 +106,7 @@ def test_picture__kept_in_the_repository__is_small(picture: Path):
 
 def built(tree: Path) -> subprocess.CompletedProcess[str]:
     """Build the site of a copy of the documentation."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tree / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tree / "site")]
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=600)
 
 
