@@ -28,6 +28,7 @@ from ci_autotest.commands.command_options import (
 )
 from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.commands.terminal import outlast_readers
+from ci_autotest.doc_links import more
 from ci_autotest.errors import AutotestError, ConfigError, OutputError, UnavailableError
 from ci_autotest.version import VERSION
 
@@ -273,7 +274,7 @@ def main() -> None:
         click.echo(_usage(error), err=True)
         status = ConfigError.exit_code
     except AutotestError as error:
-        click.echo(str(error), err=True)
+        click.echo(f"{error}{more(error.page) if error.page else ''}", err=True)
         status = error.exit_code
     except Exception as error:  # noqa: BLE001 - the last resort: a fault must not end with the status of a finding
         traceback.print_exc()

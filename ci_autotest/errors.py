@@ -13,6 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from ci_autotest.doc_links import Page, more
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,13 +23,20 @@ _RAISES: Final = frozenset({"RAISE_VARARGS", "RERAISE"})
 _PACKAGE: Final = Path(__file__).resolve().parent
 _SEARCHED: Final = (
     "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+    + more(Page.IMPORTS)
 )
 
 
 class AutotestError(Exception):
-    """An error whose message says what is wrong, where, what was found and allowed, and what to do."""
+    """An error whose message says what is wrong, where, what was found and allowed, and what to do.
+
+    Attributes:
+        exit_code: Status of the command.
+        page: Page of the documentation to which the command line links, if a sentence is not enough.
+    """
 
     exit_code: ClassVar[int] = 2
+    page: ClassVar[Page | None] = None
 
 
 class UsageError(AutotestError):
@@ -52,6 +61,8 @@ class ToleranceError(AutotestError):
 
 class PublishError(AutotestError):
     """The comment cannot be published: no token, no pull request, or an answer that is not from GitHub."""
+
+    page = Page.NO_COMMENT
 
 
 class UnavailableError(AutotestError):

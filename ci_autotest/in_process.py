@@ -21,6 +21,7 @@ from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config.known_differences import apply_known, check_known
+from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.report.finding_message import About, finding_of, message_lines
@@ -85,7 +86,7 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
         message = (
             f"no candidate to compare {name} with: no {configuration.FILE_NAME} with `candidates:` "
             f"in or above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or "
-            "use `ci-autotest run --candidate NAME`."
+            f"use `ci-autotest run --candidate NAME`.{more(Page.NO_CANDIDATE)}"
         )
         raise ConfigError(message)
     root = (path.parent if path else Path.cwd()).resolve()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError, UnsupportedReason
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import CaseCounts, RunResult, TestResult, uncalled
@@ -26,7 +27,7 @@ def settled(result: RunResult, fail_on: str) -> RunResult:
     sentences = tuple(
         f"candidate '{name}': the replacement of {', '.join(missing)} was never called. "
         f"Operators that were called: {', '.join(sorted(result.calls.get(name, {}))) or 'none'}. "
-        "Correct the spelling, or add a test that uses it."
+        f"Correct the spelling, or add a test that uses it.{more(Page.NEVER_CALLED)}"
         for name, missing in uncalled(result).items()
     )
     noted = msgspec.structs.replace(result, notes=(*result.notes, *sentences))
@@ -37,9 +38,9 @@ def not_written(result: RunResult, failures: Sequence[str]) -> RunResult:
     """Return a result with a note and the exit status for files that could not be written, if there are any."""
     if not failures:
         return result
-    more = f" {len(failures) - 1} more could not be written either." if len(failures) > 1 else ""
+    others = f" {len(failures) - 1} more could not be written either." if len(failures) > 1 else ""
     status = result.exit_code if result.interrupted else OutputError.exit_code
-    return msgspec.structs.replace(result, exit_code=status, notes=(*result.notes, f"{failures[0]}{more}"))
+    return msgspec.structs.replace(result, exit_code=status, notes=(*result.notes, f"{failures[0]}{others}"))
 
 
 def exit_code(result: RunResult, fail_on: str) -> int:

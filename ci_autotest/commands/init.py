@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from ci_autotest.doc_links import Page, link
 from ci_autotest.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ _NEXT: Final = """
 Next:
   1. {organisation}
   2. ci-autotest run                      the test in autotests/ on the candidate in autotest.yml
-  3. list your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/
+  3. list your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/:
+     {tutorial}
+     {configuration}
   4. add `autotest-report/` and `.autotest/` to .gitignore
   5. {last}
+     {page}
 """
 _LAST: Final[dict[System, str]] = {
     "github": """commit, and open a pull request. The workflow `autotest` tests it. The workflow `autotest-report`
@@ -50,7 +54,12 @@ _LAST: Final[dict[System, str]] = {
     "gitlab": """commit, and open a merge request. If `.gitlab-ci.yml` existed before, add this to it:
      include: [{local: .gitlab/autotest.gitlab-ci.yml}]""",
     "jenkins": """commit, and make a multibranch pipeline of this repository; it needs the plugins
-     `docker-workflow` and `junit`. If `Jenkinsfile` existed before, docs/how-to/ci-systems.md has the stage to add.""",
+     `docker-workflow` and `junit`. If `Jenkinsfile` existed before, this page has the stage to add:""",
+}
+_PAGE: Final[dict[System, Page]] = {
+    "github": Page.PULL_REQUESTS,
+    "gitlab": Page.CI_SYSTEMS,
+    "jenkins": Page.CI_SYSTEMS,
 }
 #: Remotes that name the organisation, in this order: the `origin` of a fork is a person's.
 _REMOTES: Final = ("upstream", "origin")
@@ -90,7 +99,9 @@ def init(root: Path, stream: TextIO, system: System = "github") -> int:
     for name in texts:
         stream.write(f"{'wrote' if name in written else 'kept '} {name}\n")
     is_open = any(f"{PLACEHOLDER}/{_PROJECT}" in text for text in texts.values())
-    stream.write(_NEXT.format(organisation=about(named, is_open=is_open), last=_LAST[system]))
+    pages = {"tutorial": Page.TUTORIAL, "configuration": Page.CONFIGURATION, "page": _PAGE[system]}
+    links = {name: filled(link(page), named) for name, page in pages.items()}
+    stream.write(_NEXT.format(organisation=about(named, is_open=is_open), last=_LAST[system], **links))
     return 0
 
 
@@ -114,7 +125,7 @@ def filled(text: str, owner: Organisation | None) -> str:
         return text
     # A registry accepts lower case only.
     text = text.replace(f"{_IMAGE_REGISTRY}/{PLACEHOLDER}/", f"{_IMAGE_REGISTRY}/{owner.name.lower()}/")
-    return text.replace(f" {PLACEHOLDER}/{_PROJECT}", f" {owner.name}/{_PROJECT}")
+    return re.sub(rf"(?<=[ /]){PLACEHOLDER}/{_PROJECT}", f"{owner.name}/{_PROJECT}", text)
 
 
 def about(owner: Organisation | None, *, is_open: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.config import shapes_of
 from ci_autotest.discovery import nothing_found, select
+from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.run.messages import Broken, Hello, TestInfo
 from ci_autotest.values.finding import Location
@@ -64,6 +65,7 @@ class NothingFoundError(UsageError):
     """Stop because no test was found: nothing can be compared."""
 
     exit_code = 3
+    page = Page.NO_TEST
 
 
 def hello_for(request: Request, seed: int, selection: Selection | None = None) -> Hello:

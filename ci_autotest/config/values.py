@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.tolerance import Strictness
 
@@ -222,7 +223,7 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
     if not found:
         message = (
             f"no candidate: name one with --candidate ({', '.join(sorted(BUILT_IN))}), "
-            f"or list your own under `candidates:` in {FILE_NAME}."
+            f"or list your own under `candidates:` in {FILE_NAME}.{more(Page.NO_CANDIDATE)}"
         )
         raise ConfigError(message)
     return found

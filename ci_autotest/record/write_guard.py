@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
 
@@ -86,7 +87,7 @@ def unrecorded_write(tensor: torch.Tensor, owner: str = "") -> str:
     kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf" if tensor.requires_grad else "tensor"
     dtype = str(tensor.dtype).removeprefix("torch.")
     subject = f"{owner}a plain {kind} of the body, {dtype}{list(tensor.shape)},"
-    return f"{subject} was changed by a write that was not recorded. {_INSTEAD}"
+    return f"{subject} was changed by a write that was not recorded. {_INSTEAD}{more(Page.UNRECORDED_WRITE)}"
 
 
 def holds_source(recorder: Recorder, tensor: torch.Tensor, index: int) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from ci_autotest.doc_links import Page, more
 from tests.projects import HEAD, Done, Project, together
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ TORCH = "candidates: [{name: torch, backend: torch}]\n"
 FILE = "autotests/autotest_all.py"
 MISSING = (
     "replacement 'nokernels.add' cannot be imported: ModuleNotFoundError: No module named 'nokernels'. It is looked "
-    "for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+    "for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH." + more(Page.IMPORTS)
 )
 
 
@@ -100,7 +101,7 @@ CONFIGURATION = {
     "no candidate": Row(
         "run",
         "no candidate: name one with --candidate (cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own under `candidates:` "
-        "in autotest.yml.",
+        "in autotest.yml." + more(Page.NO_CANDIDATE),
         config="cases: 3\n",
     ),
     "two candidates with one name": Row(
@@ -221,13 +222,15 @@ ARGUMENTS = {
 TESTS = {
     "no test in one file": Row(
         "run one.py",
-        "no test found in 'one.py': 1 file read, it defines no function decorated with `autotest`.",
+        "no test found in 'one.py': 1 file read, it defines no function decorated with `autotest`."
+        + more(Page.NO_TEST),
         status=3,
         files={"one.py": HEAD},
     ),
     "no test in a folder": Row(
         "run empty",
-        "no test found in 'empty': 4 files read, none defines a function decorated with `autotest`.",
+        "no test found in 'empty': 4 files read, none defines a function decorated with `autotest`."
+        + more(Page.NO_TEST),
         status=3,
         files={f"empty/{name}.py": "x = 1\n" for name in "abcd"},
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ci_autotest.doc_links import Page, more
 from tests.projects import Project, finding_of, outcomes
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def test_run__a_replacement_is_never_called__is_3_with_the_spellings_seen(tmp_pa
     report = project.report()
     note = (
         "candidate 'kernels': the replacement of torch.argsort was never called. Operators that were called: "
-        "torch.add, torch.exp. Correct the spelling, or add a test that uses it."
+        "torch.add, torch.exp. Correct the spelling, or add a test that uses it." + more(Page.NEVER_CALLED)
     )
     assert (done.status, report["exit_code"], report["notes"]) == (3, 3, [note]), done.said
     assert f"note: {note}" in done.out

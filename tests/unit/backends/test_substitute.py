@@ -14,6 +14,7 @@ from ci_autotest.backends.devices import prove
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.substitute import SubstituteBackend, load_function
 from ci_autotest.config import Candidate
+from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import UnavailableError, UnsupportedReason
 from tests.engine import record, substitute, tried
 
@@ -247,6 +248,7 @@ def test_load_function__what_is_not_there__says_what_is(path, said, kernels):
 
 LOOKED_FOR = (
     "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+    + more(Page.IMPORTS)
 )
 
 
