@@ -20,7 +20,7 @@ from ci_autotest.github.sticky import Wanted
 from tests.fakes.github import NUMBER, REPOSITORY, SHA
 
 if TYPE_CHECKING:
-    from ci_autotest.github.answer import Forbidden
+    from ci_autotest.github.http_response import Forbidden
     from ci_autotest.github.origin import Absent, Origin
     from tests.fakes.github import FakeGithub
 

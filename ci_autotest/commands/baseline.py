@@ -15,10 +15,10 @@ from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.output_writer import read_baseline
 from ci_autotest.commands.run_result import held_against
 from ci_autotest.errors import AutotestError
-from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_branch
 from ci_autotest.github.client import Client
 from ci_autotest.github.environ import read_access
+from ci_autotest.github.http_response import Forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

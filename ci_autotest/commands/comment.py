@@ -25,12 +25,12 @@ from ci_autotest.commands.output_writer import (
     write_surfaces,
 )
 from ci_autotest.errors import OutputError, PublishError, UsageError
-from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_run
 from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish, refusal_text
 from ci_autotest.github.comment_sections import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
 from ci_autotest.github.event import RunTarget, read_event
+from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.origin import Absent, find_pull_request
 from ci_autotest.github.sticky import Wanted
 from ci_autotest.report.comment_text import LEAST, render_comment

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import UsageError
-from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.archive import MOST_BYTES
+from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.request import Listing
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import requests
 import urllib3
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.answer import (
+from ci_autotest.github.environ import is_safe_url
+from ci_autotest.github.http_response import (
     Forbidden,
     Reply,
     Unclear,
@@ -24,7 +25,6 @@ from ci_autotest.github.answer import (
     has_next,
     reason_of,
 )
-from ci_autotest.github.environ import is_safe_url
 from ci_autotest.github.request import Bearer, Item, Listing, Nobody, Page, Request
 from ci_autotest.github.retry import wait_s
 

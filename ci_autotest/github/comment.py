@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.answer import Forbidden, Unclear
+from ci_autotest.github.http_response import Forbidden, Unclear
 from ci_autotest.github.request import Listing
 from ci_autotest.github.sticky import Comment, Create, Delete, Done, Skip, Update, User, Wanted, decide, ours, seen
 

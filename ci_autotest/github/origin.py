@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.event import HeadRepository, PullRequestTarget, Run, RunTarget
+from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.request import Listing
 
 if TYPE_CHECKING:

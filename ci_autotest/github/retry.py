@@ -8,10 +8,10 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.github.answer import is_broken
+from ci_autotest.github.http_response import is_broken
 
 if TYPE_CHECKING:
-    from ci_autotest.github.answer import Reply
+    from ci_autotest.github.http_response import Reply
 
 RATE_LIMITED_S: Final = 60.0
 BROKEN_S: Final = 1.0

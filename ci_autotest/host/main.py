@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> None:
     about = {"version": framework.version, "libraries": libraries, "has_flags": framework.has_flags}
     has_backward = getattr(framework, "graph_has_backward", True)
     graph = {"has_graph": hasattr(framework, "graph"), "graph_has_backward": has_backward}
-    wire.send(_encoded({**about, **graph, "shows_steps": framework.shows_steps}))
+    wire.send(_encoded({**about, **graph}))
     from ci_autotest.host.loop import RequestHandler  # noqa: PLC0415 - likewise
 
     handler = RequestHandler(framework, wire, memoryview(mmap.mmap(place, PLACE_BYTES)).cast("q"))

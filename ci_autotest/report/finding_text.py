@@ -11,7 +11,7 @@ from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_facts import facts_line, facts_table
 from ci_autotest.report.finding_message import amount_of
-from ci_autotest.report.known_row import known_row
+from ci_autotest.report.known_difference_row import known_row
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
 from ci_autotest.report.size_budget import Block, Form
 from ci_autotest.report.verdict_line import headline

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ci_autotest.run.crash_inquiry import InquiryState, is_in_extra_request, names_at
 from ci_autotest.run.events import Cut, Lost, Part, Passed, Wrong
-from ci_autotest.run.inquiry_state import InquiryState, is_in_extra_request, names_at
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_REFUSED
 from ci_autotest.run.worker_loss import WorkerLostError

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Final
+
+from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from ci_autotest.run.progress_beacon import Spot
@@ -42,9 +43,4 @@ def ending(code: int) -> str:
     """Return as text how a process ended, from its exit status as ``subprocess`` reports it."""
     if code == RETIRED:
         return "ended itself because its GPU returns an error for every call"
-    if code >= 0:
-        return f"ended with status {code}"
-    try:
-        return f"ended by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"ended by signal {-code}"
+    return exit_text(code)

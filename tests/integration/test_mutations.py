@@ -36,8 +36,8 @@ from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
-from ci_autotest.github.answer import Reply, decoded, reason_of
 from ci_autotest.github.event import read_event
+from ci_autotest.github.http_response import Reply, decoded, reason_of
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-import signal
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,6 +13,7 @@ import msgspec
 
 from ci_autotest.environments import RECIPES, package_of
 from ci_autotest.errors import UnavailableError
+from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         version: Version of the framework.
         libraries: Versions of Python and of the libraries that the framework computes with, by name.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist there.
-        shows_steps: Whether the value of every step can be seen.
         has_graph: Whether it can run a body as one graph.
         graph_has_backward: Whether the outputs of such a graph have gradients.
         error: Class of the error that the import raised.
@@ -42,7 +41,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     libraries: dict[str, str] = {}
     has_flags: bool = True
-    shows_steps: bool = True
     has_graph: bool = False
     graph_has_backward: bool = True
     error: str = ""
@@ -127,16 +125,6 @@ class Interpreter(NamedTuple):
     def attempt(self) -> str:
         """Return the command with which a user can see the failure."""
         return f'Try: {self.python} -c "import {self.module}"'
-
-
-def exit_text(code: int) -> str:
-    """Return how a process ended, by its exit status or the negative number of a signal."""
-    if code >= 0:
-        return f"ended with status {code}"
-    try:
-        return f"ended by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"ended by signal {-code}"
 
 
 def _why_not_found(python: str) -> str:

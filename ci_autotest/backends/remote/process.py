@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from ci_autotest.backends.remote.interpreter import Hello, exit_text
+from ci_autotest.backends.remote.interpreter import Hello
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.host.main import BOOT, PLACE_BYTES
 from ci_autotest.host.wire import GoneError, SilentError, Wire, WireError
+from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -45,7 +45,6 @@ class Jax(Functional):
 
     name = "jax"
     has_flags = False
-    shows_steps = True
     undifferentiated = frozenset({
         "jax.lax.stop_gradient", "adapters.zeros_like", "adapters.ones_like", "adapters.full_like",
         "adapters.new_zeros", "adapters.new_ones",

@@ -60,7 +60,6 @@ class MindSpore(Functional):
 
     name = "mindspore"
     has_flags = False
-    shows_steps = True
     undifferentiated = frozenset({
         "mindspore.ops.stop_gradient", "mindspore.mint.zeros_like", "mindspore.mint.ones_like",
         "mindspore.mint.full_like",

@@ -49,7 +49,6 @@ class Paddle:
 
     name = "paddle"
     has_flags = True
-    shows_steps = True
 
     def __init__(self, module: str, device: str) -> None:
         """Import Paddle without its signal handlers, so that a crash ends the process by its own signal.

@@ -61,13 +61,11 @@ class Framework(Protocol):
         name: The framework's name, as users spell it.
         version: The framework's version.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist and are compared.
-        shows_steps: Whether the value of every step is visible.
     """
 
     name: str
     version: str
     has_flags: bool
-    shows_steps: bool
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of what the framework computes with, by name."""

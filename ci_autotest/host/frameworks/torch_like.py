@@ -41,7 +41,6 @@ class TorchLike:
     """
 
     has_flags = True
-    shows_steps = True
 
     def __init__(self, module: str, device: str) -> None:
         """Import the framework.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.github.answer import Reply
+from ci_autotest.github.http_response import Reply
 from ci_autotest.github.retry import wait_s
 
 NOW = "Fri, 20 Nov 2026 10:00:00 GMT"
