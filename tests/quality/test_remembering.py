@@ -12,13 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.config import Candidate
-from ci_autotest.run.messages import Discover, Hello, RunCases
-from ci_autotest.run.progress_beacon import ProgressBeacon
-from ci_autotest.run.worker.dispatch import Dispatcher
 from tests.quality import remembering
+from tests.quality.kernel_runs import failures_of_kernel
 
 TESTS = """
 from ci_autotest import autotest, random, random_tensor, torch
@@ -52,28 +47,14 @@ def linear():
     return layer(random_tensor(2, dim1=features))
 """
 WRONG, HONEST = remembering.wrong(), remembering.honest()
-CASES = 20
 #: What a run of as many cases guarantees.
 FORWARD, BACKWARD = 50, 41
 
 
 def failures_of(name: str, folder: Path) -> list[tuple[str, str]]:
     """Return operator and kind of what twenty cases in one worker show of a kernel."""
-    (folder / "bodies.py").write_text(TESTS)
-    dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
-    dispatcher.answer(
-        Hello(
-            root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
-            candidates=[Candidate(name="kernel", backend="torch")], tolerances=[],
-        )
-    )  # fmt: skip
     make, operator = remembering.ALL[name]
-    backend = dispatcher.worker_context.backends["kernel"] = SubstituteBackend({})
-    backend.functions = {operator_of(operator): make()}
-    tests = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}
-    test = tests[operator.rpartition(".")[2]]
-    done = dispatcher.answer(RunCases(test=test, cases=list(range(CASES)), candidates=["kernel"]))
-    return [(failure.verdict.operator, str(failure.verdict.kind)) for failure in done.failures]
+    return failures_of_kernel(TESTS, operator.rpartition(".")[2], {operator: make()}, folder)
 
 
 def test_families__are_as_many_as_they_should_be():

@@ -1,0 +1,45 @@
+"""Run a test on a kernel in this process, as a worker does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.config import Candidate
+from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+#: The default of a run.
+CASES = 20
+
+
+def failures_of_kernel(
+    tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path
+) -> list[tuple[str, str]]:
+    """Return operator and kind of what twenty cases of a test in one worker show of kernels.
+
+    Args:
+        tests: Text of the test module.
+        name: The test.
+        kernels: By operator.
+        folder: Where the module is written.
+    """
+    (folder / "bodies.py").write_text(tests)
+    dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
+    dispatcher.answer(
+        Hello(
+            root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
+            candidates=[Candidate(name="kernel", backend="torch")], tolerances=[],
+        )
+    )  # fmt: skip
+    backend = dispatcher.worker_context.backends["kernel"] = SubstituteBackend({})
+    backend.functions = {operator_of(operator): kernel for operator, kernel in kernels.items()}
+    found = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}
+    done = dispatcher.answer(RunCases(test=found[name], cases=list(range(CASES)), candidates=["kernel"]))
+    return [(failure.verdict.operator, str(failure.verdict.kind)) for failure in done.failures]
