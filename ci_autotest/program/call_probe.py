@@ -68,13 +68,16 @@ def probe(
     found.call(part, first)
     found.forward(part, first, EVALUATION, over=evaluated)
     third_call = found.forward(part, {**first, **_over_old_memory(found, part, given, changed)})
+    # No backward pass goes through the calls on these, so they need no gradient.
     again = found.inputs(part, requires_grad=False)
     found.call(part, {**setup, **again}, with_gradients=False)
     found.gradients(part, third_call)
+    # In place: a kernel that recognizes a weight by its address still has the old one.
     if with_parameters and change_parameters(found, part, setup):
         found.forward(part, {**setup, **again}, EVALUATION)
     for index in changed:
         found.write(given[index], Ref(again[index]))
+    # The first inputs have their first values back, and the second ones get others: values and places are exchanged.
     written(again, 0)
     others = {
         **again,
@@ -99,6 +102,7 @@ def _over_old_memory(
     for index, (_, third) in changed.items():
         data = found.add(Step(CALL_FUNCTION, "builtins.getattr", (Ref(given[index]), "data"), (), "data"))
         found.write(data.index, found.placeholder(plain(specs[index]), third, "new"))
+        # What `.data` returns never requires a gradient, whatever the tensor does.
         if specs[index].requires_grad:
             found.add(Step(CALL_METHOD, "requires_grad_", (data,), (), "data"))
         made[index] = data.index
@@ -120,6 +124,7 @@ def rewritten(program: Program) -> frozenset[int]:
             receiver = step.args[0]
             assert isinstance(receiver, Ref)  # noqa: S101 - as ``is_write`` says
             found |= {receiver.index, index}
+        # These steps return another tensor over memory that the next step overwrites.
         elif step.args[1:] == ("data",) or step.target == "requires_grad_":
             found.add(index)
     return frozenset(found)

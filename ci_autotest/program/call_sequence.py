@@ -91,6 +91,7 @@ def is_repeatable(program: Program) -> bool:
 
 
 def _draws(step: Step) -> bool:
+    # A module's call may have a seed whatever the module does, so its class decides.
     if step.op == CALL_MODULE:
         return any(word in step.target for word in ("Dropout", "RReLU", "Transformer"))
     return step.seed is not None
@@ -130,6 +131,7 @@ class CallSequence:
         """Return the calls so far as one program."""
         steps = [*self._steps, Step(OUTPUT, "output", tuple(self._outputs), (), "output")]
         count = sum(step.in_setup for step in steps)
+        # Each body brings its own setup, so that with several bodies the setup is not all in front.
         if any(step.in_setup for step in steps[count:]):
             return arranged(steps)
         return Program(tuple(steps[:count]), tuple(steps[count:]))
@@ -141,6 +143,7 @@ class CallSequence:
 
     def placeholder(self, spec: TensorSpec, data: Any, name: str, *, in_setup: bool = False) -> Ref:
         """Append an input; return the reference to it."""
+        # New keys, because the placeholders of two bodies may have the same ones.
         key = f"t{len(self.data)}"
         self.data[key] = data
         return self.add(Step(PLACEHOLDER, key, (spec,), (), name, in_setup=in_setup))
@@ -184,6 +187,7 @@ class CallSequence:
         program = part.program
         indices = range(len(program.setup), len(program.steps) - 1)
         at = self._copied(part, [i for i in indices if i not in given], dict(given), how, over)
+        # A body may return one value several times; comparing it once is enough.
         self._outputs += list(map(ref_to, dict.fromkeys(at[ref.index] for ref in output_refs(program))))
         return at
 
@@ -195,6 +199,7 @@ class CallSequence:
                 self.add(Step(GET_ATTR, name, (ref_to(at[module]),), (), name)): name
                 for module, name in part.parameters
             }
+            # Only the last pass may free the graph.
             for left in range(times - 1, -1, -1):
                 self.gradients_of(part, [at], weights, parameters, keeps_graph=left > 0)
 
@@ -220,6 +225,7 @@ class CallSequence:
         roots = tuple(ref_to(at[refs[position].index]) for at in calls for position in part.cotangents)
         leaves = tuple(ref_to(at[index]) for at in calls for index in part.leaves)
         every = tuple(weights) * len(calls)
+        # An input that no output depends on is no error: its gradient is `None` on both sides.
         how = (*KEEPS_GRAPH, *_ALLOW_UNUSED) if keeps_graph else _ALLOW_UNUSED
         made = self.add(Step(CALL_FUNCTION, GRAD, (roots, (*leaves, *parameters), every), how, "gradients"))
         names = [part.program.steps[leaf].name for leaf in part.leaves] * len(calls)
@@ -233,6 +239,7 @@ class CallSequence:
 
     def write(self, receiver: int, new: Ref) -> None:
         """Append a step that overwrites an earlier value, without a gradient."""
+        # torch refuses to write in place to a leaf that requires a gradient, unless gradients are off.
         self.add(Step(CALL_METHOD, "copy_", (ref_to(receiver), new), (), "written", NO_GRAD))
 
     def _copied(
@@ -254,6 +261,7 @@ class CallSequence:
                 found = self.add(_called(step, at, part.tensors, how))
                 if over is not None and index in part.writable:
                     self.write(over[index], found)
+                    # Later steps read the overwritten tensor, as they do when a caller reuses its buffers.
                     found = ref_to(over[index])
             at[index] = found.index
         return at
@@ -306,6 +314,7 @@ def joined(
     """
     found = CallSequence()
     if forwards_first or repeats:
+        # Only a second call must know its inputs by index; otherwise each call makes its own.
         given = [{**found.setup(part), **found.inputs(part)} for part in parts] if repeats else map(found.setup, parts)
         called = [(part, at, found.forward(part, at)) for part, at in zip(parts, given, strict=True)]
         for part, _, at in called:
@@ -334,6 +343,7 @@ def change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int])
         if step.op == CALL_FUNCTION and step.name == "module" and step.target.rpartition(".")[2] in _WITH_WEIGHT
     ]
     for index in made:
+        # Halved, because that changes every weight and rounds no ordinary number.
         weight = found.add(Step(GET_ATTR, "weight", (Ref(setup[index]),), (), "weight"))
         found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), "weight", NO_GRAD))
     return bool(made)

@@ -73,9 +73,11 @@ def series(
         alike.add(found, "weight")
         for numbers in [range(calls)] if is_joint else [[number] for number in range(calls)]:
             joint = found.gradients_of(part, [called[number][1] for number in numbers], weights)
+            # The pass itself comes first; what is unpacked from it repeats with the sets of values.
             alike.add(found, "gradients", count=1)
             for number in numbers:
                 alike.add(found, "gradient", number % SETS, count=len(part.leaves))
+    # The oldest calls: a cache with fewer slots than calls has replaced what it kept of them.
     for number, (given, _) in enumerate(called[:_AGAIN]):
         found.forward(part, given)
         alike.add(found, "call", number % SETS)
@@ -102,6 +104,7 @@ def _inputs(found: CallSequence, part: Part, changed: Mapping[int, tuple[Any, An
         step = part.program.steps[index]
         own, data = spec, part.data[step.target]
         if values and index in changed:
+            # Data of the other sets are contiguous, whatever layout the case's own have.
             own, data = replace(plain(spec), requires_grad=spec.requires_grad), changed[index][values - 1]
         given[index] = found.placeholder(own, data, step.name).index
     return given

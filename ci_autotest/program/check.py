@@ -67,7 +67,9 @@ def check_program(program: Program) -> None:
         message = "the program has no output: its last step must be one."
         raise ProgramError(message)
     for index, step in enumerate(program.steps):
+        # First, because the checks below look up the steps that this one refers to.
         _check_step(step, index, is_last=index == len(program.steps) - 1)
+        # A backend calls whatever the value is, so without this a program could call any object.
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls a value that is not a module."
             raise ProgramError(message)
@@ -102,6 +104,7 @@ def check_host_program(program: Program, module: str, calls: Collection[str]) ->
 
     def is_called(target: str) -> bool:
         owner = target.partition(".")[0]
+        # Its functions have torch's names, so torch's allow list holds for them too.
         if is_like_torch and owner == module.partition(".")[0]:
             return target in calls or is_function(f"torch{target.removeprefix(module)}")
         return target in calls or (owner in {"operator", "builtins"} and is_function(target))
@@ -110,6 +113,7 @@ def check_host_program(program: Program, module: str, calls: Collection[str]) ->
         message = f"the program for {module} has no output: its last step must be one."
         raise ProgramError(message)
     for index, step in enumerate(program.steps):
+        # The table of such a framework names functions only: nothing says which methods are safe.
         if step.op in _OF_TENSORS and not is_like_torch:
             message = f"step {index} is a {step.op}: {module} is called by its functions alone."
             raise ProgramError(message)
@@ -161,6 +165,7 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
             message = f"placeholder {key!r} has no tensor spec."
             raise ProgramError(message)
         _check_spec(key, spec)
+        # A repro reshapes these data, which is right for a whole contiguous tensor only.
         if key in recording.expected and not spec.is_contiguous:
             message = f"{key[:80]!r}, which the reference gave, is not a whole contiguous tensor: {spec}."
             raise ProgramError(message)
@@ -219,6 +224,7 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
             message = f"step {index} refers to step {ref.index}, which is not before it."
             raise ProgramError(message)
     for key, _ in step.kwargs:
+        # Keywords are printed into code as they are.
         if not key.isidentifier() or keyword.iskeyword(key):
             message = f"step {index} has a keyword argument {key[:60]!r}, which is not a name."
             raise ProgramError(message)
@@ -260,10 +266,12 @@ def _is_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
         return step.target.isidentifier() and (step.op == OUTPUT or len(step.args) == 1)
     if step.op == CALL_FUNCTION:
         return is_called(step.target) and _names_an_attribute(step)
+    # Modules cannot be copied, and a hook on a copy would never run, because nothing else uses the copy.
     is_plain = step.op == CALL_MODULE or step.target == "register_hook"
     if not step.args or not isinstance(step.args[0], Ref if is_plain else Ref | Copy):
         return False
     if step.op == CALL_METHOD:
+        # As a method `register_hook` is refused: only a recording marks the step, whose hook is made of steps.
         return is_method(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
     if step.op == CALL_MODULE:
         return is_called(step.target)
@@ -293,6 +301,7 @@ def _check_spec(key: str, spec: TensorSpec) -> None:
         raise ProgramError(message)
     last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
     count = math.prod(spec.shape)
+    # The elements count too: with strides of 0 a view has more of them than its storage, and a copy has them all.
     if max(spec.storage_size, count) > ELEMENTS_AT_MOST:
         message = f"placeholder {key!r} has {count:,} elements; {ELEMENTS_AT_MOST:,} are allowed."
         raise ProgramError(message)

@@ -91,6 +91,7 @@ def expression(
     """
     args = [literal(arg, named, namespace) for arg in step.args]
     kwargs = [f"{_identifier(key)}={literal(value, named, namespace)}" for key, value in step.kwargs]
+    # A replaced operator is printed as a call, because a kernel has no sign such as `+`.
     if step.op == CALL_FUNCTION and rename is not None and (other := rename(step.target)) != step.target:
         return f"{other}({', '.join(args + kwargs)})"
     if step.op == CALL_FUNCTION:
@@ -113,6 +114,7 @@ def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) ->
         return f"{args[0]}[{args[1]}]"
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
         return f"{args[0]}.{_identifier(step.args[1])}"
+    # Which names of another framework may be used is checked where its program is read; here only their form.
     if not (is_function(step.target) if namespace == TORCH else is_path(step.target)):
         message = f"target {step.target[:60]!r} is not on the allow list and is never printed as code."
         raise ProgramError(message)
@@ -133,6 +135,7 @@ def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) ->
 
 
 def _index(text: str) -> str:
+    # An empty tuple keeps its parentheses, because `x[]` is no Python.
     return text[1:-1].removesuffix(",") if text.startswith("(") and text.endswith(")") and text != "()" else text
 
 
@@ -152,6 +155,7 @@ def statement(
     operator_name = step.target.removeprefix("operator.") if step.op == CALL_FUNCTION else ""
     if step.target.startswith("operator.") and operator_name in _AUGMENTED:
         target, other = (literal(arg, named, namespace) for arg in step.args)
+        # The name is bound first, because `+=` is a statement: it has no value that could be bound.
         lines = [f"{name} = {target}", f"{name} {_AUGMENTED[operator_name]} {other}"]
     elif step.target == "builtins.setattr":
         target, _, other = (literal(arg, named, namespace) for arg in step.args)
@@ -163,6 +167,7 @@ def statement(
         text = expression(step, named, rename, namespace)
         lines = [f"{name} = {text}" if is_bound else text]
     for mode in step.modes:
+        # These say when a step runs, and are no blocks.
         if mode in {*HOOK, *REGISTERS}:
             continue
         lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
@@ -341,6 +346,7 @@ def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) ->
         case bool() | None | str():
             return repr(argument)
         case int() | float():
+            # In parentheses, because `-2 ** 2` is -4.
             return f"({number(argument)})" if argument < 0 else number(argument)
         case complex():
             return f"complex({number(argument.real)}, {number(argument.imag)})"

@@ -54,14 +54,17 @@ class _Collected:
             raise ProgramError(message)
         elif name not in self.texts:
             for other in _referred(node):
+                # A recursive function refers to itself.
                 if other != name:
                     self.take(module, other)
+            # Only now, so that the definitions that it uses are printed before it.
             self.texts.setdefault(name, ast.unparse(_undocumented(node)))
 
     def _imported(self, node: ast.ImportFrom, name: str) -> None:
         source = node.module or ""
         alias = next(each for each in node.names if (each.asname or each.name) == name)
         if not source.startswith(_OWN):
+            # One name only, because the statement may import others that the script does not use.
             self.imports.add(ast.unparse(ast.ImportFrom(source, [alias], node.level)))
         elif alias.asname in {None, alias.name}:
             self.take(source, alias.name)
@@ -114,6 +117,7 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 def _referred(node: ast.stmt) -> list[str]:
     """Return the names that a definition uses when it runs, so none of its annotations."""
+    # The scripts begin with `from __future__ import annotations`, so no annotation is evaluated.
     annotations = {id(each) for part in ast.walk(node) for noted in _annotations(part) for each in ast.walk(noted)}
     found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in annotations]
     return list(dict.fromkeys(found))

@@ -33,6 +33,7 @@ def kept_names(steps: Sequence[Step], named: Sequence[str]) -> dict[int, str]:
     for index, step in enumerate(steps):
         for ref in step_refs(step):
             owner = owners.get(ref.index)
+            # Steps of the same hook see its local values, and its registration only reads what it returns.
             if owner is None or owner in {index, owners.get(index)} or ref.index in found:
                 continue
             name = f"{named[ref.index]}_kept"
@@ -52,6 +53,7 @@ def idle_hooks(steps: Sequence[Step]) -> frozenset[int]:
     registered = set(owners.values())
     if any(steps[index].args[2] is not None for index in registered) or kept_names(steps, [s.name for s in steps]):
         return frozenset()
+    # Without the registration there is no handle that a removal could use.
     removed = {i for i, step in enumerate(steps) if step.target == UNHOOKED and step_refs(step)[0].index in registered}
     return frozenset({*owners, *registered, *removed})
 

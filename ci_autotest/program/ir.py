@@ -250,6 +250,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     stride = 1
     for size in reversed(shape):
         strides.append(stride)
+        # torch counts a size of 0 as 1 here.
         stride *= max(size, 1)
     return tuple(reversed(strides))
 
@@ -294,6 +295,7 @@ def maker_of(steps: Sequence[Step], index: int) -> int:
 def follows_from(steps: Sequence[Step], index: int) -> set[int]:
     """Return the steps that a step depends on, and the step itself."""
     found = {index}
+    # One pass backward is enough, because a step refers to earlier ones only.
     for i in range(index, -1, -1):
         if i in found:
             found.update(ref.index for ref in step_refs(steps[i]))
@@ -365,6 +367,7 @@ def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) 
 def output_refs(program: Program) -> tuple[Ref, ...]:
     """Return the references of the output, flattened, in order."""
     args = program.body[-1].args
+    # Almost every output is flat, and its references are then returned as they are.
     for arg in args:
         if type(arg) is not Ref:
             return step_refs(program.body[-1])

@@ -74,6 +74,7 @@ def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one 
         return argument
     if kind is Ref:
         return ["ref", argument.index]
+    # Only NaN and the infinities are left, which JSON does not have.
     if kind is float:
         return ["float", repr(argument)]
     if kind is Refusal:
@@ -116,6 +117,7 @@ def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch
     Raises:
         ValueError: The values are not an argument.
     """
+    # Everything that is not a plain value was written as a list that begins with its kind.
     if not isinstance(plain, list):
         return plain
     kind, *rest = plain
@@ -160,6 +162,7 @@ def spec_of(plain: list[Any]) -> TensorSpec:
         ValueError: The values are not a spec.
     """
     dtype, shape, strides, offset, size, requires_grad, device = plain
+    # `isinstance` would accept booleans, which are integers in Python.
     if dtype not in DTYPES or not all(type(number) is int for number in (*shape, *strides, offset, size)):
         message = f"{plain!r:.80} is not a tensor's spec."
         raise ValueError(message)

@@ -21,6 +21,7 @@ _IMPLIED: Final = {"float32", "int64", "bool"}
 def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a storage's elements in ``shape``; bfloat16 becomes the float32 of the same values."""
     if dtype in BITS:
+        # The bits of a bfloat16 are the upper half of the float32 of the same value.
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
     return np.frombuffer(data, NUMPY_FORMATS[dtype]).reshape(shape)
 
@@ -43,9 +44,12 @@ def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
     """
     array = array_of(data, dtype, shape)
     if array.size == 0:
+        # A literal such as `[[], []]` does not say the sizes behind the 0.
         return f"torch.zeros({shape}, dtype=torch.{dtype})"
+    # -0.0 equals 0.0, and would be printed as a zero without its sign.
     plain = array.size > 1 and bool((array == array.reshape(-1)[0]).all()) and not _has_negative_zero(array)
     if plain and array.reshape(-1)[0] in (0, 1) and dtype != "bool":
+        # `torch.zeros` is float32 by default, while `torch.tensor` goes by the numbers.
         name = "zeros" if array.reshape(-1)[0] == 0 else "ones"
         return f"torch.{name}({shape}{_dtype(dtype, {'float32'})})"
     return f"torch.tensor({nested(array)}{_dtype(dtype, _IMPLIED)})"

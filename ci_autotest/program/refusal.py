@@ -45,12 +45,14 @@ ACCEPTED: Final = Refusal()
 
 def refusal_of(error: BaseException) -> Refusal:
     """Return the value of the step that raised an exception."""
+    # A framework's own class has no counterpart on the other side, but the builtin that it derives from has.
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
     return Refusal(kind, error_text(error))
 
 
 def refused(step: Step, kind: str, *, is_demanded: bool = False) -> Step:
     """Mark a step as refused by the reference with an exception of class ``kind``."""
+    # A step is marked once: an earlier mark is replaced.
     mode = f"{_DEMANDED if is_demanded else _FOUND}:{kind}"
     return bare(step)._replace(modes=(*bare(step).modes, mode), name="refusal", in_setup=False)
 
@@ -68,6 +70,7 @@ def is_demanded(step: Step) -> bool:
 def is_refusal(mode: str) -> bool:
     """Whether a mode marks a refused step."""
     prefix, _, kind = mode.partition(":")
+    # Modes are also read from files, so the class must be a name and no other text.
     return prefix in {_DEMANDED, _FOUND} and kind.isidentifier()
 
 

@@ -42,6 +42,7 @@ SCHEMA: Final = "ci-autotest/program/1"
 #: Greatest sizes of a program and of a tensor file, in bytes.
 PROGRAM_BYTES: Final = 8 << 20
 TENSOR_BYTES: Final = 1 << 30
+# Each level is a call of `_argument`, so that a hostile file could otherwise exhaust Python's stack.
 _DEPTH: Final = 16
 
 
@@ -115,6 +116,7 @@ def encode_tensors(recording: Recording) -> bytes:
         }
         offset = end
     text = json.dumps(head, separators=(",", ":")).encode()
+    # The format pads its head with spaces, so that the data are aligned to eight bytes.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + b"".join(tensors.values())
 
@@ -257,6 +259,7 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PL
     if depth > _DEPTH:
         message = f"program.json nests arguments more than {_DEPTH} deep."
         raise ProgramError(message)
+    # A mapping pattern of `match` also accepts mappings with more keys than it names.
     if isinstance(plain, dict) and len(plain) != 1:
         message = f"program.json holds an argument with {len(plain)} keys: {str(plain)[:80]!r}."
         raise ProgramError(message)
@@ -271,6 +274,7 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PL
             return float(text)
         case {"complex": [real, imag]}:
             parts = [_argument(part, depth + 1) for part in (real, imag)]
+            # Otherwise the message at the end is raised.
             if all(isinstance(part, int | float) for part in parts):
                 return complex(*parts)  # type: ignore[arg-type]
         case {"dtype": str(name)} if name in DTYPES:

@@ -42,6 +42,7 @@ _REFUSED: Final = re.compile(
 _OF_THE_PROCESS: Final = re.compile(
     r"use_.*|.*manual_seed.*|seed|initial_seed|prepare_.*|get_.*|are_.*|is_warn.*|profiler.*|thread_safe_generator|init_.*"
 )
+# Names with an underscore in front are refused below; these few are allowed.
 _SPECIAL_METHODS: Final = frozenset({
     "__getitem__", "__setitem__", "__rsub__", "__radd__", "__rmul__", "__rpow__", "__rtruediv__", "__rmatmul__",
     "__rfloordiv__", "__rmod__", "__len__", "__contains__",
@@ -78,9 +79,11 @@ def is_method(name: str) -> bool:
 
 def is_settable(name: str) -> bool:
     """Whether an attribute of this name may be set on a tensor or a module."""
+    # Another `forward` would replace what a call of the module runs.
     return is_member(name) and name != "forward"
 
 
 def is_attribute(name: str) -> bool:
     """Whether an attribute of this name may be read from a tensor or a module."""
+    # Recurrent and attention modules have parameters such as `weight_ih_l0` and `in_proj_weight`.
     return name in ATTRIBUTES or (bool(_NAME.fullmatch(name)) and name.startswith(("weight_", "bias_", "in_proj")))

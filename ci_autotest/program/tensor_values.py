@@ -112,12 +112,15 @@ def _pair(key: str, value: object, dtype: str) -> list[object]:
 
 def _floats(key: str, values: Sequence[object], dtype: str) -> bytes:
     for value in values:
+        # A float is written with a point or an exponent, so that an integer here was not written by us.
         if type(value) is not float and not (isinstance(value, str) and value in _NOT_FINITE):
             raise _refusal(key, value, dtype)
     exact = np.array([float(value) for value in values], "<f8")  # type: ignore[arg-type]
+    # A number that is too large becomes infinite, and is refused below.
     with np.errstate(over="ignore", under="ignore"):
         found = rounded_bytes(exact, dtype)
     for value, read in zip(exact.tolist(), array_of(found, dtype, (-1,)).astype("<f8").tolist(), strict=True):
+        # The data are exact, so a number that the dtype cannot hold was not written by us.
         if read != value and not math.isnan(value):
             raise _refusal(key, value, dtype)
     return found
@@ -126,6 +129,7 @@ def _floats(key: str, values: Sequence[object], dtype: str) -> bytes:
 def _integers(key: str, values: Sequence[object], dtype: str) -> bytes:
     kind, limits = (bool, None) if dtype == "bool" else (int, np.iinfo(NUMPY_FORMATS[dtype]))
     for value in values:
+        # `isinstance` would accept `True` as an integer.
         if type(value) is not kind or (limits is not None and not limits.min <= value <= limits.max):
             raise _refusal(key, value, dtype)
     found: NDArray[Any] = np.array(values, NUMPY_FORMATS[dtype])

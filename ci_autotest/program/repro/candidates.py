@@ -120,7 +120,9 @@ def _spellings(recording: Recording) -> tuple[Callable[[str], str] | None, dict[
     renames, spellings = note.get("renames"), note.get("spellings")
     if not isinstance(renames, dict) or not isinstance(spellings, dict):
         return None, {}
+    # A kernel that a printed call names already needs no mode.
     hidden = {path: known for path, known in spellings.items() if path not in renames.values()}
+    # Without modules and methods every call is printed with its kernel, and none is hidden in another.
     used = bool(recording.program.setup) or any(step.op == "call_method" for step in recording.program.body)
     return (lambda target: renames.get(target, target)), (hidden if used else {})
 
@@ -152,6 +154,7 @@ def fx_body(program: Program, function: str, path: str) -> list[str]:
         path: Dotted name of the pass; empty for none.
     """
     count = len(program.setup)
+    # Modules become attributes of `Body`, because torch.fx traces calls of submodules only.
     modules = ", ".join(name for name, index in inputs(program) if index < count)
     values = ", ".join(name for name, index in inputs(program) if index >= count)
     held = ", ".join(f"self.{name}" if index < count else name for name, index in inputs(program))
@@ -211,6 +214,7 @@ def device_module(note: Mapping[str, Any]) -> str:
         ProgramError: It is not a dotted name.
     """
     name = note.get("device_module") or ""
+    # Importing a module runs it, and none of the standard library registers a device.
     if name and (not is_module(name) or is_pythons(name)):
         message = f"the note names {str(name)[:60]!r} as a device's module: it is not one and never printed as code."
         raise ProgramError(message)

@@ -53,6 +53,7 @@ def layout_text(spec: TensorSpec) -> str:
 
 
 def _literal(recording: Recording, key: str, spec: TensorSpec, *, in_shape: bool) -> str:
+    # The storage of a view is carried flat, and `layout_text` lays the view over it.
     shape = spec.shape if in_shape else (spec.storage_size,)
     if spec.storage_size <= INLINE_ELEMENTS:
         return tensor_text(recording.tensors[key], spec.dtype, shape)
@@ -66,6 +67,7 @@ def output_texts(recording: Recording, literals: Mapping[str, str]) -> dict[int,
         key = f"output_{i}"
         if key in recording.expected:
             found[i] = literals[key]
+        # A mapping has the flags of a tensor, and the tensor itself is among the expected ones.
         elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
             found[i] = literal(recording.facts[key], ())
     return found
@@ -84,6 +86,7 @@ def texts_by_name(
     found = {}
     for key in [*recording.expected, *(key for key, fact in recording.facts.items() if fact is None)]:
         if key.startswith(prefix):
+            # `gradient_3.weight` belongs to the parameter `weight` of the module that step 3 made.
             index, _, parameter = key.removeprefix(prefix).partition(".")
             name = named[int(index)]
             found[f"{name}.{parameter}" if parameter else name] = literals.get(key, "None")

@@ -63,7 +63,9 @@ def host_needs_of(recording: Recording, details: Mapping[str, Any], module: str)
     kind, program = details["kind"], recording.program
     host = recording.note.get("host")
     is_graph = kind == "graph" or (isinstance(host, dict) and host.get("graph") is True)
+    # Without code for graphs the script says that it cannot show the finding.
     has_graph = is_graph and bool(code_of(module).graph)
+    # A finding in the forward pass needs no gradients, which keeps the script short.
     is_forward = (kind in _FORWARD and not details["has_backward"]) or (
         is_graph and not code_of(module).has_graph_gradients
     )
@@ -174,6 +176,7 @@ def host_main_text(needs: HostNeeds, module: str) -> str:
 def _checks(needs: HostNeeds) -> list[str]:
     is_accepted = needs.kind == "leniency" and not needs.refused
     weights = "COTANGENTS" if needs.backward else "{}"
+    # The reference raised, so that there are no values to compare with.
     if is_accepted and not needs.backward:
         return [template.ACCEPTED]
     return [

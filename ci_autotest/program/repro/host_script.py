@@ -74,6 +74,7 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     """
     host = host_of(recording)
     module = host["module"]
+    # Before the values get names, because the adapters bind names of their own.
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
     host = {**host, "program": program}
@@ -175,6 +176,7 @@ def host_of(recording: Recording) -> dict[str, Any]:
     try:
         program = program_of(host["program"])
         moved = [int(place) for place in host["moved"]]
+        # The note may come from outside, and these places are used as indices while the script is printed.
         if len(moved) != len(recording.program.steps) or max(moved, default=-1) >= len(program.steps):
             raise IndexError("moved")  # noqa: EM101, TRY301 - raised below, with the others
         parameters = [(int(index), str(name), int(place)) for index, name, place in host["parameters"]]
@@ -183,6 +185,7 @@ def host_of(recording: Recording) -> dict[str, Any]:
         raise ProgramError(message) from error
     for step in program.steps:
         owner = step.target.partition(".")[0]
+        # Python's own operators are on torch's allow list as well.
         is_own = owner in {root, "adapters"} or is_function(step.target)
         if step.op == CALL_FUNCTION and not is_own:
             message = f"target {step.target[:60]!r} does not belong to {module} and is never printed as code."

@@ -97,6 +97,7 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
         return ""
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
+    # A reader of the comment wants the framework's call, and not pages of definitions.
     if adapters.count("\n") > _ADAPTER_LINES:
         return ""
     words = _words(module)
@@ -129,6 +130,7 @@ def _words(module: str) -> _Words:
 
 
 def _reader() -> list[str]:
+    # A pasted program has no `__file__`.
     return [*READER.replace("(HERE / ", "Path(").strip().splitlines(), "", ""]
 
 
@@ -144,6 +146,7 @@ def _made(recording: Recording, program: Program, words: _Words) -> list[str]:
 
 
 def _dtype(name: str, words: _Words) -> str:
+    # MindSpore's dtype of booleans is called `bool_`.
     return "bool_" if name == "bool" and words.made.startswith("mindspore") else name
 
 
@@ -239,6 +242,7 @@ def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any],
         for i, spec in enumerate(recording.program.cotangents)
         if spec is not None
     }
+    # Several leaves may have the name, and it is not known which of them differs.
     if len(wanted) != 1 or not weights or facts.parameter:
         return []
     ((key, leaf),) = wanted
@@ -246,6 +250,7 @@ def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any],
     outputs = [named[output_refs(program)[i].index] for i in weights]
     function = [f"def candidate({leaf}):", *(f"    {line}" for line in [*body, f"return {_one(outputs)}"]), "", ""]
     if module == "jax":
+        # For complex numbers JAX's gradient is the conjugate of torch's.
         conjugate = ".conj()" if spec.dtype in COMPLEX else ""
         put_in = _one([f"{weight}{conjugate}" for weight in weights.values()])
         lines = [*function, f"_, pull = jax.vjp(candidate, {leaf})", f"gradient = pull({put_in})[0]{conjugate}"]

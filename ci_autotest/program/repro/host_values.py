@@ -31,11 +31,13 @@ def array_expression(recording: Recording, key: str, spec: TensorSpec) -> str:
     """Return the expression of an array in the shape of ``spec``; bfloat16 becomes float32 of the same values."""
     dtype = _WIDENED if spec.dtype in BITS else spec.dtype
     if _is_stored(spec):
+        # The file has the bits of a bfloat16; shifted by 16 they are those of a float32.
         kind = "<u2" if spec.dtype in BITS else dtype
         flat = f"stored({key!r}, {kind!r})"
         flat = f"({flat}.astype('<u4') << 16).view('<f4')" if spec.dtype in BITS else flat
     elif spec.is_contiguous:
         array = array_of(recording.tensors[key], spec.dtype, spec.shape)
+        # An empty list does not say the sizes behind the 0.
         again = "" if array.size else f".reshape({spec.shape})"
         return f"np.array({nested(array)}, {dtype!r}){again}"
     else:

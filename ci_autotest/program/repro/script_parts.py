@@ -71,6 +71,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
     is_float = all(isinstance(spec, TensorSpec) and spec.dtype in FLOATING for spec in specs)
     return Needs(
         backward=any(program.cotangents) and not is_forward and not is_exported(note),
+        # The search for a compiler's layer compares flags too.
         flags=kind == "metadata" or has_after or is_compiled,
         after=has_after,
         memory=kind == "aliasing",
@@ -80,6 +81,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         arrays=any(step.target == ARRAY for _, step in program.calls),
         modules=any(step.op != PLACEHOLDER for step in program.setup),
         devices=any(str(note.get(key, "cpu")) not in {"cpu", "auto"} for key in ("device", "reference_device")),
+        # A module's state may have integers, for example the number of batches that a `BatchNorm` has seen.
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
     )
 
@@ -135,6 +137,7 @@ def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:
         "unequal": template.MIXED if needs.mixed else floats,
         "greatest": "greatest if isinstance(greatest, int) else f'{greatest:.3g}'" if needs.mixed else "greatest:.3g",
     }
+    # A candidate may choose its strides, so that they count only where every bit does.
     strides = template.STRIDES if details["strictness"] == "bitwise" else template.NO_STRIDES
     other = "found != expected" if details["kind"] == "error" else "False"
     return [

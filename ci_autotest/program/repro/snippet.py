@@ -166,11 +166,13 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     program, named = recording.program, names(recording.program)
     calls = [step for step in program.body if step.op not in {PLACEHOLDER, OUTPUT}]
     is_plain = facts.kind in {"value", "shape", "dtype"} and not facts.has_backward and not program.setup
+    # A value of such a name would hide the module, or be overwritten by a result.
     taken = {"found", "expected", *(module.partition(".")[0] for module in sides.imports)}
     if not is_plain or sides.rename is None or len(calls) != 1 or calls[0].modes or taken & set(named):
         return []
     ours, theirs = (body_lines(program, rename=rename) for rename in (sides.rename, None))
     call = ours[0].partition(" = ")[2]
+    # The call reaches its kernel in another way than by its name, or takes several lines.
     if len(ours) != 1 or not call.startswith(f"{sides.takes}("):
         return []
     return [
@@ -239,6 +241,7 @@ def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
 def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
     program = recording.program
     meant = [named_outside(program)[i] for i in _meant(program, facts, sides)]
+    # Nothing is compared: it counts only whether the run ends, or whether it raises.
     if facts.kind in LOST or (facts.kind == "leniency" and facts.has_backward):
         return "None"
     if facts.aspect == "gradient":
@@ -281,6 +284,7 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
         return f"[parameter.grad for module in ({', '.join(modules)}) for parameter in module.parameters()]"
     if meant:
         return _listed([f"{name}.grad" for name in meant])
+    # No value in `run` has the name, so that the gradients of all inputs are compared.
     leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER]
     specs = [(named[i], program.steps[i].args[0]) for i in leaves]
     return _listed([f"{leaf}.grad" for leaf, spec in specs if isinstance(spec, TensorSpec) and spec.requires_grad])
@@ -293,6 +297,7 @@ def chosen_outputs(program: Program, facts: Facts) -> list[int]:
         step = program.steps[ref.index]
         element = step.args[1] if is_unpacking(step) else None
         maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
+        # Names are suggestions and not unique, so that several outputs may match.
         if facts.name in {step.name, maker.name} and facts.element in {None, element}:
             found.append(place)
     return found or list(range(len(output_refs(program))))

@@ -93,6 +93,7 @@ def compared_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str
     )
     lines = [f"torch.testing.assert_close(found, expected, rtol={rtol}, atol={atol}, equal_nan=True{more}){mark}"]
     if facts.is_strict and facts.aspect == "value":
+        # `assert_close` takes -0.0 for 0.0, but their reciprocals are infinities of different signs.
         lines.append("torch.testing.assert_close(1 / found, 1 / expected, rtol=0, atol=0, equal_nan=True)  # -0.0 too")
     return lines
 
@@ -110,6 +111,7 @@ def _ended(facts: Facts, sides: Sides) -> list[str]:
         'f"its process ends with status {process.exitcode}" if process.exitcode is not None else "it does not return"'
     )
     return [
+        # Forked, because a pasted program has no file that a spawned process could import.
         'context = multiprocessing.get_context("fork")',
         "returned = context.Event()",
         "",
@@ -119,6 +121,7 @@ def _ended(facts: Facts, sides: Sides) -> list[str]:
         "    returned.set()",
         "",
         "",
+        # A daemon, because Python waits at its end for any other child, and this one may hang.
         "process = context.Process(target=attempt, daemon=True)",
         "process.start()",
         f"process.join({facts.timeout_s})  # waits for at most {facts.timeout_s} s",

@@ -110,6 +110,7 @@ def _answered(note: Mapping[str, object]) -> dict[str, str]:
     """Return the kernel for each spelling of an operator."""
     spellings = note.get("spellings")
     pairs = spellings.items() if isinstance(spellings, dict) else ()
+    # The note may come from outside, and a function of the standard library is no kernel.
     kernels = [(path, spelled) for path, spelled in pairs if is_path(path) and not is_pythons(path)]
     return {name: path for path, spelled in kernels if isinstance(spelled, list) for name in spelled if is_path(name)}
 
@@ -128,6 +129,7 @@ def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str
     for step in recording.program.steps:
         target = _spelled(step)
         path = answered.get(target) if step.op == CALL_METHOD else direct.get(target)
+        # An in-place call of an operator is no call of its kernel, which returns a new tensor.
         if path is not None and not _is_unusual(step):
             found[target] = path
         elif step.op == CALL_MODULE or _bare(step) in last:
@@ -144,6 +146,7 @@ def _bare(step: Step) -> str:
     if step.op not in {CALL_FUNCTION, CALL_METHOD}:
         return ""
     name = step.target.rpartition(".")[2].strip("_")
+    # `operator.imul` and `__imul__` are in-place spellings of `mul`; `isnan` is none of these.
     return name.removeprefix("i") if step.target.startswith(("operator.i", "__i")) else name
 
 
@@ -194,6 +197,7 @@ def _compiled(recording: Recording) -> Sides:
     """Return the body and the compiled body."""
     options = "".join(f", {key}={value!r}" for key, value in compile_options(recording.note).items())
     sides = _whole(recording, f"torch.compile(program{options})")
+    # Without random steps nothing depends on the generator.
     if not any(map(needs_seed, recording.program.steps)):
         return sides
     draws = "torch._inductor.config.fallback_random = True  # both sides draw the same numbers"

@@ -181,6 +181,7 @@ def _holds_indices(program: Program, index: int) -> bool:
     step = program.steps[index]
     if is_unpacking(step) and isinstance(step.args[0], Ref):
         maker = program.steps[step.args[0].index].target.rpartition(".")[2]
+        # Of what these return the second element is the indices.
         return maker in {"max", "min", "topk", "sort", "median", "mode", "kthvalue"} and step.args[1] == 1
     return step.target.rpartition(".")[2] in {"argmax", "argmin", "argsort"}
 
@@ -266,6 +267,7 @@ def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
     if device:
         lines.append(f"    torch.device({_devices(recording.note)['device']})")
     lines += [
+        # An unknown device raises a RuntimeError and no ImportError.
         f"except {'Exception' if device else 'ImportError'} as error:",
         '    print(f"cannot run: {error}. Set PYTHONPATH to the folder that holds it.")',
         "    sys.exit(2)",
