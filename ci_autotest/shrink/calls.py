@@ -31,17 +31,22 @@ def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
         best: Returns the best recording; it is called again after each trial.
         culprit: Returns the index of the value that differs in it.
     """
+    # What runs after the value that differs cannot have caused it.
     if culprit() >= len(best().program.setup):
         yield _only(best(), culprit())
     size = max(len(_removable(best().program, culprit())) // 2, 1)
     while True:
         position, moved = 0, False
+        # Counted anew each time, because a trial that is kept renumbers the steps.
         while position < len(found := _removable(best().program, culprit())):
             before = best()
             yield _without(before, set(found[position : position + size]))
+            # After a success the calls that follow have moved to this position.
             if best() is before:
                 position += size
             moved |= best() is not before
+        # Single calls are tried until a whole round removes none, because one may become unnecessary when another is
+        # gone.
         if size == 1 and not moved:
             return
         size = max(size // 2, 1)
@@ -56,6 +61,7 @@ def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
     step = program.steps[culprit()]
     others = [index for index, other in program.calls if other.target == step.target and index != culprit()]
     inputs = {ref.index for ref in step_refs(step)}
+    # An input that another step computes cannot be moved in front of all calls.
     if others and all(program.steps[index].op == PLACEHOLDER for index in inputs):
         alike = _alike(best(), step, others)
         yield _without(alike, {index for index, other in alike.program.calls if other.target != step.target})
@@ -68,6 +74,7 @@ def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
     target = program.steps[culprit()].target
     odd = {index: _plain(step) for index, step in program.calls if step.target == target and _plain(step) != step}
     if odd:
+        # All at once first: one trial instead of many if none of the copies matters.
         yield _with_steps(before, odd)
     if best() is before:
         for index, step in odd.items():
@@ -111,6 +118,7 @@ def _without(recording: Recording, removed: set[int]) -> Recording:
     start = len(program.setup)
     gone |= _unused_setup(steps, start, gone)
     used = {ref.index for index, step in enumerate(steps) if index not in gone for ref in step_refs(step)}
+    # An input goes last, because it becomes unused only when its calls are gone.
     gone |= {i for i, step in enumerate(steps) if step.op == PLACEHOLDER and i >= start and i not in used}
     kept = [index for index in range(len(steps)) if index not in gone]
     places = {old: new for new, old in enumerate(kept)}
@@ -141,6 +149,7 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     program = recording.program
     start = len(program.setup)
     body = range(start, len(program.steps))
+    # The sort is stable: the inputs move to the front, and the calls keep their order.
     order = [*range(start), *sorted(body, key=lambda index: program.steps[index].op != PLACEHOLDER)]
     places = {old: new for new, old in enumerate(order)}
     steps = list(program.steps)
@@ -148,6 +157,7 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
         steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs, modes=step.modes)
     moved = tuple(renumbered_step(steps[index], places) for index in order)
     alike = Recording(Program(moved[:start], moved[start:]), recording.tensors, recording.note)
+    # Nothing is removed by name; this drops the inputs that only the replaced calls used.
     return _without(alike, set())
 
 
@@ -155,6 +165,7 @@ def _plain(step: Step) -> Step:
     return step._replace(
         args=tuple(_original(value) for value in step.args),
         kwargs=tuple((key, _original(value)) for key, value in step.kwargs),
+        # Under autocast a call computes something else, so that other modes stay.
         modes=() if step.modes == NO_GRAD else step.modes,
     )
 

@@ -33,7 +33,9 @@ def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[R
     """
     if not gradient:
         yield from _without_gradients(best())
+    # Inputs before cotangents, and `t2` before `t10`.
     for key in sorted(_specs(best()), key=lambda key: (key.startswith("cotangent_"), len(key), key)):
+        # An earlier trial may have dropped it.
         if key in best().tensors:
             yield from _simpler_tensor(best, key)
 
@@ -77,6 +79,7 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
     for i in range(min(current.size, _SINGLE_ELEMENTS)):
         for value in (0.0, 1.0):
             current = _numbers(best().tensors[key], spec.dtype)
+            # Zero is the simplest value: where it was kept, one is not tried any more.
             if current[i] in {0.0, value}:
                 break
             single = current.copy()
@@ -88,6 +91,7 @@ def _blocks(best: Callable[[], Recording], key: str, dtype: str) -> Iterator[Rec
     """Set halves, quarters and smaller blocks of a tensor with many elements to zero."""
     count = _numbers(best().tensors[key], dtype).size
     length = count // 2
+    # Smaller tensors are left to the search by single elements, which reaches each of theirs.
     while count > _SINGLE_ELEMENTS and length >= max(1, count // _SMALLEST_BLOCK):
         for start in range(0, count, length):
             current = _numbers(best().tensors[key], dtype)
@@ -121,8 +125,10 @@ def _cost(numbers: NDArray[np.float64]) -> int:
             numbers * 16 == np.rint(numbers * 16),
         ]
     cost = np.full(numbers.shape, len(steps))
+    # The cheapest property comes last, and overwrites the price of any other that holds too.
     for price, holds in reversed(list(enumerate(steps))):
         cost[holds] = price
+    # A sign costs extra, so that -1 becomes 1 and -0.0 becomes 0.0.
     return int(cost.sum()) + int(np.signbit(numbers).sum())
 
 

@@ -32,6 +32,7 @@ def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
         log: Returns the log of the best trial so far; it is called again after each change.
     """
     everything = {draw.site: draw.simplest for draw in log() if draw.value != draw.simplest}
+    # One trial instead of many if no draw matters.
     if len(everything) > 1:
         yield Change(everything)
     for site in [draw.site for draw in sorted(log(), key=lambda draw: _ORDER.get(draw.kind, 9))]:
@@ -52,6 +53,7 @@ def _moved(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
         change = Change({draw.site: middle})
         yield change
         now = _at(log(), draw.site)
+        # With another draw edited the body may not reach this one, for example the size of a dimension that is gone.
         if now is None:
             return
         low, high = (low, middle) if change.kept else (middle, high)

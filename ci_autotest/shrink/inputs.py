@@ -64,9 +64,11 @@ def _smaller(best: Callable[[], Recording]) -> Iterator[Recording]:
     for size in sorted({n for spec in specs(best()).values() for n in spec.shape if n > 1}, reverse=True):
         low, high = 0, size
         while high - low > 1:
+            # Most sizes do not matter, and the first trial then ends the search.
             middle = 1 if low == 0 and high == size else max((low + high) // 2, low + 1)
             before = best()
             for in_arguments in (False, True) if _is_mentioned(before.program, high) else (False,):
+                # A kernel may be wrong in its last elements only, and cutting them off would lose the finding.
                 for at_end in (False, True):
                     if best() is before:
                         yield _resized(before, {high: middle}, at_end=at_end, in_arguments=in_arguments)
@@ -115,6 +117,7 @@ def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
     if spec.is_contiguous:
         return flat.reshape(spec.shape)
     strides = tuple(stride * width for stride in spec.strides)
+    # A view may leave elements out or repeat some, so that the storage cannot simply be reshaped.
     return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
 
 
@@ -129,6 +132,7 @@ def _moved(step: Step, moved: dict[str, TensorSpec], sizes: dict[int, int]) -> S
 
 def _with_sizes(argument: Argument, sizes: dict[int, int]) -> Argument:
     match argument:
+        # Before integers, because in Python `True` is the integer 1.
         case bool():
             return argument
         case int():
@@ -146,6 +150,7 @@ def _in_float32(recording: Recording) -> Recording:
     moved: dict[str, TensorSpec] = {}
     for key, spec in specs(recording).items():
         moved[key] = replace(spec, dtype="float32") if spec.dtype in FLOATING else spec
+        # A float64 beyond float32 becomes infinite; the trial tells whether the finding still shows.
         if spec.dtype in FLOATING:
             with np.errstate(all="ignore"):
                 tensors[key] = array_of(tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
@@ -159,6 +164,7 @@ def _in_float32(recording: Recording) -> Recording:
 
 def _narrowed(step: Step) -> Step:
     def narrow(argument: Argument) -> Argument:
+        # Otherwise a step would convert back to the dtype that the inputs have no longer.
         return DType("float32") if isinstance(argument, DType) and argument.name in FLOATING else argument
 
     return step._replace(

@@ -90,6 +90,7 @@ class Shrinker:
         if self._passes is None:
             self._passes = self._all()
         try:
+            # Python refuses to send a value to a generator that has not started.
             proposal = next(self._passes) if self._answer is None else self._passes.send(self._answer)
         except StopIteration:
             return None
@@ -109,12 +110,14 @@ class Shrinker:
         Draws come first because only they keep linked sizes linked, and because the worker cuts every redraw to the
         culprit, which would undo earlier work on steps.
         """
+        # This program was put together from calls of several cases, so that no body draws it again.
         if self.best.verdict.kind == "stateful":
             yield from self._with_fewer_calls()
             yield from self._simplified()
             return
         edits: dict[str, DrawnValue] = {}
         profile = self.best.profile
+        # An ordinary attempt has plainer data and layouts, so that all later trials are simpler too.
         if profile != "ordinary" and (yield Redraw(dict(edits), "ordinary")):
             profile = "ordinary"
         if self.best.draws:

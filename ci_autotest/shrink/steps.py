@@ -31,6 +31,7 @@ def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
     """Yield programs that end at an earlier call, the earliest first."""
     for index, _ in best().program.calls[:-1]:
         program = best().program
+        # The best program may have become shorter since the list was made.
         if index < program.calls[-1][0]:
             body = (
                 *program.body[: index + 1 - len(program.setup)],
@@ -47,9 +48,11 @@ def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
         moved = False
         calls = best().program.calls
         for index, step in reversed(calls[:-1]):
+            # By name, because a trial that is kept renumbers the steps.
             if step.name + step.target not in tried:
                 tried.add(step.name + step.target)
                 yield index
+                # The list is out of date, and a new one begins at the end again.
                 if best().program.calls != calls:
                     moved = True
                     break
@@ -66,6 +69,7 @@ def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
             position += 1
             continue
         yield _with(best(), shorter)
+        # After a success the next call has moved to this position.
         if best().program.calls == program.calls:
             position += 1
 
@@ -73,6 +77,7 @@ def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
 def _without(program: Program, index: int, step: Step) -> Program | None:
     """Return the program without a call; ``None`` if the call has no tensor argument to replace its value."""
     found = step_refs(step)
+    # A value of the setup is a module or its state, which cannot stand for a result.
     stand_in = next((ref.index for ref in found if ref.index >= len(program.setup)), None)
     if stand_in is None:
         return None
@@ -86,5 +91,6 @@ def _without(program: Program, index: int, step: Step) -> Program | None:
 def _with(recording: Recording, program: Program) -> Recording:
     expected = recording.expected
     keys = {step.target for step in program.steps} | {f"cotangent_{i}" for i in range(len(program.cotangents))}
+    # The reference's results belong to the longer program; they are computed again.
     tensors = {key: data for key, data in recording.tensors.items() if key in keys and key not in expected}
     return Recording(program, tensors, recording.note)
