@@ -49,6 +49,7 @@ def backward(
 
 def record_backward_error(run: Run, error: BaseException, framework: Framework) -> None:
     """Record an error of the backward pass: either the framework lacks a feature, or the error is the outcome."""
+    # What was found before the error would be compared as if the pass had ended.
     run.gradients = []
     if isinstance(error, LackingError):
         run.lacking = error.why
@@ -185,6 +186,7 @@ def _inputs(
 def _gives_again(shared_program: SharedProgram, run: Run) -> bool:
     """Whether a call returned one of its own arguments, as an in-place operator does whatever its name is."""
     values = run.values
+    # Small numbers and `None` are single objects in Python, so that only tensors tell something.
     return any(
         values[call] is values[given] and run.facts[call] is not None for call, given in shared_program.arguments
     )

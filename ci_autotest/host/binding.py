@@ -94,6 +94,7 @@ def adapter(framework: str, target: str) -> Callable[..., Any] | None:
         if error.name is None or not where.startswith(error.name):
             raise  # the adapters exist, and a module that they import is missing
         raise LookupError(target) from None
+    # The file exists without the function, which is the same to the caller as no such file.
     if found is None:
         raise LookupError(target)
     return found  # type: ignore[no-any-return]
@@ -120,6 +121,7 @@ def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:
 def elements(storage: np.ndarray, spec: TensorSpec) -> np.ndarray:
     """Return a storage's elements in the shape of ``spec``, in C order."""
     size = storage.itemsize
+    # numpy counts strides in bytes, and a spec in elements.
     strides = tuple(stride * size for stride in spec.strides)
     view = np.lib.stride_tricks.as_strided(storage[spec.offset :], spec.shape, strides)
     return np.array(view, order="C")

@@ -39,6 +39,7 @@ class Processor:
         if not self._is_useful or len(self._all) == 1:
             yield
             return
+        # Python's `os` does not have this function of Linux.
         here = ctypes.CDLL(None).sched_getcpu()
         with suppress(OSError):
             if here == self._here:

@@ -71,6 +71,7 @@ def forward(
                 record_error(run, step, index, error, framework)
                 return run
         elif snapshots:
+            # The output has no value, but copies and steps must have the same indices.
             run.copies.append(Snapshot(None, None))
         run.values.append(value)
         run.facts.append(facts)

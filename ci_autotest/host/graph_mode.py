@@ -68,6 +68,7 @@ def as_graph(
         run.lacking = (body.lacking or error).why
     except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
         record_error(run, program.steps[body.at], body.at, error, framework)
+    # A run that stopped early has a value for every step all the same: the response goes by index.
     run.values += [None] * (len(program.steps) - len(run.values))
     for value in run.values:
         facts: Facts | None = None
@@ -130,6 +131,7 @@ class _GraphBody:
 
         def body(tensors: Sequence[Any], parts: Sequence[Any]) -> list[Any]:
             self._entered += 1
+            # A copy, because a compiler may call the body several times.
             values = list(run.values)
             for places, given in ((inputs, tensors), (modules, parts)):
                 for place, value in zip(places, given, strict=True):

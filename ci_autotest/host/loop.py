@@ -96,6 +96,7 @@ class RequestHandler:
         elif "backward" in message:
             self._backward(message["backward"], buffers)
         else:
+            # The worker fetches what it wants before it sends the next jobs.
             self._kept.clear()
             outlines = [SharedProgram(program_of(plain)) for plain in message["outlines"]]
             with self._pinned():

@@ -105,6 +105,7 @@ def _end_with_worker() -> None:
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The worker may have ended before the system was asked.
     if os.getppid() != parent:
         os._exit(0)
 

@@ -75,6 +75,7 @@ class SharedProgram:
         steps = self.example.steps
         used = {ref.index for ref in self.outputs}
         for index in range(len(steps) - 1, -1, -1):
+            # One pass backward is enough, because a step refers to earlier ones only.
             if index in used:
                 used.update(ref.index for ref in step_refs(steps[index]))
         return frozenset(used)
@@ -108,5 +109,6 @@ def _writes(step: Step, steps: Sequence[Step]) -> bool:
     if dict(maker.kwargs).get("inplace") is True:
         return True
     if step.op == CALL_METHOD:
+        # `__getitem__` and its like end with underscores too, and write nothing.
         return name.endswith("_") and not name.endswith("__")
     return step.op == CALL_FUNCTION and (name in _WRITES or (name.endswith("_") and not name.startswith("_")))

@@ -55,6 +55,7 @@ def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> 
     if not is_asked or not isinstance(receiver, Ref) or not isinstance(name, str):
         return
     value = values[receiver.index]
+    # The class is asked first, because asking a value computes its properties.
     if framework.is_tensor(value) and not hasattr(type(value), name) and not hasattr(value, name):
         message = f"Tensor.{name}"
         raise LackingError(message)

@@ -56,6 +56,7 @@ class Wire:
         lengths = struct.pack(f"<{len(buffers)}Q", *map(len, buffers))
         view = memoryview(b"".join((_COUNTS.pack(len(head), len(buffers)), lengths, head, *buffers)))
         try:
+            # A pipe takes only part of a large frame at once.
             while view:
                 view = view[os.write(self.write_fd, view) :]
         except OSError as error:
@@ -97,12 +98,14 @@ class Wire:
                 message = "the other end is gone"
                 raise GoneError(message)
             self._buffer += part
+        # Copied, because a bytearray cannot shrink while a view of it exists.
         found = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         return found
 
     def is_ready(self, wait_s: float) -> bool:
         """Whether within some seconds there is something to read, or the other end is gone."""
+        # The frame may have arrived together with the one before it.
         return bool(self._buffer) or self._has_come(wait_s)
 
     def _has_come(self, wait_s: float) -> bool:

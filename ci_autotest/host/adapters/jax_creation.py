@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def _default(dtype: Any, *numbers: Any) -> Any:
     if dtype is not None:
         return dtype
+    # Before integers, because in Python `True` is the integer 1.
     if all(isinstance(number, bool) for number in numbers):
         return jnp.bool_
     return jnp.int64 if all(isinstance(number, int) for number in numbers) else jnp.float32
@@ -84,6 +85,7 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
 
 def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = None, device: Any = None) -> Array:
     """Return the indices of a lower triangle."""
+    # JAX takes the offset before the number of columns, as numpy does.
     return jnp.stack(jnp.tril_indices(row, offset, col)).astype(dtype or jnp.int64)
 
 
@@ -94,6 +96,7 @@ def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = None, device:
 
 def one_hot(input: Any, num_classes: int = -1) -> Array:
     """Return the one-hot encoding of classes."""
+    # The shape depends on the data, so that this call is not compiled.
     count = int(jnp.max(input)) + 1 if num_classes == -1 else num_classes
     return jax.nn.one_hot(input, count, dtype=jnp.int64)
 

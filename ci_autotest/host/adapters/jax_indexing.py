@@ -43,6 +43,7 @@ def getitem(input: Any, index: Any) -> Array:
 def index_select(input: Any, dim: int, index: Any) -> Array:
     """Select slices."""
     _has_dimensions(input, "index_select")
+    # torch keeps the dimension for a single 0-dim index, with size 1.
     return jnp.take(input, jnp.atleast_1d(index), axis=dim)
 
 
@@ -78,6 +79,7 @@ def gather(input: Any, dim: int, index: Any, sparse_grad: bool = False) -> Array
     """Select elements along a dimension. The index may be shorter than the input in the other dimensions."""
     _has_dimensions(input, "gather")
     at = dim % input.ndim
+    # JAX would broadcast the other dimensions where torch reads only the beginning of the input.
     cut = tuple(slice(None) if i == at else slice(size) for i, size in enumerate(index.shape))
     return jnp.take_along_axis(input[cut], index, axis=at)
 
@@ -93,6 +95,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, value: Any = None
 
 
 def _of_size(source: Any, index: Any) -> Any:
+    # torch reads only as many elements of the source as the index has.
     return source[tuple(slice(size) for size in index.shape)] if source.ndim else source
 
 
@@ -142,6 +145,7 @@ def select(input: Any, dim: int, index: int) -> Array:
 
 def narrow(input: Any, dim: int, start: int, length: int) -> Array:
     """Select consecutive slices."""
+    # A negative start plus the length may be 0, which would be the beginning and not the end.
     begin = start % input.shape[dim] if start < 0 else start
     return jax.lax.slice_in_dim(input, begin, begin + length, axis=dim)
 

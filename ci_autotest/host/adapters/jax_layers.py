@@ -37,6 +37,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Array:
 
 def _affine(input: Any, product: Any, beta: Any, alpha: Any) -> Array:
     scaled = product if alpha == 1 else product * jnp.asarray(alpha, product.dtype)
+    # torch documents that the input is ignored then, so that its NaN and infinities do not spread.
     if beta == 0:
         return jnp.broadcast_to(scaled, jnp.broadcast_shapes(scaled.shape, input.shape))
     added: Array = scaled + (input if beta == 1 else input * jnp.asarray(beta, input.dtype))
@@ -73,6 +74,7 @@ def layer_norm(
     input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Array:
     """Normalize over the last dimensions."""
+    # JAX's default computes the variance as a difference of large numbers, which loses digits; `stable` does not.
     axes = tuple(range(-len(normalized_shape), 0))
     return _scaled(jax.nn.standardize(input, axes, epsilon=eps, algorithm="stable"), weight, bias)
 
@@ -147,6 +149,7 @@ def scaled_dot_product_attention(
     mask, bias = None, None
     if attn_mask is not None:
         spread = jnp.reshape(attn_mask, (*(1,) * (4 - attn_mask.ndim), *attn_mask.shape))
+        # In torch a boolean mask says which elements take part, and any other is added to the scores.
         mask, bias = (spread, None) if attn_mask.dtype == jnp.bool_ else (None, spread)
     heads = [_heads_last(x) for x in (query, key, value)]
     found = jax.nn.dot_product_attention(*heads, bias, mask, scale=scale, is_causal=is_causal)

@@ -25,6 +25,7 @@ def cholesky(input: Any, upper: bool = False) -> Array:
 
 def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Array:
     """Solve a linear system by a Cholesky factor."""
+    # JAX's flag says whether the factor is the lower one.
     return jsl.cho_solve((input2, not upper), input)
 
 

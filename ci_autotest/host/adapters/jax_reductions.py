@@ -58,6 +58,7 @@ def prod(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None)
 
 def var(input: Any, dim: Axis = None, correction: Any = 1, keepdim: bool = False, unbiased: bool = True) -> Array:
     """Return the variance."""
+    # `unbiased=False` is torch's older spelling of `correction=0`.
     given = correction if unbiased else 0
     return jnp.var(input, _axis_of(input, dim), correction=given, keepdims=keepdim)
 
@@ -92,8 +93,10 @@ def _extreme(input: Any, options: tuple[Any, bool, Any], whole: Any, place: Any)
         raise LackingError(message)
     if dim is None:
         return whole(input)
+    # torch gives a 0-dim tensor the dimension 0, which JAX refuses.
     if input.ndim == 0:
         return input, jnp.zeros((), jnp.int64)
+    # By the index, because torch's gradient goes to that element, and JAX's maximum shares it among ties.
     index = place(input, axis=dim, keepdims=True)
     values = jnp.take_along_axis(input, index, axis=dim)
     return (values, index) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(index, dim))

@@ -62,6 +62,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Array:
     """Split one dimension into several."""
     at = dim % input.ndim
+    # The product has the -1 as a factor, so that its negative is that of the other sizes.
     known = -math.prod(sizes)
     given = [input.shape[at] // known if size == -1 else size for size in sizes]
     return jnp.reshape(input, (*input.shape[:at], *given, *input.shape[at + 1 :]))
@@ -71,6 +72,7 @@ def squeeze(input: Any, dim: int | Sequence[int] | None = None) -> Array:
     """Remove dimensions of size 1. Named dimensions of another size stay."""
     if dim is None or not input.ndim:
         return jnp.squeeze(input)
+    # JAX refuses to remove a dimension of another size, which torch leaves alone.
     dims = {axis % input.ndim for axis in ((dim,) if isinstance(dim, int) else dim)}
     return jnp.squeeze(input, tuple(axis for axis in dims if input.shape[axis] == 1))
 
@@ -98,6 +100,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Array, ...]:
 
 
 def _empty(input: Any, chunks: int, dim: int) -> tuple[Array, ...]:
+    # Of an empty dimension torch returns as many parts as were asked for.
     return tuple(jnp.split(input, [0] * (chunks - 1), axis=dim))
 
 

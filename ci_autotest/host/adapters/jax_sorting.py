@@ -18,6 +18,7 @@ def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = Fal
     """Sort stably."""
     if not input.ndim:
         return input, jnp.zeros((), jnp.int64)
+    # Stable whatever is asked for: otherwise torch allows any order of ties, this one too.
     index = jnp.argsort(input, axis=dim, stable=True, descending=descending)
     return jnp.take_along_axis(input, index, axis=dim), index
 
@@ -69,6 +70,7 @@ def searchsorted(
         raise LackingError(message)
     from_side = side or ("right" if right else "left")
     places = jnp.searchsorted(sorted_sequence, input, from_side, sorter)
+    # torch documents int64 for the indices, whatever the framework chooses.
     return places.astype(jnp.int32 if out_int32 else jnp.int64)
 
 
@@ -85,6 +87,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Array:
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """Count the elements in each of several equal bins."""
+    # Two zeros stand for the least and the greatest element of the data.
     bounds = None if min == max == 0 else (min, max)
     counts, _ = jnp.histogram(input, bins, bounds)
     return counts.astype(input.dtype)

@@ -63,6 +63,8 @@ def conv_transpose(
     sizes = zip(kernel, dilations, per_dimension(padding, rank), per_dimension(output_padding, rank), strict=True)
     pads = [(d * (k - 1) - p, d * (k - 1) - p + extra) for k, d, p, extra in sizes]
     inner, outer = weight.shape[0] // groups, weight.shape[1]
+    # torch stores this weight as (in, out / groups, ...), and a convolution wants (out, in / groups, ...) of each
+    # group.
     grouped = jnp.reshape(weight, (groups, inner, outer, *kernel))
     turned = jnp.reshape(jnp.swapaxes(grouped, 1, 2), (groups * outer, inner, *kernel))
     turned = jnp.flip(turned, tuple(range(2, rank + 2)))
@@ -118,6 +120,7 @@ def _window(shape: Sequence[int], sizes: tuple[Sizes, Sizes | None, Sizes, Sizes
     """
     rank = len(shape)
     kernel = per_dimension(sizes[0], rank)
+    # torch takes an empty stride for a missing one.
     stride = kernel if sizes[1] is None or sizes[1] == () or sizes[1] == [] else per_dimension(sizes[1], rank)
     before, dilation = per_dimension(sizes[2], rank), per_dimension(sizes[3], rank)
     after = []
@@ -162,6 +165,7 @@ def max_pool(
     sizes = (kernel_size, stride, padding, dilation)
 
     def call(x: Any) -> Array:
+        # Padding must lose against every element.
         least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
         start = np.asarray(least, x.dtype)
         return _reduced(x, start, jax.lax.max, _window(x.shape[2:], sizes, ceil_mode=ceil_mode))

@@ -69,6 +69,7 @@ def _refuse_other_form(input: Any, window: tuple[Any, Any, Any], rank: int, *, c
         per_dimension(window[0], rank), per_dimension(window[1] or window[0], rank), per_dimension(window[2], rank)
     )  # fmt: skip
     for size, kernel, stride, padding in zip(input.shape[2:], kernels, strides, paddings, strict=True):
+        # The number of the last window: PyTorch drops it if it begins behind the input.
         last = math.ceil((size + 2 * padding - kernel) / stride)
         if last * stride >= size + padding:
             message = "rule that leaves out a last window beginning behind the input (ceil_mode)"

@@ -22,6 +22,7 @@ _CATEGORIES: Final = ("bool", "int", "float", "complex")
 def cast_together(tensors: Sequence[Any]) -> list[Any]:
     """Return tensors in PyTorch's common dtype, and numbers among them unchanged."""
     dtypes = {str(value.dtype) for value in tensors if paddle.is_tensor(value)}
+    # Without a difference nothing is cast, so that a bug in Paddle's own promotion still shows.
     if len(dtypes) < 2:  # noqa: PLR2004 - nothing to cast
         return list(tensors)
     dtype = _result_dtype([value for value in tensors if paddle.is_tensor(value)])
@@ -60,6 +61,7 @@ def _pair(first: str, second: str) -> str:
     low, high = sorted((first, second), key=_category)
     if _category(low) != _category(high):
         return "complex128" if high == "complex64" and low == "float64" else high
+    # numpy, which decides below, has no bfloat16.
     if "bfloat16" in {low, high}:
         other = high if low == "bfloat16" else low
         return "float32" if other == "float16" else other

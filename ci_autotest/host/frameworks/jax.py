@@ -82,6 +82,7 @@ class Jax(Functional):
 
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
         """Return an array."""
+        # numpy has no bfloat16: the array has its bits.
         return self._jax.device_put(array.view(self._jax.numpy.bfloat16) if spec.dtype == "bfloat16" else array)
 
     def array(self, tensor: Any) -> np.ndarray[Any, Any]:
@@ -155,6 +156,7 @@ class Jax(Functional):
         Returns:
             One gradient for each leaf; ``None`` if no output depends on it differentiably.
         """
+        # Only what lies between leaves and outputs runs again.
         task = plan(self, program, values, weights, leaves)
         if not task.leaves or not task.roots:
             return [None] * len(leaves)

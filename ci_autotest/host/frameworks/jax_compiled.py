@@ -78,6 +78,7 @@ class Computation:
             return function(*again, **named)
 
         shapes = tuple((value.shape, value.dtype.name) for value in arrays)
+        # As text with the type, because 1, 1.0 and True are equal as keys, and NaN is not equal to itself.
         key = (self._name, structure, tuple((type(value), repr(value)) for value in constants), shapes)
         try:
             return self._computations.found(key, lambda: jax.jit(computed))(arrays)

@@ -45,7 +45,10 @@ class Gradient:
     def _pulled_back(self, leaves: list[Any], given: list[Any], weights: list[Any]) -> list[Any]:
         """Return the vector-Jacobian product in PyTorch's convention for complex numbers."""
         jnp = self._jax.numpy
+        # The other arrays are arguments of the compiled pass and not of the differentiated function: they get no
+        # gradient.
         outputs, pull = self._jax.vjp(lambda *arrays: self._forward(arrays, given), *leaves)
+        # JAX refuses a weight in another dtype than its output's.
         conjugated = [jnp.conj(weight.astype(output.dtype)) for weight, output in zip(weights, outputs, strict=True)]
         return [jnp.conj(gradient) for gradient in pull(tuple(conjugated))]
 

@@ -95,6 +95,7 @@ class MindSpore(Functional):
 
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
         """Return a tensor."""
+        # As bits, because a conversion by way of float32 may change the payload of a NaN.
         found = self._tensor(array.view(np.int16) if spec.dtype == "bfloat16" else array)
         return found.view(self._mindspore.bfloat16) if spec.dtype == "bfloat16" else found
 
@@ -175,6 +176,7 @@ class MindSpore(Functional):
             message = "gradients of complex tensors"
             raise LackingError(message)
         cotangents = tuple(weights[position] for _, position in task.roots)
+        # MindSpore takes one weight for one output, and a tuple for several.
         found = self._gradient(lambda *tensors: self._forward(task, values, tensors))(
             *(values[i] for i in task.leaves), cotangents[0] if len(cotangents) == 1 else cotangents
         )

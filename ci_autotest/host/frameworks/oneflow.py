@@ -91,6 +91,7 @@ class OneFlow(TorchLike):
 
     def end_read(self, tensor: Any, memory: np.ndarray) -> np.ndarray:
         """Return a tensor's elements in C order, from the memory that it was copied into."""
+        # It was copied as float32, because numpy has no bfloat16.
         return _bits(memory) if tensor.dtype == self._module.bfloat16 else memory
 
     #: Inside a graph OneFlow computes gradients only for an optimizer that is part of the graph.

@@ -136,6 +136,7 @@ class Paddle:
         """
         if step.seed is not None:
             self._paddle.seed(step.seed)
+        # The adapter knows no counterpart of autocast.
         others = [mode for mode in step.modes if mode not in NO_GRAD]
         if others:
             message = f"mode {others[0]!r}"

@@ -168,6 +168,7 @@ class TorchLike:
             message = "autocast"
             raise LackingError(message)
         kind = str(self._device).partition(":")[0]
+        # Without the cache, because it would outlive the step.
         return self._module.autocast(kind, dtype=self._dtype(dtype), cache_enabled=False)  # type: ignore[no-any-return]
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
@@ -180,6 +181,7 @@ class TorchLike:
         if grad is None:
             message = "autograd.grad"
             raise LackingError(message)
+        # An input that no output depends on is no error: it has no gradient.
         return list(grad(list(outputs), list(inputs), list(weights), allow_unused=True))
 
     def lacking(self, error: BaseException) -> str:
