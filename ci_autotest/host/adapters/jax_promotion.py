@@ -75,7 +75,6 @@ def _over(higher: Any, lower: Any) -> Any:
     if jnp.issubdtype(higher, jnp.floating):
         is_complex = jnp.issubdtype(lower, jnp.complexfloating)
         return jnp.dtype(_COMPLEX_OF.get(higher.name, jnp.complex128)) if is_complex else higher
-    # A lower precedence changes the dtype only if its category is a higher one.
     if higher == jnp.bool_ or jnp.issubdtype(lower, jnp.inexact):
         return jnp.promote_types(higher, lower)
     return higher

@@ -22,7 +22,6 @@ _CATEGORIES: Final = ("bool", "int", "float", "complex")
 def cast_together(tensors: Sequence[Any]) -> list[Any]:
     """Return tensors in PyTorch's common dtype, and numbers among them unchanged."""
     dtypes = {str(value.dtype) for value in tensors if paddle.is_tensor(value)}
-    # Without a difference nothing is cast, so that a bug in Paddle's own promotion still shows.
     if len(dtypes) < 2:  # noqa: PLR2004 - nothing to cast
         return list(tensors)
     dtype = _result_dtype([value for value in tensors if paddle.is_tensor(value)])
