@@ -117,6 +117,7 @@ def opened(name: str, file: BinaryIO) -> Archive:
         raise _refusal(name, f"it is not an archive: {error}") from None
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
+        # Of two entries with one name zipfile would read the last, and another reader the first.
         wrong = _wrong(info)
         if wrong or info.filename in entries:
             raise _refusal(name, f"entry {info.orig_filename[:100]!r} {wrong or 'appears twice'}")
@@ -134,12 +135,14 @@ def _count(file: BinaryIO, wanted: bytes) -> int:
     while piece := file.read(_PIECE_BYTES):
         piece = rest + piece
         count += piece.count(wanted)
+        # A header may begin in one piece and end in the next.
         rest = piece[1 - len(wanted) :]
     return count
 
 
 def _wrong(info: zipfile.ZipInfo) -> str:
     """Return what is wrong with an entry; both names are checked, because zipfile rewrites unusual ones."""
+    # An archive that was not made on Unix has no mode: its kind is 0.
     kind = stat.S_IFMT(info.external_attr >> 16)
     is_known = _ALLOWED.fullmatch(info.filename) is not None
     most = MOST_OF.get(info.filename.rpartition("/")[2], 0) if is_known else MOST_UNPACKED_BYTES

@@ -75,6 +75,7 @@ def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Arti
     found = client.pages(listing)
     if isinstance(found, Forbidden):
         return found
+    # Ids grow with time: a job that was run again has uploaded under the same name.
     latest = {item.name: item for item in sorted(found, key=lambda item: item.id) if not item.expired}
     if name in latest:
         return [latest[name]]

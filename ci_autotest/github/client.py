@@ -95,6 +95,7 @@ class Client:
         page: tuple[Page, bool] | Forbidden = first
         while not isinstance(page, Forbidden):
             content, goes_on = page
+            # An item moves to the next page when another one is added while the pages are read.
             fresh = {item.id: item for item in listing.items(content) if item.id not in seen}
             yield from fresh.values()
             seen |= fresh.keys()
@@ -216,6 +217,7 @@ class Client:
         if reply.status in _HIDDEN:
             permissions = self._plain(reply.headers.get("x-accepted-github-permissions", ""))
             return Forbidden(status=reply.status, where=request.where, reason=reason, permissions=permissions)
+        # No value for the caller, because without a valid token nothing else would work either.
         if reply.status == _UNAUTHORIZED:
             message = (
                 f"{request.where} answered 401: GitHub does not accept GITHUB_TOKEN ({reason}). Pass a valid token."

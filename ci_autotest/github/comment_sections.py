@@ -88,6 +88,7 @@ def compose(first_line: str, sections: Iterable[Section]) -> str:
     Raises:
         PublishError: Not even the first lines fit.
     """
+    # Sorted, so that every publisher writes the same text for the same sections.
     placed = sorted(sections, key=lambda section: section.leg)
     while _size(body := _composed(first_line, placed)) > MAX_CHARS:
         longest = max(placed, key=lambda section: _size(section.text))
@@ -112,6 +113,7 @@ def sections_of(body: str | None) -> tuple[Section, ...]:
     for entry in reversed(found[1].split()):
         run_id, attempt, length, leg = entry.split(".", 3)
         text = rest[-int(length) :] if int(length) else ""
+        # A section begins with a heading: somebody has edited this text.
         if len(text) != int(length) or not text.startswith("#"):
             return ()
         sections.append(Section(leg=unquote(leg), turn=Turn(int(run_id), int(attempt)), text=text))

@@ -103,9 +103,11 @@ def url_of(environ: Mapping[str, str], variable: str, default: str) -> str:
 def is_safe_url(value: str) -> bool:
     """Whether an address is https, or this machine's own, and has no user, query or fragment."""
     try:
+        # It raises for a broken IPv6 address.
         parts = urlsplit(value)
     except ValueError:
         return False
+    # Printable ASCII without `@`, because what stands before that is a user.
     if re.fullmatch(r"[!-?A-~]+", value) is None or not parts.hostname or parts.query or parts.fragment:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)

@@ -189,6 +189,7 @@ def _target(name: str, environ: Mapping[str, str], repository: str, run_id: int 
     reader = _READERS.get(name)
     if run_id is not None:
         own = _of_run(environ, repository) if name == "workflow_run" else None
+        # A run in GitHub's own event need not be requested.
         return own if own and own.run_id == run_id else RunTarget(run_id=run_id)
     if reader is None:
         message = (
@@ -202,6 +203,7 @@ def _target(name: str, environ: Mapping[str, str], repository: str, run_id: int 
 def _of_pull_request(environ: Mapping[str, str], repository: str) -> PullRequestTarget:
     pull = _payload(environ, _PullRequestPayload).pull_request
     source = pull.head.repo
+    # A deleted fork has no repository, and names on GitHub have no case.
     from_fork = source is None or source.full_name.casefold() != repository.casefold()
     return PullRequestTarget(number=pull.number, head_sha=pull.head.sha, from_fork=from_fork, base=pull.base.ref)
 
@@ -238,6 +240,7 @@ def _payload(environ: Mapping[str, str], kind: type[T]) -> T:
 
 def _event_text(environ: Mapping[str, str]) -> tuple[str, str | bytes]:
     """Return the source of the event, for messages, and its JSON."""
+    # It comes first, because tests can write to the event's file.
     if given := environ.get("AUTOTEST_EVENT"):
         return "AUTOTEST_EVENT", given
     path = required(environ, "GITHUB_EVENT_PATH")

@@ -89,6 +89,7 @@ def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
     try:
         return shape.decode(reply.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        # The type tells the page of a proxy from a damaged answer.
         kind = reply.headers.get("content-type", "no content type").split(";")[0][:60]
         detail = error if isinstance(error, msgspec.ValidationError) else "it is not JSON"
         message = (
@@ -101,6 +102,7 @@ def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
 def reason_of(reply: Reply) -> str:
     """Return GitHub's own words for a refusal, or ""."""
     try:
+        # The words are for a message only, so that an answer which is not GitHub's is no error here.
         refusal = msgspec.json.decode(reply.body, type=_Refusal)
         return ": ".join(part for part in (refusal.message, "; ".join(map(_reason, refusal.errors))) if part)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

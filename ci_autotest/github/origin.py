@@ -82,6 +82,7 @@ def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Ori
     pull = client.get(f"/repos/{event.repository}/pulls/{target.number}", PULL, {})
     if isinstance(pull, Forbidden):
         return pull
+    # The event of an issue's comment does not say which commit was tested.
     if target.head_sha not in {None, pull.head.sha}:
         return Absent(
             f"no comment was written: {event.repository}#{target.number} has its head at {pull.head.sha[:12]} by now, "
@@ -97,6 +98,7 @@ def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent 
     if isinstance(run, Forbidden):
         return run
     source, branch = run.head_repository, run.head_branch
+    # Without both the request below would list every open pull request.
     if source is None or not branch:
         return _absent(target, run)
     query = {"state": "open", "head": f"{source.owner.login}:{branch}"}
@@ -104,6 +106,7 @@ def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent 
     pulls = client.pages(Listing(path=path, shape=PULLS, items=tuple, params=query))
     if isinstance(pulls, Forbidden):
         return pulls
+    # The request filters by owner and branch, but an owner may have several repositories.
     pull = choose(pulls, run)
     return Origin(pull=_target_of(event, pull), sha=run.head_sha) if pull else _absent(target, run)
 
@@ -127,6 +130,7 @@ def _target_of(event: Event, pull: Pull) -> PullRequestTarget:
 
 
 def _is_head_of(head: Head, run: Run) -> bool:
+    # A deleted repository is equal to none, not even to another deleted one.
     if head.repo is None or run.head_repository is None:
         return False
     return (head.repo.full_name, head.ref, head.sha) == (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024  # a page of 100 comments of 65,536 characters of 4 bytes is 26 MB
 
 _AGENT: Final = {"User-Agent": f"ci-autotest/{VERSION}"}
+# The version is pinned: without it GitHub answers in the one that is the default by then.
 _API: Final = {**_AGENT, "Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 
 

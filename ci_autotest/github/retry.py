@@ -29,6 +29,7 @@ def is_rate_limited(reply: Reply) -> bool:
     """
     if reply.status == _TOO_MANY:
         return True
+    # GitHub documents that a secondary limit may show in the answer's text alone.
     limited = "retry-after" in reply.headers or _is_spent(reply) or b"secondary rate limit" in reply.body.lower()
     return reply.status == _FORBIDDEN and limited
 
@@ -68,6 +69,7 @@ def _until_reset_s(reply: Reply) -> float | None:
         now = parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
     except ValueError:
         return None
+    # The reset may have passed already, and a wait of 0 would send again at once.
     return max(1.0, reset - now)
 
 

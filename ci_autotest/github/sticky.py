@@ -161,9 +161,11 @@ def _merged(there: Mapping[str, Section], wanted: Wanted) -> tuple[Section, ...]
     for section in wanted.sections:
         before = there.get(section.leg)
         if before is None or before.turn <= section.turn:
+            # An aligned section says more where people have read before that the leg was not.
             was_faulty = before is not None and before.text.startswith(FAULTY)
             merged[section.leg] = replace(section, text=section.again) if section.again and was_faulty else section
     of_run = [section for section in merged.values() if section.turn.run_id == wanted.turn.run_id]
+    # Until all legs of this run are in, a section of an earlier run is the last that is known of its leg.
     return tuple(of_run if len(of_run) >= wanted.legs else merged.values())
 
 
@@ -176,6 +178,7 @@ def _holds(kept: Comment, there: Mapping[str, Section]) -> bool:
     """Whether the kept comment has the latest section of every leg."""
     turns = {section.leg: section.turn for section in sections_of(kept.body)}
     newest = max((turn.run_id for turn in turns.values()), default=0)
+    # Sections of runs before the comment's newest may have been removed on purpose.
     return all(turns.get(leg) == part.turn for leg, part in there.items() if part.turn.run_id >= newest)
 
 
@@ -196,6 +199,7 @@ def _without(surplus: Sequence[Comment], done: Done) -> Delete | Done:
 
 
 def _is_ours(comment: Comment, author: str, first_line: str) -> bool:
+    # Logins on GitHub have no case.
     if comment.user is None or comment.user.login.casefold() != author.casefold():
         return False
     return plain(comment.body).split("\n", 1)[0] == first_line
