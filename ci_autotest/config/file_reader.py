@@ -50,6 +50,7 @@ def _text(path: Path) -> str:
         message = "it is not a regular file"
         raise ValueError(message)
     with path.open("rb") as file:
+        # One byte more shows that the file is larger.
         data = file.read(BYTES_AT_MOST + 1)
     if len(data) > BYTES_AT_MOST:
         message = f"it is larger than {BYTES_AT_MOST >> 10} KiB"
@@ -59,6 +60,7 @@ def _text(path: Path) -> str:
 
 def _placed(candidate: Candidate, folder: Path) -> Candidate:
     """Return a candidate with the absolute path of its interpreter, which the file gives relative to its folder."""
+    # A name without a folder is looked up on PATH.
     if not candidate.python or not {"/", "\\"} & set(candidate.python):
         return candidate
     return msgspec.structs.replace(candidate, python=str(folder.resolve() / candidate.python))
@@ -149,7 +151,9 @@ def decode(plain: object, where: str) -> Config:
             other.
     """
     if isinstance(plain, dict):
+        # The command line and the action spell the same keys with dashes.
         plain = {str(key).replace("-", "_"): value for key, value in plain.items()}
+    # Before msgspec, whose error does not name the nearest key.
     _refuse_unknown(plain, Config, where, "")
     try:
         config = msgspec.convert(plain, Config)

@@ -34,6 +34,7 @@ def matches(row: Known, finding: Finding) -> bool:
     """Whether a row accepts a finding's operator, candidate and kind."""
     spelled = _names(finding.operator) | {finding.target}
     return (
+        # Not `fnmatch`, which ignores case on some systems.
         any(fnmatchcase(name, row.operator) for name in spelled)
         and row.candidate in {None, finding.candidate}
         and row.kind in {None, finding.kind}
@@ -65,6 +66,7 @@ def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:
 
 def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:
     """Return the findings, each with the reason of the row that accepts it; a row past its date accepts nothing."""
+    # A row still holds on its last day.
     valid = [row for row in rows if row.until is None or today <= row.until]
     return tuple(
         msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
@@ -77,6 +79,7 @@ def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date)
     sentences = []
     for row in rows:
         name = f"known difference '{row.operator}' ({row.reason})"
+        # First, because the date of a row matters only if the row would accept something.
         if not any(matches(row, finding) for finding in findings):
             sentences.append(
                 f"{name} matched no finding of this run. If it never does, remove the row or correct its spelling."

@@ -36,6 +36,7 @@ def check(config: Config, where: str) -> None:
     Raises:
         ConfigError: It has one.
     """
+    # Called for their errors; the values are converted again where they are used.
     duration_s(config.case_timeout, f"{where}: case_timeout")
     size_bytes(config.memory, f"{where}: memory")
     if config.budget is not None:
@@ -59,6 +60,7 @@ def check(config: Config, where: str) -> None:
 
 def _check_tolerances(config: Config, where: str) -> None:
     for number, row in enumerate(config.tolerances):
+        # `Tolerance` itself allows infinity, for tests that compare shapes and dtypes only.
         if math.inf in (row.rtol, row.atol):
             message = f"{where}: tolerances[{number}] is infinite: nothing would be compared. Give numbers."
             raise ConfigError(message)
@@ -209,6 +211,7 @@ def _check_module(candidate: Candidate, where: str) -> None:
             f"Write the name of the module that registers device {candidate.device!r}, such as torch_npu."
         )
         raise ConfigError(message)
+    # A key without an effect is refused, because its author believes that it has one.
     if candidate.device in DEVICES and candidate.module:
         message = (
             f"{where}: candidate {candidate.name!r} has 'module', which backend {candidate.backend} does not use on "

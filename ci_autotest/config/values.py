@@ -212,6 +212,7 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
     Raises:
         ConfigError: A name is neither in the file nor built in, or there is no candidate at all.
     """
+    # The file's candidates come last, because one of them may have the name of a built-in one.
     known = {**BUILT_IN, **{candidate.name: candidate for candidate in config.candidates}}
     for name in names:
         if name not in known:
@@ -219,6 +220,7 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
             hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
             message = f"unknown candidate {name!r}. {hint}Known: {', '.join(sorted(known))}."
             raise ConfigError(message)
+    # A candidate that is named twice runs once.
     found = tuple(known[name] for name in dict.fromkeys(names)) if names else config.candidates
     if not found:
         message = (

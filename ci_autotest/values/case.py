@@ -68,17 +68,20 @@ def root_seed(asked: int | str, environ: Mapping[str, str]) -> int:
     if not sha:
         message = "seed is 'commit', but GITHUB_SHA is not set. Set it to the commit's hash, or give --seed a number."
         raise ConfigError(message)
+    # A variable may hold bytes that are no UTF-8, which a plain `encode` refuses.
     return int.from_bytes(blake2b(sha.encode(errors="backslashreplace"), digest_size=4).digest(), "little")
 
 
 def test_key(seed: int, test: str) -> int:
     """Return 64 bits that distinguish a test's streams from those of every other test."""
+    # Separated by a NUL, which is in no path and in no name of Python, so that no two pairs give one text.
     digest = blake2b(f"{seed}\0{test}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
     """Return the Philox key of an attempt, given ``test_key``: two words of 64 bits."""
+    # Eight bits are more than a case has attempts.
     return test, (case << 8) | attempt
 
 

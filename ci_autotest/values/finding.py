@@ -201,6 +201,7 @@ def representative(findings: Iterable[Finding]) -> Finding:
     """
 
     def rank(item: Finding) -> tuple[bool, bool, bool, bool, str, int]:
+        # Negated, because `False` is less than `True`.
         return not counts_against(item), not item.confirmed, not item.program, item.earlier, item.test, item.case
 
     return min(findings, key=rank)

@@ -290,6 +290,7 @@ def uncalled(result: RunResult) -> dict[str, list[str]]:
         called = {name.rpartition(".")[2] for name, count in result.calls.get(candidate.name, {}).items() if count}
         # A call that ended its worker was never counted, but its finding proves that it was made.
         called |= {item.operator.rpartition(".")[2] for item in result.findings if item.candidate == candidate.name}
+        # By the last name without its underscore: a call is counted by its operator, and `add_` is `add`.
         missing = [name for name in candidate.replaces if name.rpartition(".")[2].rstrip("_") not in called]
         if missing:
             found[candidate.name] = missing
@@ -300,5 +301,6 @@ def worst(counts: CaseCounts) -> Outcome:
     """Return the outcome of a test: the worst of its cases, ``not_run`` without cases."""
     for outcome in WORST_FIRST:
         if getattr(counts, outcome):
+            # Cases in which nothing was compared take nothing from those that are aligned; the counts show both.
             return "aligned" if outcome in {"unsupported", "not_run"} and counts.aligned else outcome
     return "not_run"

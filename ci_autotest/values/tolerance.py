@@ -35,6 +35,7 @@ class Tolerance:
             ToleranceError: A bound is negative or not a number.
         """
         for name, bound in (("rtol", self.rtol), ("atol", self.atol)):
+            # `bound < 0` would let NaN pass.
             if not bound >= 0:
                 message = f"{name} is {bound}: a tolerance is 0 or more."
                 raise ToleranceError(message)

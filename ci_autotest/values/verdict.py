@@ -144,6 +144,7 @@ Place: TypeAlias = Value | Gradient | Cotangent | State | Call | BackwardPass | 
 _LOST: Final = frozenset({"crash", "timeout"})
 _AS_A_GRAPH: Final = ", as a graph"
 #: The inverse of ``place_text``, because a report only has the text of a place.
+# The first pattern that matches counts, so that the general ones come last.
 _READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
     (r"(?:in its )?backward pass", lambda _: BackwardPass()),
     (r"gradient put into output (\d{1,9}), which the backward pass wrote to", lambda m: Cotangent(position=int(m[1]))),
