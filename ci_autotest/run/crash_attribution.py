@@ -194,6 +194,7 @@ def _ask(task: Task, case: int, names: Sequence[str], state: InquiryState, *, is
         is_fresh = True  # What the process ran before may be what ended it.
     error = received.answer
     if isinstance(error, WorkerLostError) and error.spot.case != case:
+        # The case never began, so that it is not what ends the process.
         broken = Broken(message=f"its worker {error.reason} before case {case} began", traceback=error.output)
         return received._replace(answer=broken)
     return received

@@ -100,6 +100,7 @@ class LocalExecutor:
         """
         try:
             added = self._added[slot or 0]
+            # A slot's first worker is spawned, so that a run which loses none does not pay for preloading.
             if self._fork_client is not None and (
                 slot is None or (slot in self._begun and self._fork_client.is_warm())
             ):

@@ -129,6 +129,7 @@ class ForkClient:
         own = {**self._added, **(added or {})}
         if _CAN_FORK:
             with contextlib.suppress(OSError):
+                # If the fork fails, a spawned worker takes longer and is just as fresh.
                 return WorkerProcess(self._environ, self._limits, own, self._launch_worker)
         return WorkerProcess(self._environ, self._limits, own)
 
@@ -197,9 +198,11 @@ class ForkClient:
 
     def _socket(self, *, is_alone: bool) -> socket.socket:
         if is_alone not in self._sockets:
+            # This kind of socket keeps the bytes of one job together with its descriptors.
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             fd = str(theirs.fileno())
             if is_alone:
+                # As text, because this process must not be able to import the package: its scripts run without it.
                 text = Path(fork_server.__file__).read_text("utf-8") + _ALONE
                 words = ["-I", "-c", text, fd, "torch", *self._modules]
             else:

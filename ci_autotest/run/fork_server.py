@@ -44,6 +44,7 @@ def main(descriptor: int, modules: list[str], hidden: list[str]) -> None:
             importlib.import_module(name)
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]
+    # Nobody waits for the keepers: with this the system removes them as they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener.send(b".")  # `ForkClient.is_warm` waits for this byte.
     while True:
@@ -69,6 +70,7 @@ def _end_with_parent() -> None:
 def _keep(job: dict[str, object], descriptors: list[int]) -> None:
     """Fork the job's process, and send its id and its wait status."""
     _end_with_parent()
+    # While the signal is ignored, `waitpid` finds no child.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status, output, *others = descriptors
     child = os.fork()
@@ -104,6 +106,7 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     finally:
+        # This process is a copy of the server and must not return into its loop, whatever fails here.
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()

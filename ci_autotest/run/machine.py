@@ -52,6 +52,7 @@ def _of_group() -> int:
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             return int(Path(path).read_text(encoding="ascii"))
+        # Without a limit the file of cgroup v2 has the word `max`.
         except (OSError, ValueError):
             continue
     return 0

@@ -259,6 +259,7 @@ def added(one: Cost, other: Cost) -> Cost:
     return Cost(
         cases=one.cases + other.cases, candidate_s=one.candidate_s + other.candidate_s,
         reference_s=one.reference_s + other.reference_s, watched=one.watched + other.watched,
+        # One part that drew otherwise is enough for a note.
         kept_bytes=one.kept_bytes + other.kept_bytes, drawn=one.drawn or other.drawn,
     )  # fmt: skip
 

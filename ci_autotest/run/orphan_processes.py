@@ -39,6 +39,7 @@ def adopt() -> None:
 
 def end_children_of(token: str) -> None:
     """End the adopted processes of the worker with a token, and the processes that they started."""
+    # Until none is left, because a process may start another one before it ends.
     while pids := [pid for pid in children() if _token(pid) == token.encode()]:
         _end(pids)
 
@@ -129,5 +130,6 @@ def _end(pids: list[int]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     for pid in pids:
+        # Only a child of this process can be waited for.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)

@@ -80,6 +80,7 @@ class WorkerProcess:
         self._process: Handle = (launch or spawn)(
             Start(passed, self._output.fd, environ, {**(added or {}), TOKEN: self._token})
         )
+        # The parent closes its copies, because a pipe ends only when every copy of its writing end is closed.
         os.close(to_read)
         os.close(to_write)
         self._buffer = bytearray()

@@ -66,6 +66,7 @@ class SingleWorker:
         if self.is_over:
             return _SPENT
         candidate = getattr(message, "candidate", "")
+        # A worker knows one candidate only (`_hello_for`).
         if candidate != self._candidate:
             self.close()
         try:

@@ -58,6 +58,7 @@ def spawn(start: Start) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", _START, package_folder(), *map(str, start.descriptors)],
         stdin=subprocess.DEVNULL, stdout=start.output, stderr=start.output, pass_fds=start.descriptors,
+        # In a session of its own, so that its whole group can be ended, and Ctrl-C in a terminal does not reach it.
         start_new_session=True, env={**worker_environ(start.environ), **start.added},
     )  # fmt: skip
 

@@ -119,6 +119,7 @@ class _Kind:
 
     def __init__(self, ray: Any, agent: Any, wanted: Mapping[str, float]) -> None:
         self._ray = ray
+        # Ray must not start an agent again: the pool replaces a lost worker, and knows which cases it had.
         self._actor = agent.options(max_restarts=0, **wanted)
         self._wanted = {"CPU": wanted["num_cpus"], "GPU": wanted.get("num_gpus", 0.0)}
         self._looked_at = self._had_room_at = -math.inf

@@ -100,4 +100,5 @@ def operators(batch: Batch, traces: Sequence[Trace]) -> list[str]:
     replaced = {name for trace in traces for name, count in trace.calls.items() if count}
     programs = (attempt.program for attempt in batch.attempts)
     called = {step_operator(step, program.steps) for program in programs for _, step in program.calls}
+    # A candidate that replaces operators runs nothing else of its own.
     return sorted(replaced or called)

@@ -59,6 +59,7 @@ class WorkerContext:
             ConfigError: A row of ``tolerances`` or ``known``, or of a candidate, names an operator that torch lacks.
             UnavailableError: The reference's device does not exist or does not work.
         """
+        # By default every core has a worker of its own.
         torch.set_num_threads(1)
         prepare(torch)
         self.hello = hello

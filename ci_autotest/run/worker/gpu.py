@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 def prepare(torch: Any) -> None:
     """Select full precision, and deterministic algorithms where they exist."""
+    # TF32 keeps ten bits of a float32: such differences are no faults of a kernel.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    # A benchmark chooses the algorithm by its time, so that a repeated run could give other numbers.
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
 

@@ -47,6 +47,7 @@ def main(argv: list[str]) -> None:
     while True:
         head = _read(read_fd, HEADER.size)
         if head is None:
+            # Python's own exit would run what tests and frameworks have registered for it.
             os._exit(0)
         size = size_of(head)
         body = _read(read_fd, size) if size is not None else None
@@ -87,6 +88,7 @@ def _traceback(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not is_own(frame.filename)])
     text = "".join(shown.format())[-_TRACEBACK_CHARS:]
+    # A message may contain half of a surrogate pair, which no frame can carry.
     return text.encode("utf-8", "backslashreplace").decode()
 
 

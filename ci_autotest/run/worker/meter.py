@@ -136,6 +136,7 @@ class Meter:
         reference.run(attempt.program, attempt.sources)
         expected = torch.default_generator.get_state()
         untouched = torch.default_generator.manual_seed(seed).get_state()
+        # Later cases must not see that the reference ran once more.
         torch.default_generator.set_state(before)
         if torch.equal(self._state, expected) or torch.equal(expected, untouched):
             return ""

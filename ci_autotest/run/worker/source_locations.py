@@ -30,6 +30,7 @@ def source_locations(functions: Mapping[str, Callable[..., Any]], root: Path) ->
 
 
 def _location(function: Callable[..., Any], top: Path) -> Location | None:
+    # A wrapper of a decorator is defined elsewhere than the kernel.
     plain = inspect.unwrap(function) if isinstance(function, FunctionType) else function
     if not isinstance(plain, FunctionType):
         return None

@@ -107,6 +107,7 @@ def _imported(file: str, root: Path) -> ModuleType:
         raise ImportError(message)
     refuse_duplicates(str(path))
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, because `dataclasses` looks a class's module up there while the class is made.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
@@ -159,6 +160,7 @@ def _bound(declared: _Declared) -> Callable[[], object]:
         raise AuthorError(message)
     if owner is not None:
         if issubclass(owner, unittest.TestCase):
+            # unittest asks for the name of any method; the body itself is called below.
             return lambda: _in_test_case(owner("__init__"), lambda held: body(held, **given))
         return lambda: body(owner(), **given)  # A new object for each case, as in pytest.
     args, kwargs = with_case(body, (), given)
