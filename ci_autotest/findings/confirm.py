@@ -24,6 +24,7 @@ def confirm(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Run the case again; each side is first compared with a second run of itself."""
     suspect, verdict = diagnosis.suspect, diagnosis.verdict
     again = inspection.fresh.ask(question(suspect))
+    # What the reference rejects belongs to no case, so that nothing else about it is a finding.
     if verdict.is_of_a_rejected_attempt and not (isinstance(again, Tried) and again.verdict.kind == "leniency"):
         return diagnosis.settled()
     if isinstance(again, WorkerLostError):
@@ -91,8 +92,10 @@ def _on_suspected_operator(again: Tried, suspect: Suspect, inspection: Inspectio
 def _stateful(suspect: Suspect, again: Tried, inspection: Inspection) -> Diagnosis | None:
     """Return the stateful finding of a case that is right alone or differs from itself, or ``None``."""
     if again.verdict.kind != "nondeterminism":
+        # It was right alone, so that something before it in its process is needed.
         found = stateful.after_others(suspect, inspection.fresh)
     elif again.verdict.blame == "candidate":
+        # It differs from itself: a kernel that counts its calls does so each time, and chance does not.
         found = stateful.twice(suspect, inspection.fresh)
     else:
         return None

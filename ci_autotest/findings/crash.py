@@ -39,6 +39,7 @@ def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
     The whole run then finds the same as its shards would, each of which sees only a part of the cases. Cases that
     cannot be located, and cases beyond the first few, stay with the first operator.
     """
+    # A hang is not split, because each case would take the whole timeout again.
     if suspect.lost is None or suspect.lost.timed_out or suspect.repeats != "alone" or not suspect.others:
         return [suspect]
     groups: dict[str, list[int]] = {}
@@ -48,6 +49,7 @@ def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
     (first, *rest), (hit,) = groups.values(), suspect.hits
     attempts = {case: attempt for case, attempt, _ in suspect.others}
     left = [case for case in hit.cases if not any(case in cases for cases in rest)]
+    # Only the first few cases are located; all others stay with the first operator.
     count = hit.count - sum(map(len, rest))
     parts = [(first[0], left, count), *((cases[0], cases, len(cases)) for cases in rest)]
     return [
@@ -61,6 +63,7 @@ def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
 
 def _operator_of(suspect: Suspect, fresh: SingleWorker) -> str:
     """Return the operator in whose call a case ends its worker; empty if the worker does not report its steps."""
+    # The worker was lost before it told which attempt it ran.
     if suspect.attempt < 0:
         return ""
     lost = fresh.ask(_confirm_request(suspect))
@@ -111,6 +114,7 @@ def confirm_loss(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
             diagnosis, verdict=again.verdict, shown=shown_of(again), whole=None, is_confirmed=True, route=Route.WHOLE
         )
     seen = diagnosis.verdict
+    # Without the misalignment, which says that the worker was lost: it was not this time.
     as_lost = Verdict(outcome=seen.outcome, operator=seen.operator, kind=seen.kind)
     return _in_probe(diagnosis, inspection) or flaky(diagnosis.suspect._replace(verdict=as_lost), again)
 
@@ -178,6 +182,7 @@ def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError,
     calls = [index for index, _ in whole.program.calls]
     if lost.timed_out or len(calls) == 1:
         return None  # Each trial of a hang takes the whole timeout, and with one call there is nothing to find.
+    # From the end, as a backward pass runs.
     for step in calls[: -_TRIED_IN_BACKWARD - 1 : -1]:
         alone = fresh.ask(_record_request(suspect, Culprit(step, has_backward=True)))
         if not isinstance(alone, Tried):
@@ -238,6 +243,7 @@ def crash_verdict(verdict: Verdict, lost: WorkerLostError) -> Verdict:
 def _crash_location(output: str) -> str:
     """Return the innermost user frame that the fault handler printed, or else the last printed line."""
     frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', output)
+    # The reader looks for a line of the kernel's own file.
     foreign = ("site-packages", "/lib/python", "<string>")
     own = [f for f in frames if not any(part in f[0] for part in foreign) and not is_own(f[0])]
     if own:

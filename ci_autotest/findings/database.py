@@ -120,9 +120,11 @@ class Database:
         """Return the findings of earlier runs, in the order of their ids."""
         folder = self._folder / "findings"
         try:
+            # Other names are not listed, because the name becomes a path.
             names = sorted(item.name for item in folder.iterdir() if is_finding_id(item.name))
         except OSError:
             return []
+        # Merged databases may have more findings than one run keeps.
         kept = [self._kept(folder / name) for name in names[: 2 * FINDINGS_AT_MOST]]
         return [item for item in kept if item is not None]
 
@@ -135,6 +137,7 @@ class Database:
         except (ValueError, RecursionError) as error:
             self.notes.append(f"{folder / 'entry.json'} is damaged ({error}) and is left out")
             return None
+        # The id becomes a path when the entry is written again.
         if entry.id != folder.name or program is None or tensors is None:
             self.notes.append(f"{folder} is incomplete and is left out")
             return None
@@ -142,6 +145,7 @@ class Database:
 
     def _read(self, path: Path) -> bytes | None:
         try:
+            # A link could make a run read any file of this user.
             if path.is_symlink() or path.stat().st_size > _FILE_BYTES:
                 self.notes.append(f"{path} is a link or too large and is left out")
                 return None
@@ -154,6 +158,7 @@ class Database:
 
     def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept]) -> None:
         """Write the database; if the folder cannot be written, that is a note: no run depends on it."""
+        # Those that still fail come first, then the newest.
         chosen = sorted(kept, key=lambda item: (item.entry.is_fixed, -item.entry.day, item.entry.id))
         tests = sorted(durations.items(), key=lambda item: (-item[1].day, item[0]))[:TESTS_AT_MOST]
         try:
@@ -162,6 +167,7 @@ class Database:
             for item in chosen[FINDINGS_AT_MOST:]:
                 shutil.rmtree(self._folder / "findings" / item.entry.id, ignore_errors=True)
             self._folder.mkdir(parents=True, exist_ok=True)
+            # The folder ignores itself, so that nobody commits it by accident.
             write_bytes(self._folder / ".gitignore", b"*\n")
             write_bytes(
                 self._folder / "durations.json", msgspec.json.encode(Durations(tests=dict(sorted(tests)))) + b"\n"

@@ -73,6 +73,7 @@ def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], tools: Tools) -
         return True
     with closing(tools.fresh()) as fresh:
         again = fresh.ask(Confirm(test=test, case=case, attempt=attempt, candidate=suspect.candidate))
+    # What cannot run again is not proved right.
     return not isinstance(again, Tried) or again.verdict.outcome != "aligned"
 
 

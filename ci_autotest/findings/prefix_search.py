@@ -56,6 +56,7 @@ class PrefixSearch:
         runs = list(self._before())
         if len(runs) < 2 or not self._shows(runs):  # noqa: PLR2004 - the case and one before it
             return []
+        # Halves first: most cases before the wrong one do not matter.
         size = len(runs) // 2
         while size and self._left > 0 and time.monotonic() < self._end:
             runs = self._without_parts(runs, size)
@@ -99,6 +100,7 @@ class PrefixSearch:
             RunCases(test=group[0].test, cases=[run.case for run in group], candidates=[suspect.candidate])
             for group in groups
         ]
+        # The worker of the trial before remembers its calls.
         self._fresh.close()
         answer = self._fresh.ask(Replay(candidate=suspect.candidate, runs=messages))
         wanted = suspect.verdict
@@ -106,6 +108,7 @@ class PrefixSearch:
             (test, failure.case) == (suspect.test.id, suspect.case)
             and wanted is not None
             and (failure.verdict.operator, failure.verdict.kind) == (wanted.operator, wanted.kind)
+            # A difference that does not count against the candidate, such as rounding, may come by chance.
             and failure.verdict.blame not in TOLERATED_BLAMES
             for test, failure in answer.failures
         )

@@ -69,8 +69,10 @@ def replay_kept(
                 continue
             if isinstance(shown, Broken):
                 refused.append(f"finding {item.entry.id} of an earlier run was not run again: {shown.message}")
+                # What is refused now is refused by every later run, so that it is dropped.
                 held += [] if shown.is_refusal else [item]
             elif shown is None:
+                # It is told once, in the run that sees it first.
                 fixed += [] if item.entry.is_fixed else [item.entry]
                 held.append(_dated(item, is_fixed=True))
             else:
@@ -115,6 +117,7 @@ class _Replayer:
         answer = fresh.ask(request)
         if isinstance(answer, WorkerLostError):  # A single loss may be the machine's fault.
             answer = fresh.ask(request)
+        # A change may mend the smallest program and not the case that it was made of.
         if isinstance(answer, Tried) and answer.verdict.kind is None:
             answer = fresh.ask(
                 Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)
@@ -202,6 +205,7 @@ def _recording(item: Kept, tools: Tools) -> Recording:
 def kept_of(finding: Finding, output: Path) -> Kept | None:
     """Return what the database keeps of a finding; ``None`` if it is not confirmed or has no program."""
     folder = output / FINDINGS / finding.id
+    # A flaky finding that is not seen again is not fixed.
     if not finding.confirmed or finding.outcome == "flaky" or is_found_leniency(finding):
         return None
     try:

@@ -47,6 +47,7 @@ def repro_script(
         "strictness": str(recording.note.get("strictness", "tolerance")),
         "kind": finding.kind,
         "has_backward": has_backward(finding),
+        # A case's limit does not include the import of the framework, and the script's process has to do that first.
         "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": versions(recording),

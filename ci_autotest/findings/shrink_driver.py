@@ -56,6 +56,7 @@ class Trial:
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
         """Run a program on both sides."""
+        # The calls of the trial before would count as calls before these.
         if self.is_sequence:
             self.fresh.close()
         return self.fresh.ask(
@@ -97,6 +98,7 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
     """
     real = str(candidate.options.get("backend", "inductor"))
     for compiler, layer in LAYERS.items():
+        # This is the candidate's own compiler: deeper layers do not belong to it.
         if compiler == real:
             break
         cheap = replace(trial, compiler=compiler)
@@ -104,6 +106,7 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
         if seen is None:
             continue
         smallest = shrink(replace(seen, draws=shown.draws, profile=shown.profile), cheap)
+        # The cheap layer may fail for another reason.
         confirmed = _same(trial.run(smallest.recording), shown.verdict)
         if confirmed is not None:
             # A device's own kernels run in every layer, so a failure of the first layer does not name a layer.
@@ -158,6 +161,7 @@ def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | 
     if not isinstance(answer, WorkerLostError) or answer.spot.step < 0:
         return None
     verdict, step = wanted.verdict, answer.spot.step
+    # By the target, because a shorter sequence has other indices.
     is_same_call = recording.program.steps[step].target == wanted.recording.program.steps[verdict.step].target
     return Shown(msgspec.structs.replace(verdict, step=step), recording) if is_same_call else None
 

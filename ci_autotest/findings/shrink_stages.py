@@ -34,6 +34,7 @@ def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     seen = {suspect.test.id: calls_of(best.recording)}
     found: list[Variant] = []
     for other in map(suspect.of_other, suspect.others):
+        # One for each test, and the finding's own test is in the count.
         if other.test.id in seen or len(seen) > VARIANTS_AT_MOST:
             continue
         again = inspection.fresh.ask(question(other))

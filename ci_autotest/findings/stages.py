@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Stage: TypeAlias = Callable[[Diagnosis, Inspection], Diagnosis]
 
 STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
+    # `save` comes before whatever may still end the run, so that the finding is on disk by then.
     Route.DIFFERENCE: (confirm, save, shrink_body, find_variants, write, verify),
     Route.PROBE: (confirm_probe,),
     Route.SEQUENCE: (save, shrink_calls, write, verify),
@@ -76,6 +77,7 @@ def followed(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     route = diagnosis.route
     for stage in STAGES[route]:
         before, diagnosis = diagnosis, stage(diagnosis, inspection)
+        # Another suspect has shown this finding already, and owns its folder.
         if diagnosis.is_confirmed and identity_id(diagnosis) in inspection.confirmed:
             diagnosis = replace(diagnosis, whole=None, shown=None, route=Route.SETTLED)
         _forget_other(before, diagnosis, inspection)

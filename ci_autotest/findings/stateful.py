@@ -113,6 +113,7 @@ def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker) -> _G
         cases.append(_part(recorded))
         own = recorded if run.is_of(suspect) else own
         window = test.id, window_of(case)
+        # As the worker does: one probe for each window, and none for case 0.
         if case and window not in probed:
             probe = _record(test, case, suspect, fresh, probe=True)
             if probe is not None:

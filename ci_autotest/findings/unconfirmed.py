@@ -56,6 +56,7 @@ def reconciled(suspect: Suspect, found: Diagnosis) -> Diagnosis:
         return seen_once(suspected(suspect), "; alone it does not")
     if suspect.repeats == "unknown" and is_timed_out_once:
         return seen_once(found)
+    # Crash attribution has seen it end two processes, which one that survived does not undo.
     if is_flaky and suspect.repeats != "never":
         detail = "alone in a fresh worker it did so again, but not while each step was reported"
         return replace(suspected(suspect), is_confirmed=True, detail=detail)

@@ -60,6 +60,7 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         return diagnosis
     tools, folder = inspection.tools, identity_id(diagnosis)
     status = _repro_status(tools, folder)
+    # A script that ended with 2 or was not run says nothing about the finding.
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
         diagnosis = _not_repeated(diagnosis, again, tools)
