@@ -59,6 +59,7 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
             continue
         ours, theirs = _shared(index, maker, candidate), _shared(index, maker, reference)
         name = step_operator(maker, program.steps).rpartition(".")[2]
+        # A copy where the reference shares memory is a fault only if the documentation promises a view.
         is_open = name in EITHER or (ours is None and name not in VIEWS)
         if ours == theirs or is_open or not (_is_seen(index, candidate) and _is_seen(index, reference)):
             continue
@@ -84,6 +85,7 @@ def joined_results(program: Program, candidate: Trace, reference: Trace) -> list
     groups: dict[int, list[int]] = {}
     for index, step in enumerate(steps):
         if is_unpacking(step) and step_operator(steps[maker_of(steps, index)], steps).rpartition(".")[2] not in EITHER:
+            # Operators that may return their input may also return it twice.
             groups.setdefault(maker_of(steps, index), []).append(index)
     pairs = [(one, other) for group in groups.values() for one, other in combinations(group, 2) if asked & {one, other}]
     return [
@@ -118,6 +120,7 @@ def _shared(index: int, maker: Step, trace: Trace) -> int | None:
 
 
 def _memory(value: object) -> int | None:
+    # Empty tensors have no memory of their own: all of them have the address 0.
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.numel():
         return None
     return value.untyped_storage().data_ptr()

@@ -98,6 +98,7 @@ def accept(
         ordinary += attempt.profile == "ordinary"
         refusal = refusal_of(attempt)
         for name, contender in contenders.items():
+            # One such attempt is enough, because the finding names the operator and not the inputs.
             if contender.backend.shows_steps and name not in lenient:
                 enter(case, name, number)
                 found = leniency(attempt, contender)
@@ -118,6 +119,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     """Return the verdict when a candidate accepts the step that the reference refused."""
     trace = contender.backend.run(attempt.program, attempt.sources)
     index = output_refs(attempt.program)[0].index
+    # A refusal is a text that is not empty, so that a true value means that the candidate refuses too.
     if trace.failure is not None or trace.untested is not None or attempt.refused is None or trace.values[index]:
         return None
     step = attempt.program.steps[index]
@@ -180,6 +182,7 @@ def aligned_in_batch(
         traces: The candidate's trace of each.
         enter: Called with the position of a case before its graph is compared with eager mode.
     """
+    # Only a judgement compares the graph.
     if contender.rules.check_graph:
         return set()
     sure = surely_aligned(attempts, traces, contender.rules)

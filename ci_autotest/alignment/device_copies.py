@@ -47,6 +47,7 @@ def written_copy(steps: Sequence[Step], traces: tuple[Trace, Trace], written: Co
         written: Indices of the reference's values that a later step wrote to.
     """
     seen = len(traces[0].values)
+    # A run that ended early has fewer values.
     copies = (index for index in sorted(written) if index < seen and _is_copy(index, steps, traces))
     return next((steps[index].name for index in copies), "")
 
@@ -60,4 +61,5 @@ def _is_copy(index: int, steps: Sequence[Step], traces: tuple[Trace, Trace]) -> 
     sides = (ours[refs[0].index], ours[index])
     if not all(isinstance(side, torch.Tensor) for side in sides):
         return False
+    # By identity: the reference must have returned its very argument.
     return sides[0].device != sides[1].device and theirs[index] is theirs[refs[0].index]

@@ -52,6 +52,7 @@ def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
 
 def _compared(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
     differences, compiled, eager, _ = examined(live, own)
+    # A graph that tested nothing must not count as one that agrees.
     if compiled.untested is not None:
         why = Unsupported(compiled.untested.reason, f"check_graph: {compiled.untested.detail}")
         return unsupported_verdict(why), live
@@ -64,6 +65,7 @@ def _verdict(culprit: Culprit) -> tuple[Verdict, Live]:
     steps = culprit.live.program.steps
     found = culprit.misalignment
     at = culprit.step
+    # Otherwise the finding names a step that the candidate computes itself.
     if not culprit.is_alone:
         at = answered_step(steps, at, culprit.candidate.answered, has_backward=found.kind == "gradient")
     step = steps[at]

@@ -23,6 +23,7 @@ def part_of(attempt: Attempt) -> Part:
     parameters = [
         key
         for key, gradient in attempt.trace.gradients.items()
+        # A step reads an attribute of a module, but not one of a part of it.
         if isinstance(key, tuple) and gradient is not None and "." not in key[1]
     ]
     cotangents = {
@@ -54,6 +55,7 @@ def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
 
 
 def _is_expanded(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    # Only then do several elements lie in one place.
     return any(size > 1 and not stride for size, stride in zip(shape, strides, strict=True))
 
 
@@ -61,6 +63,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
     """Return the values that only later steps of the body use and whose memory no other value shares."""
     program, trace = attempt.program, attempt.trace
     steps = program.steps
+    # Outputs are compared, so that each call must keep its own.
     given = {ref.index for ref in output_refs(program)}
     used = {ref.index for step in steps if step.op != OUTPUT for ref in step_refs(step)}
     calls = {index for index, step in program.calls if not is_unpacking(step)}
@@ -80,4 +83,5 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
 
 
 def _memory(value: torch.Tensor) -> int:
+    # A sparse tensor has several storages, and counts as memory of its own.
     return value.untyped_storage().data_ptr() if value.layout is torch.strided else id(value)

@@ -130,6 +130,7 @@ def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, t
     """Yield each input, parameter and buffer with its label, before and after the run."""
     program = live.program
     given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
+    # The same inputs and modules once more, before any step has changed them.
     body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
     values = reference.run(Program(program.setup, body), live.sources).values
     seen: set[int] = set()

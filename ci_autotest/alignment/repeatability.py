@@ -37,6 +37,7 @@ def judge_confirmed(live: Live, sides: Sides) -> Judged:
         live: The program with its data.
         sides: The two backends and the rules.
     """
+    # The reference first, because the candidate is not to blame if the reference differs from itself.
     for backend, blame in ((sides.reference, "reference"), (sides.candidate, "candidate")):
         found = _unsteady(live, backend, sides)
         if found is not None:

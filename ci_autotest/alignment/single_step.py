@@ -169,6 +169,7 @@ def _placed(builder: _Builder, value: torch.Tensor) -> Ref:
 
 
 def _constant(value: object) -> Any:
+    # A program has plain tuples, which a file can hold.
     return tuple(value) if isinstance(value, torch.Size) else value
 
 
@@ -193,6 +194,7 @@ def writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
         and step.target.startswith("operator.")
         and (
             step.target == "operator.setitem"
+            # `invert` begins with an i as well, and writes nothing.
             or (step.target.startswith("operator.i") and step.target != "operator.invert")
         )
     )
@@ -243,6 +245,7 @@ def pruned(live: Live) -> Live:
     needed = {len(steps) - 1, *(index for index, step in enumerate(steps) if _has_backward(step))}
     needed.update(ref.index for index in tuple(needed) for ref in step_refs(steps[index]))
     grew = True
+    # A write that is kept may need values to which other steps write.
     while grew:
         before = len(needed)
         groups = {shared[index] for index in needed}

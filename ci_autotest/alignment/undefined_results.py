@@ -65,6 +65,7 @@ def settle(differences: list[Misalignment], program: Program, candidate: Trace, 
     for call in found:
         free = {call.outputs[position] for position in _free(call) if position in call.outputs}
         differs = any(item.step in free and item.kind == "value" for item in differences)
+        # A compiler may not show the output, and what is computed from it may differ all the same.
         is_hidden = candidate.shown is not None and not free <= candidate.shown
         if not differs and not (is_hidden and free):
             continue
@@ -83,10 +84,12 @@ def _split(differences: list[Misalignment], program: Program, chosen: set[int], 
     for item in differences:
         if item.step in broken and item.kind == "value":
             sure.append(_undone(item, broken[item.step]))
+        # The choice is about elements only.
         elif item.kind in {"shape", "dtype", "metadata", "error"} and item.step in chosen:
             sure.append(item)
         elif item.step in chosen and item.kind in {"value", "mutation"}:
             continue
+        # Which gradients follow from the choice is not known.
         elif chosen and (item.step in tainted or item.kind == "gradient"):
             doubtful.append(item)
         else:
@@ -110,6 +113,7 @@ def _open(program: Program, index: int, step: Step, candidate: Trace, reference:
         row = DRAWN_INSIDE if draws_inside(_module(step, candidate), training=_was_training(program, index)) else None
     if row is None:
         return None
+    # Without outputs, because whether there is a choice depends on the arguments alone.
     call = _call(program, index, (candidate, candidate), {}, {})
     if not is_free(row, call, is_compiled=candidate.shown is not None):
         return None
@@ -135,9 +139,11 @@ def _was_training(program: Program, index: int) -> bool | None:
 
     if not any(map(sets, program.steps[index + 1 :])):
         return None
+    # torch makes modules in training mode.
     module, mode = program.steps[index].args[0], True
     for step in program.steps[:index]:
         if sets(step) and step.args[0] == module:
+            # `train()` without an argument is `train(True)`.
             mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
     return mode
 

@@ -65,6 +65,7 @@ _SHORT_OF: Final = 8.0
 
 def excuse_by_inputs(question: Question, errors: Errors) -> str:
     """Return why neither side is to blame, ``""`` if neither inputs nor rounding explain the difference."""
+    # Nothing that is infinitely far off can be measured against a movement.
     if has_any(errors.bad & ~(torch.isfinite(errors.greatest) & torch.isfinite(errors.truth))):
         return ""
     is_far = False

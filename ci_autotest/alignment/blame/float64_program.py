@@ -54,6 +54,7 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
     for i, step in enumerate(program.steps):
         places[i] = len(moved)
         moved.append(_widened_step(_written_out(renumbered_step(step, places), dtype)))
+        # Only after the state is loaded, whose dtype is that of the recording.
         if i in loaded:
             moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
     count = len(program.setup) + len(loaded)

@@ -64,6 +64,7 @@ def _is_smooth(leaf: torch.Tensor) -> bool:
 
 def _directions(leaves: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return one direction of length 1 over all leaves, in their shapes."""
+    # Seeded, so that a finding has the same sentence in every run.
     generator = torch.Generator().manual_seed(0)
     drawn = {key: torch.randn(leaf.shape, generator=generator, dtype=torch.float64) for key, leaf in leaves.items()}
     length = math.sqrt(sum(float(part.square().sum()) for part in drawn.values()))

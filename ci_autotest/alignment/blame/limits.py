@@ -38,6 +38,7 @@ def limit_of(question: Question) -> torch.Tensor | None:
     generator = torch.Generator().manual_seed(0)
     found: torch.Tensor | None = None
     for _ in range(_PATTERNS):
+        # Both numbers get the same factors, so that only the size of the infinities changes.
         factors = generator.get_state()
         answers = [_answer(question, large, generator.set_state(factors)) for large in _LARGE]
         first, second = answers
@@ -69,6 +70,7 @@ def _is_infinite(value: torch.Tensor) -> bool:
 
 def _tends(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Return what two results tend to, the second from larger inputs; NaN where they show no limit."""
+    # The sign must stay, because a result that changes it has no limit.
     grows = (second.abs() >= _GROWTH * first.abs()) & (second.abs() >= _GROWTH) & (first.sign() == second.sign())
     stays = torch.isfinite(second) & ((second - first).abs() <= _NEAR * second.abs().clamp_min(_NEAR))
     return torch.where(grows, second.sign() * torch.inf, torch.where(stays, second, torch.nan))

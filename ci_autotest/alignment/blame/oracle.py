@@ -78,6 +78,7 @@ def judge(
         reference: The same shape.
         tolerance: In the unit of the elements.
     """
+    # Float64 says which side is nearer, and at these levels only the reference's own bits are right.
     if tolerance.strictness != "tolerance":
         return Opinion(
             "candidate", f"at strictness {tolerance.strictness!r} the candidate must have the reference's own bits"
@@ -90,6 +91,7 @@ def judge(
     if not has_any(bad):
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
     truth = in_range(wide(exact), reference.dtype)
+    # By the exact result and not the reference's, because here the reference is judged too.
     allowed = tolerance.atol + tolerance.rtol * wide(exact).abs().nan_to_num(0.0, 0.0, 0.0)
     far = [_distance(side, exact) for side in (candidate, reference)]
     errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
@@ -204,6 +206,7 @@ def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors
     only_candidate = has_any(far_candidate & ~far_reference)
     only_reference = has_any(far_reference & ~far_candidate)
     neither = Opinion("both", _BOTH, value) if has_any(far_candidate) else Opinion("ill_conditioned", _ROUNDED, value)
+    # Each side is wrong somewhere, or neither is wrong by clearly more than the other.
     if only_candidate == only_reference or max(errors.worst) < CLEARLY * min(errors.worst):
         return neither
     names = ("candidate", "reference") if only_candidate else ("reference", "candidate")

@@ -41,6 +41,7 @@ def in_range(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         parts = torch.finfo(dtype).dtype if dtype.is_complex else str(dtype)
         within = in_range(torch.view_as_real(truth), getattr(torch, parts.removeprefix("torch.")))
         return torch.view_as_complex(within)
+    # The conversion rounds what is beyond the range to an infinity, as IEEE 754 says.
     stored = truth.to(dtype).to(truth.dtype)
     return torch.where(torch.isinf(stored), stored, truth)
 
@@ -168,4 +169,5 @@ def _from_nan(question: Question) -> torch.Tensor | None:
 def _ordinary(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not (value.is_floating_point() or value.is_complex()):
         return value
+    # Positive and not near 0, so that logarithms, roots and quotients are defined.
     return torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.dtype) + 0.25

@@ -61,6 +61,7 @@ def excuse(errors: Errors) -> str:
     """Return why neither side is to blame, ``""`` if one is."""
     if not has_any(errors.bad & (errors.greatest > errors.allowed)):
         return "in float64 both sides are within tolerance of the exact result: they err to opposite sides"
+    # Not 0, because the tolerance may allow nothing.
     beyond = float((errors.greatest / errors.allowed.clamp_min(1e-300))[errors.bad].max())
     if max(errors.worst) < CLEARLY * min(errors.worst) and beyond < CLEARLY * CLEARLY:
         return "in float64 both sides are about as far from the exact result, near the tolerance: rounding"

@@ -126,6 +126,7 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._complex_sum(func, args, kwargs)
         if found.dtype is not torch.float64:
             return self._limited(found)
+        # The sum of absolute values plus the sum is twice that of the positive terms.
         args, kwargs = tree_map_only(torch.Tensor, torch.abs, (args, kwargs))
         total = func(*args, **kwargs)
         is_up = (total + found > 2 * self._end) | (found == torch.inf)
@@ -141,6 +142,7 @@ class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _product(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = func(*args, **kwargs)
+        # All factors above 1 first gives the largest partial product, and all below 1 the smallest.
         large = func(args[0].abs().clamp_min(1.0), *args[1:], **kwargs)
         small = func(args[0].abs().clamp_max(1.0), *args[1:], **kwargs)
         may_be_nan = self._has_others & (large > self._end) & (small * self._end < 1)

@@ -73,6 +73,7 @@ def _until(live: Live, first: int, reference: Trace) -> Live:
 def _given(step: Step) -> tuple[Argument, ...]:
     """Return the gradients that the body passes to a backward pass, one for each root."""
     keywords = dict(step.kwargs)
+    # `grad` takes outputs, inputs and weights; `backward` takes tensors and weights.
     place = 2 if step.target == "torch.autograd.grad" else 1
     default = step.args[place] if len(step.args) > place else None
     found = next((keywords[name] for name in ("gradient", "grad_tensors", "grad_outputs") if name in keywords), default)
@@ -85,4 +86,5 @@ def _weight(given: Argument, value: Any, reference: Trace) -> torch.Tensor:
     if isinstance(given, Ref):
         weight: torch.Tensor = reference.values[given.index].detach().clone()
         return weight
+    # torch starts a pass from a single number without a weight with 1.
     return torch.ones_like(value.detach())

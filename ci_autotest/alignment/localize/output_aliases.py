@@ -60,7 +60,9 @@ def with_aliases(live: Live) -> Live | None:
         body.append(_with(taken_on, "allow_unused") if is_asked else taken_on)
         if index in read:
             taken = Ref(places[index])
+            # From here on the steps use the alias.
             places[index] += 1
+            # A view copies nothing, and autograd knows it as a tensor of its own.
             body.append(Step(CALL_METHOD, "view_as", (taken, taken), (), step.name))
     return live._replace(program=Program(live.program.setup, tuple(body), live.program.cotangents))
 

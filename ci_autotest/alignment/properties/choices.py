@@ -23,6 +23,7 @@ def selects(call: Call) -> str:
     if found is None or expected is None or not found.numel():
         return ""
     source = call.input.detach()
+    # Without a dimension the index counts in the flattened input.
     if call.name in {"argmax", "argmin"} and call.argument(1, "dim", None) is None:
         source = source.reshape(-1)
     dim = 0 if source.dim() <= 1 else _dim(call)
@@ -30,6 +31,7 @@ def selects(call: Call) -> str:
     if int(found.min()) < 0 or int(found.max()) >= source.shape[dim]:
         return f"an index is out of range: {source.shape[dim]} elements"
     picked = [_gathered(source, dim, index.long()) for index in (found, expected)]
+    # NaN is not equal to itself, but both indices may select one.
     same = (picked[0] == picked[1]) | (picked[0].isnan() & picked[1].isnan())
     return "" if bool(same.all()) else "the indices select other values than the reference's"
 
@@ -37,6 +39,7 @@ def selects(call: Call) -> str:
 def _gathered(source: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
     if index.dim() == source.dim():
         return source.gather(dim, index)
+    # Without `keepdim` the index lacks the dimension.
     return source.gather(dim, index.unsqueeze(dim)).squeeze(dim)
 
 
@@ -68,6 +71,7 @@ def selects_pooled(call: Call) -> str:
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel():
         return ""
+    # `max_pool2d` has the number of dimensions before its last letter.
     spatial = int(call.name.removesuffix("_with_indices")[-2])
     source = call.input.detach().flatten(-spatial)
     index = found.long().flatten(-spatial)
@@ -81,6 +85,7 @@ def selects_pooled(call: Call) -> str:
 def same_set(call: Call) -> str:
     """Check the distinct elements in any order, that the inverse restores the input, and the counts."""
     found, expected = call.output(0), call.reference[0]
+    # With a dimension the elements are whole slices, which sorting would take apart.
     if found is None or expected is None or call.argument(4, "dim", None) is not None:
         return ""
     order, other = found.sort(), expected.sort()
@@ -92,6 +97,7 @@ def same_set(call: Call) -> str:
             continue
         if extra.shape == call.input.shape and not torch.equal(found[extra], call.input.detach()):
             return "the inverse does not restore the input"
+        # The inverse has the shape of the input, and the counts have that of the distinct elements.
         is_count = extra.shape == found.shape and extra.shape != call.input.shape
         if is_count and not torch.equal(extra[order.indices], theirs[other.indices]):
             return "the counts do not match their elements"

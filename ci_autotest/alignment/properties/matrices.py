@@ -46,6 +46,7 @@ def eigenvectors(call: Call) -> str:
     matrix = wide(call.input)
     if found is None or values is None or not bool(torch.isfinite(matrix).all()):
         return ""
+    # Only one triangle is read, so that the other may hold anything.
     lower = matrix.tril() if call.argument(1, "UPLO", "L") == "L" else matrix.triu()
     matrix = lower + lower.mH - torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).real.to(lower.dtype))
     columns = wide(found)
@@ -60,12 +61,14 @@ def eigenpairs(call: Call) -> str:
     """Check ``A V = V diag(L)``, columns of norm 1, and the eigenvalues as a multiset."""
     values, found = call.output(0), call.output(1)
     matrix = wide(call.input)
+    # No identity can be checked on NaN and infinities.
     if not bool(torch.isfinite(matrix).all()):
         return ""
     if values is not None and same_multiset(call):
         return "the eigenvalues differ in more than their order"
     if found is None or values is None:
         return ""
+    # A real matrix may have complex eigenvalues.
     columns = wide(found).to(torch.complex128)
     norms = columns.abs().square().sum(-2)
     if not _near(norms, torch.ones_like(norms), 1.0, found.dtype):
@@ -123,6 +126,7 @@ def singular_vectors(call: Call) -> str:
         columns = columns[..., :rank]
         squared = torch.diag_embed(wide(values).square()).to(columns.dtype)
         product = columns.mH @ rows @ rows.mH @ columns
+        # Each element of the squared matrix is a sum of as many products.
         if not _near(product, squared, scale * scale * max(matrix.shape[-2:]), side.dtype):
             return "the singular vectors do not diagonalise the matrix"
     if left is None or right is None:

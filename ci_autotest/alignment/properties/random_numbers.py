@@ -32,6 +32,7 @@ def _kept(call: Call) -> str:
     is_kept = torch.isclose(values, scaled, rtol=4 * eps, atol=0.0, equal_nan=True)
     if not bool((is_kept | (values == 0)).all()):
         return "an element is neither 0 nor the input over (1 - p)"
+    # A zero of the input stays zero, whether it is dropped or kept.
     live = inputs != 0
     count = int(live.sum())
     zeros = int(((values == 0) & live).sum())
