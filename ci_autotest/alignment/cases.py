@@ -216,6 +216,7 @@ def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace
     again = judge_confirmed(live_of(attempt), sides)
     if again.verdict.kind is not None:
         return again
+    # Without copies, as the first run was.
     another = _run(attempt, contender.backend)
     return judge_first_run(attempt, (trace, another), sides) or again
 

@@ -98,6 +98,7 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
             if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
                 return False
         elif (
+            # A value that was written to later does not show any more what it was at its step.
             (left._version != facts[2] or right._version != facts[2])
             and not _was_aligned(index, (candidate, reference), program, rules)
         ) or (
@@ -213,6 +214,7 @@ def tensors_aligned(
 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
+    # A candidate without backward passes has no gradients to compare.
     if not candidate.has_backward:
         return True
     left, right = candidate.gradients, reference.gradients

@@ -55,6 +55,7 @@ def probe_of(
     part = part_of(attempt)
     if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
         return None
+    # The reference may refuse mixed values, so that milder changes follow.
     for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
         changed = _changed(part, change)
         with each_step(reference, enter):

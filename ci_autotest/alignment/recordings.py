@@ -78,6 +78,7 @@ def with_expected(recording: Recording, live: Live, reference: Backend) -> Recor
     These are the outputs with their flags, the gradients of inputs and parameters, and inputs and states that changed.
     """
     trace = reference.run(live.program, live.sources)
+    # Where the reference raises there are no results to carry.
     if trace.failure is not None or live.program.body[-1].op != OUTPUT:
         return recording
     reference.backward(live.program, trace, live.cotangents)

@@ -100,5 +100,6 @@ def _is_same(value: object, before: object) -> bool:
         value.dtype is before.dtype
         and value.shape == before.shape
         and value.layout is before.layout
+        # NaN is not equal to itself, but its bits are.
         and (torch.equal(value, before) or same_bits(value, before))
     )

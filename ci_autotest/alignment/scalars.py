@@ -33,6 +33,7 @@ def as_elements(
         reference: Trace with snapshots.
     """
     kind = type(sides[1].data)
+    # Integers must be equal, and a number of another type is a difference by itself.
     if kind not in {float, complex} or type(sides[0].data) is not kind:
         return sides
     dtype = _source_dtype(index, steps, reference)

@@ -26,5 +26,6 @@ def _groups(trace: Trace) -> dict[int, frozenset[int]]:
     found: dict[Any, list[int]] = {}
     for index, edge in enumerate(trace.edges):
         if edge is not None:
+            # Two objects of Python may be one tensor to autograd, which this pair names.
             found.setdefault((edge.node, edge.output_nr), []).append(index)
     return {index: frozenset(group) for group in found.values() for index in group}

@@ -22,6 +22,7 @@ def called_names(framework: str, *own_rows: Mapping[str, object]) -> frozenset[s
     """
     path = _TABLES / f"{framework}.yml"
     shipped: object = {}
+    # The name becomes a path, so that it must not lead elsewhere.
     if framework.isidentifier() and path.is_file():
         text = path.read_text(encoding="utf-8")
         shipped = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["operators"]  # noqa: S506 - safe, in C

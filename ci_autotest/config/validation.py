@@ -48,6 +48,7 @@ def check(config: Config, where: str) -> None:
     if isinstance(config.seed, int) and not 0 <= config.seed < SEEDS:
         message = f"{where}: seed is {config.seed}. Give 0 to {SEEDS - 1}."
         raise ConfigError(message)
+    # Reports and the command line tell candidates apart by name alone.
     names = [candidate.name for candidate in config.candidates]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:

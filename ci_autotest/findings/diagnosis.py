@@ -130,6 +130,7 @@ class Diagnosis:
 
 def identity_id(diagnosis: Diagnosis) -> str:
     """Return the id of the finding that a diagnosis becomes."""
+    # Any seed will do, because the id is made of candidate, operator and kind.
     return _plain(diagnosis, 0).id
 
 
@@ -181,6 +182,7 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
         candidate=suspect.candidate, test=suspect.test.id, name=suspect.test.name, case=suspect.case,
         seed=seed if diagnosis.seed is None else diagnosis.seed, profile=suspect.profile, cases=suspect.cases,
         of_cases=suspect.of_cases, tests=suspect.tests, location=suspect.test.location, hits=suspect.hits,
+        # It is negative while it is unknown, which a report cannot say.
         attempt=max(suspect.attempt, 0),
     )  # fmt: skip
     return msgspec.structs.replace(

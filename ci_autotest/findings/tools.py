@@ -94,6 +94,7 @@ class Tools:
         It also has the time limit of a case: the shown program of a hang waits no longer.
         """
         here, found = Path.cwd(), []
+        # Only the first part is looked for: what follows lies inside it.
         for module in {name.partition(".")[0] for name in own_names(recording.note)}:
             holders = [
                 each for each in (here, *self.folders) if (each / module).is_dir() or (each / f"{module}.py").exists()

@@ -69,6 +69,7 @@ def look_at(
     triage.left[:] = [part for suspect in triage.left for part in _split(suspect, tools)]
     for i, suspect in enumerate(tuple(triage.left)):
         is_inspected = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
+        # Read anew each time, because the suspects before have added findings.
         known = {finding.id: finding.confirmed for finding in triage.findings}
         seen = repeated_alone(suspect, tools) if is_inspected else suspect
         confirmed = [name for name, is_confirmed in known.items() if is_confirmed]

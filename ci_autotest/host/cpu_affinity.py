@@ -41,8 +41,10 @@ class Processor:
             return
         # Python's `os` does not have this function of Linux.
         here = ctypes.CDLL(None).sched_getcpu()
+        # A thread may end before it is moved, and pinning only saves time.
         with suppress(OSError):
             if here == self._here:
+                # The other threads are there still: only this one was let go.
                 os.sched_setaffinity(0, {here})
             else:
                 for task in _TASKS.iterdir():

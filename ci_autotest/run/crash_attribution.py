@@ -222,7 +222,6 @@ def _one_case(task: Task, case: int, name: str, state: InquiryState) -> _EventIn
 
 
 def _suspect_that_passed(loss: Loss, suspect: tuple[int, str | None], held: Part, state: InquiryState) -> Inquiry:
-    """Decide what a suspect is that passed alone."""
     if state.is_explained:
         yield state.counted(held)  # Another case was at fault.
         return

@@ -71,6 +71,7 @@ class InquiryState:
             return counted
         if isinstance(event, Lost):
             self.is_explained = True
+            # A crash that needs other cases before it does not say that the next case will crash.
             if event.candidate is not None and event.repeats == "alone":
                 self._lost[event.candidate, window_of(event.case)] += 1
         return event

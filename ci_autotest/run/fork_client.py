@@ -162,6 +162,7 @@ class ForkClient:
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(_LOOK_S)
+            # A repro may take no more than a worker: it runs the same kernel.
             if allowed and resident_bytes(child.pid) > allowed:
                 return None
         return None

@@ -44,6 +44,7 @@ class Pool:
         try:
             for number in range(executor.slots):
                 self._slots.append(Slot(executor, number, hello, recurring_changes))
+        # Ctrl-C may come here too, and must not leave the workers that have started.
         except BaseException:
             self.close()
             raise

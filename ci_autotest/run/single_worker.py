@@ -107,7 +107,6 @@ def _subject(message: Message) -> tuple[str, str]:
 
 
 def _without_float64(message: Message) -> Message:
-    """Return a request without the float64 oracle."""
     if isinstance(message, Replay):
         runs = [msgspec.structs.replace(run, asks_float64=False) for run in message.runs]
         return msgspec.structs.replace(message, runs=runs)

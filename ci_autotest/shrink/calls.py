@@ -175,7 +175,6 @@ def _original(value: Argument) -> Argument:
 
 
 def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:
-    """Return the sequence with some steps replaced."""
     program, count = recording.program, len(recording.program.setup)
     steps = tuple(changed.get(index, step) for index, step in enumerate(program.steps))
     return _with_data(recording, Program(steps[:count], steps[count:]))

@@ -147,6 +147,7 @@ class Shrinker:
         while moved:
             moved = False
             for change in simpler_draws(lambda: self.best.draws):
+                # Edits that were kept stay in all later trials.
                 if (yield Redraw({**edits, **change.edits}, profile)):
                     edits.update(change.edits)
                     change.kept = moved = True

@@ -62,6 +62,7 @@ def root_seed(asked: int | str, environ: Mapping[str, str]) -> int:
     """
     if isinstance(asked, int):
         return asked
+    # From the system, because Python's own generator may have been seeded.
     if asked == "random":
         return int.from_bytes(os.urandom(4), "little")
     sha = environ.get("GITHUB_SHA", "")

@@ -32,6 +32,7 @@ NAMES_LISTED: Final = 64
 def joined(one: Exercised, other: Exercised) -> Exercised:
     """Return how far an operator was exercised in two sets of cases."""
     arguments, dtypes = {*one.arguments, *other.arguments}, {*one.dtypes, *other.dtypes}
+    # Sorted before the cut, so that the same names stay whatever the order of the cases is.
     return Exercised(
         cases=one.cases + other.cases, aligned=one.aligned + other.aligned,
         arguments=tuple(sorted(arguments)[:NAMES_LISTED]), dtypes=tuple(sorted(dtypes)[:NAMES_LISTED]),

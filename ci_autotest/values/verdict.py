@@ -164,6 +164,7 @@ _READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
 
 def place_text(at: Place | None, kind: Kind) -> str:
     """Return a place in words."""
+    # A worker is lost inside the pass, while an error is raised by it.
     if isinstance(at, BackwardPass) and kind in _LOST:
         return f"in its {at}"
     return ("" if at is None else str(at)) + (_AS_A_GRAPH if kind == "graph" else "")

@@ -148,6 +148,7 @@ def scaled_dot_product_attention(
         raise LackingError(message)
     mask, bias = None, None
     if attn_mask is not None:
+        # torch broadcasts a mask; JAX wants its four dimensions.
         spread = jnp.reshape(attn_mask, (*(1,) * (4 - attn_mask.ndim), *attn_mask.shape))
         # In torch a boolean mask says which elements take part, and any other is added to the scores.
         mask, bias = (spread, None) if attn_mask.dtype == jnp.bool_ else (None, spread)

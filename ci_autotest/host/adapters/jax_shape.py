@@ -23,6 +23,7 @@ _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 def cat(tensors: Sequence[Any], dim: int = 0) -> Array:
     """Concatenate along a dimension. PyTorch ignores tensors of shape (0,)."""
     dtype = result_type(*tensors)
+    # If all of them are empty, the result is as well.
     kept = [tensor for tensor in tensors if tensor.shape != (0,)] or list(tensors)
     return jnp.concatenate([tensor.astype(dtype) for tensor in kept], axis=dim)
 

@@ -21,6 +21,7 @@ def batch_norm(
     the new one. Paddle divides the variance by n, and PyTorch by n - 1, so Paddle's update is scaled by n / (n - 1).
     """
     channels = input.shape[1]
+    # Paddle has no default for the statistics, not even where it does not use them.
     mean = paddle.zeros([channels], dtype=input.dtype) if running_mean is None else running_mean
     var = paddle.ones([channels], dtype=input.dtype) if running_var is None else running_var
     # A copy: Paddle keeps it for the gradient, so that it must not change later.
@@ -29,6 +30,7 @@ def batch_norm(
         input, mean, updated, weight=weight, bias=bias, training=training, momentum=1 - momentum, epsilon=eps
     )
     count = math.prod(input.shape) // builtins.max(channels, 1)
+    # A single element has no unbiased variance: n - 1 is 0.
     if training and count > 1 and running_var is not None:
         if not paddle.in_dynamic_mode():
             message = "graph of a batch_norm that updates running statistics: no input of a graph can be written to"

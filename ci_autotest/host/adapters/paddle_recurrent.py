@@ -55,6 +55,7 @@ def _layer(
     if not has_biases or dropout:
         message = "recurrent layer with given weights that has no biases, or has dropout"
         raise LackingError(message)
+    # The first matrix multiplies the input, the second one the hidden state.
     rows, features = params[1].shape[1], params[0].shape[1]
     layer = make(
         features, rows, num_layers, direction="bidirect" if bidirectional else "forward", time_major=not batch_first

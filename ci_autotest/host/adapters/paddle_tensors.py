@@ -124,6 +124,7 @@ def view(input: Any, size: Any = None, dtype: Any = None) -> Any:
 
 def _checked_shape(input: Any, shape: Sequence[int]) -> Sequence[int]:
     for place, size in enumerate(shape):
+        # Where the input's own size is 0 both readings agree.
         if size == 0 and (place >= input.ndim or input.shape[place] != 0):
             message = "shape with a size of 0 where the input's size is not 0"
             raise LackingError(message)

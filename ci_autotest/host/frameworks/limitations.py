@@ -42,6 +42,7 @@ def reported_limitation(
         folder: Folder of the framework's Python code. Without it only errors of compiled code count.
     """
     code = raiser(error)
+    # Compiled code has no frame of Python: the raiser is then whoever called it.
     is_own = code is not None and folder is not None and folder in Path(code.co_filename).resolve().parents
     if not (is_own or is_of_library(error)):
         return ""

@@ -204,6 +204,7 @@ class MindSpore(Functional):
             error, text, _LIMITATIONS, self._folder
         ):
             return ""
+        # Behind the first line of dashes MindSpore writes about its own sources.
         return " ".join(text.partition("\n\n---")[0].split())[:_SHOWN_CHARS].rstrip(" .")
 
     def synchronize(self) -> None:

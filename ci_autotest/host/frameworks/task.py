@@ -112,6 +112,7 @@ def _reach(
     """Return the leaves that each step depends on differentiably; steps that depend on none are left out."""
     reach = {leaf: frozenset({leaf}) for leaf in leaves if _has_inexact(framework, values[leaf])}
     for index, step in enumerate(steps):
+        # With gradients off torch records no graph, whatever the step depends on.
         if step.op in {PLACEHOLDER, OUTPUT} or step.target in framework.undifferentiated or step.modes == NO_GRAD:
             continue
         found = _NOTHING.union(*(reach.get(ref.index, _NOTHING) for ref in step_refs(step)))
@@ -129,6 +130,7 @@ def _roots(
     for position, weight in weights.items():
         index = refs[position].index
         value = values[index]
+        # Another shape is a difference of the forward pass already.
         if index not in reach or getattr(value, "shape", None) != weight.shape:
             continue
         if not any(values[other] is value for other, _ in roots):

@@ -39,6 +39,7 @@ class FrameworkCode:
 _PADDLE: Final = FrameworkCode(
     tensor="""def tensor(array, dtype, requires_grad=False):
     return paddle.to_tensor(np.array(array), dtype=dtype, stop_gradient=not requires_grad)""",
+    # `to_tensor` makes every array contiguous, so that a view is laid over its flat storage.
     tensor_of_view='''def tensor(array, dtype, requires_grad=False):
     """Return a leaf in the array's layout."""
     if array.flags.c_contiguous or not array.size:
@@ -105,6 +106,7 @@ def graphed():
     has_graph_gradients=True,
 )
 _JAX: Final = FrameworkCode(
+    # By default JAX turns 64-bit numbers into 32-bit ones.
     first="""jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_default_matmul_precision", "highest")""",
     tensor="""def tensor(array, dtype, requires_grad=False):

@@ -128,6 +128,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
 def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:
     """Return the functions that compare."""
     is_strict = details["strictness"] != "tolerance"
+    # A side may have no gradient, or none of a state's entries.
     may_lack = needs.plain or needs.backward or needs.after or details["kind"] == "nondeterminism"
     dtype = " or found.dtype != expected.dtype" if details["check_dtype"] else ""
     differ = "unlike(found, expected)" if needs.plain else "found != expected"

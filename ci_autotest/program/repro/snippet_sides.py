@@ -194,7 +194,6 @@ def _devices(recording: Recording) -> Sides:
 
 
 def _compiled(recording: Recording) -> Sides:
-    """Return the body and the compiled body."""
     options = "".join(f", {key}={value!r}" for key, value in compile_options(recording.note).items())
     sides = _whole(recording, f"torch.compile(program{options})")
     # Without random steps nothing depends on the generator.

@@ -61,6 +61,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
             ``folders`` (of the candidate's modules, relative to the script), ``versions``, ``timeout_s`` (of the
             candidate's process), ``has_backward`` (whether only the backward pass shows the finding).
     """
+    # Before anything is named, because all parts of the script use the same names.
     recording = _without_clashes(recording)
     program, needs = recording.program, needs_of(recording, details)
     takes = [name for name, _ in inputs(program)]
@@ -206,6 +207,7 @@ def _without_clashes(recording: Recording) -> Recording:
         "reference",
         "candidate",
     }
+    # A value of such a name would hide a module or function that later lines use.
     parts = [
         tuple(step._replace(name=f"{step.name}_0") if step.name in roots else step for step in part)
         for part in (recording.program.setup, recording.program.body)

@@ -40,6 +40,7 @@ class Agent:
         try:
             if begins:
                 self._worker.begin()
+            # As bytes, because Ray pickles objects, and nothing that a worker says may be unpickled.
             bodies.extend(encode(part) for part in self._worker.exchange(decode_to_worker(body)))
         except WorkerLostError as error:
             gone = Gone(

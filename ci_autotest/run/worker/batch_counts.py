@@ -76,6 +76,7 @@ class BatchCounts:
         for name, one in judged.items():
             for position in counted:
                 self._count_case(name, batch, position, one)
+            # Cases that the fast path is sure of have no verdict.
             self._count_aligned(name, len(one.sure & {*counted}))
             self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
             self._count_traces(name, [one.traces[position] for position in counted])

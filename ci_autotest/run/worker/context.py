@@ -91,6 +91,7 @@ class WorkerContext:
         try:
             backend = build(candidate, device, self.hello.folders, isolated=True)
         except UnavailableError as error:
+            # The other candidates run all the same; the parent decides whether this one was required.
             return CandidateInfo(**fields, available=False, reason=str(error))
         self.backends[candidate.name] = backend
         libraries = dict(backend.libraries)

@@ -108,6 +108,7 @@ class Dispatcher:
     def _discover(self, file: str) -> Discovered:
         assert self._state is not None  # noqa: S101 - the parent says hello first
         self._beacon.enter(REFERENCE, REFERENCE)
+        # What the import of a file changes is not the doing of a kernel.
         found = Discovered(self.worker_context.library.tests(file))
         self._state.renew()
         return found
@@ -116,6 +117,7 @@ class Dispatcher:
         """Run cases again, in order, and return the failures of all of them at the end."""
         parts: list[CasesDone] = []
         assert self._state is not None  # noqa: S101 - the parent says hello first
+        # A new one, because which cases are probed and repeated depends on what a runner has seen.
         case_runner = CaseRunner(self.worker_context, self._beacon, self._state, parts.append)
         failures = []
         for run in runs:

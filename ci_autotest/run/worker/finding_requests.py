@@ -194,6 +194,7 @@ class FindingRequests:
             judged.live.program.steps,
             self._worker_context.hello.reference_device,
         )
+        # A replay compares by these rules, without the test's file.
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
         note["strictness"] = rules.strictness
         if judged.verdict.kind == "stateful":

@@ -94,6 +94,7 @@ def _is_running(timer: int) -> bool:
 
 
 def _raising_filters() -> int:
+    # A filter of another kind changes no result: it only hides or shows a warning.
     return sum(entry[0] == "error" for entry in warnings.filters)
 
 
