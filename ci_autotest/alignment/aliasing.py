@@ -85,7 +85,7 @@ def joined_results(program: Program, candidate: Trace, reference: Trace) -> list
     groups: dict[int, list[int]] = {}
     for index, step in enumerate(steps):
         if is_unpacking(step) and step_operator(steps[maker_of(steps, index)], steps).rpartition(".")[2] not in EITHER:
-            # Operators that may return their input may also return it twice.
+            # Operators that may return their input are left out, because they may also return it twice.
             groups.setdefault(maker_of(steps, index), []).append(index)
     pairs = [(one, other) for group in groups.values() for one, other in combinations(group, 2) if asked & {one, other}]
     return [

@@ -203,7 +203,7 @@ def _target(name: str, environ: Mapping[str, str], repository: str, run_id: int 
 def _of_pull_request(environ: Mapping[str, str], repository: str) -> PullRequestTarget:
     pull = _payload(environ, _PullRequestPayload).pull_request
     source = pull.head.repo
-    # A deleted fork has no repository, and names on GitHub have no case.
+    # A deleted fork has no repository, and names on GitHub are not case-sensitive.
     from_fork = source is None or source.full_name.casefold() != repository.casefold()
     return PullRequestTarget(number=pull.number, head_sha=pull.head.sha, from_fork=from_fork, base=pull.base.ref)
 

@@ -199,7 +199,7 @@ def _without(surplus: Sequence[Comment], done: Done) -> Delete | Done:
 
 
 def _is_ours(comment: Comment, author: str, first_line: str) -> bool:
-    # Logins on GitHub have no case.
+    # Logins on GitHub are not case-sensitive.
     if comment.user is None or comment.user.login.casefold() != author.casefold():
         return False
     return plain(comment.body).split("\n", 1)[0] == first_line

@@ -28,7 +28,7 @@ class Output:
         """Create the file; it has no name, so no run leaves it behind, however it ends."""
         with tempfile.TemporaryFile() as file:
             self.fd = os.dup(file.fileno())
-        # Whoever appends goes on at the new end after the file was cut, and leaves no gap before it.
+        # With O_APPEND the worker goes on at the new end after the file was cut, and leaves no gap before it.
         fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
         self._since = self._hole = 0
 

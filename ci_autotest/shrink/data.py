@@ -128,7 +128,7 @@ def _cost(numbers: NDArray[np.float64]) -> int:
     # The cheapest property comes last, and overwrites the price of any other that holds too.
     for price, holds in reversed(list(enumerate(steps))):
         cost[holds] = price
-    # A sign costs extra, so that -1 becomes 1 and -0.0 becomes 0.0.
+    # A sign costs extra, so that -0.0 becomes 0.0.
     return int(cost.sum()) + int(np.signbit(numbers).sum())
 
 

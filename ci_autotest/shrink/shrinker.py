@@ -110,7 +110,7 @@ class Shrinker:
         Draws come first because only they keep linked sizes linked, and because the worker cuts every redraw to the
         culprit, which would undo earlier work on steps.
         """
-        # This program was put together from calls of several cases, so that no body draws it again.
+        # This program was put together from several calls, so that no body draws it again.
         if self.best.verdict.kind == "stateful":
             yield from self._with_fewer_calls()
             yield from self._simplified()

@@ -96,7 +96,7 @@ def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = None, device:
 
 def one_hot(input: Any, num_classes: int = -1) -> Array:
     """Return the one-hot encoding of classes."""
-    # The shape depends on the data, so that this call is not compiled.
+    # With -1 the shape depends on the data, so that the call is not compiled.
     count = int(jnp.max(input)) + 1 if num_classes == -1 else num_classes
     return jax.nn.one_hot(input, count, dtype=jnp.int64)
 

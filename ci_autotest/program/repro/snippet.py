@@ -172,7 +172,6 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
         return []
     ours, theirs = (body_lines(program, rename=rename) for rename in (sides.rename, None))
     call = ours[0].partition(" = ")[2]
-    # The call reaches its kernel in another way than by its name, or takes several lines.
     if len(ours) != 1 or not call.startswith(f"{sides.takes}("):
         return []
     return [
@@ -241,7 +240,6 @@ def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
 def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
     program = recording.program
     meant = [named_outside(program)[i] for i in _meant(program, facts, sides)]
-    # Nothing is compared: it counts only whether the run ends, or whether it raises.
     if facts.kind in LOST or (facts.kind == "leniency" and facts.has_backward):
         return "None"
     if facts.aspect == "gradient":
@@ -297,7 +295,6 @@ def chosen_outputs(program: Program, facts: Facts) -> list[int]:
         step = program.steps[ref.index]
         element = step.args[1] if is_unpacking(step) else None
         maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
-        # Names are suggestions and not unique, so that several outputs may match.
         if facts.name in {step.name, maker.name} and facts.element in {None, element}:
             found.append(place)
     return found or list(range(len(output_refs(program))))

@@ -176,7 +176,6 @@ class CaseRunner:
             self._beacon.enter(case, REFERENCE, 0)
             begun = time.perf_counter()
             attempt, number = run.draw(case, 0), 0
-            # The rejected attempt is not drawn again: it goes on as the first of the case's attempts.
             if attempt.refused is not None:
                 found = self._draw_again(case, attempt, run)
                 drawn.refused.append((case, found))
