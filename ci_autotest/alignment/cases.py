@@ -95,6 +95,7 @@ def accept(
         if attempt.refused is None:
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
         rejected += 1
+        # Whether a test is weak is decided by its ordinary attempts alone.
         ordinary += attempt.profile == "ordinary"
         refusal = refusal_of(attempt)
         for name, contender in contenders.items():

@@ -30,6 +30,7 @@ class DeferredReads:
     def begin(self, value: Any) -> None:
         """Begin to read a tensor or the state of a module; an error is left to ``array``, which reads again."""
         key = id(value)
+        # One tensor may be the value of several steps.
         if key in self._reads:
             return
         try:

@@ -49,6 +49,7 @@ def forward(
     binding = Binding(framework, tensors)
     run.memory = binding.memory
     for index, step in enumerate(program.steps):
+        # Before the step runs, so that a crash is attributed to it.
         enter(index)
         value: Any = None
         facts: Facts | None = None

@@ -305,6 +305,7 @@ def _check_spec(key: str, spec: TensorSpec) -> None:
     if max(spec.storage_size, count) > ELEMENTS_AT_MOST:
         message = f"placeholder {key!r} has {count:,} elements; {ELEMENTS_AT_MOST:,} are allowed."
         raise ProgramError(message)
+    # An empty view reads nothing, wherever it begins.
     if 0 not in spec.shape and last >= spec.storage_size:
         message = f"placeholder {key!r} reaches element {last} of a storage of {spec.storage_size}."
         raise ProgramError(message)

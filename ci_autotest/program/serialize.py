@@ -131,6 +131,7 @@ def decode(program: bytes, tensors: bytes) -> Recording:
         message = f"a tensor file of {len(tensors):,} bytes is too large: {TENSOR_BYTES:,} are allowed."
         raise ProgramError(message)
     alone = decode_program(program)
+    # The digests are held against the file below; a recording that has its data needs none.
     recording = replace(alone, tensors=_decode_tensors(tensors), digests={})
     check_recording(recording)
     check_same(alone, recording, wanted_specs(recording))

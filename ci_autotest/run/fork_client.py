@@ -144,6 +144,7 @@ class ForkClient:
             timeout_s: Seconds that it may take.
         """
         own = {TOKEN: new_token()}
+        # Only the exit status counts: what a repro prints is for the reader who runs it.
         with Path(os.devnull).open("wb") as output:
             child = self._fork(
                 {"kind": "script", "script": str(script), "paths": list(paths), "own": own}, (output.fileno(),),

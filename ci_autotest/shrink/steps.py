@@ -29,6 +29,7 @@ def fewer_steps(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Re
 
 def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
     """Yield programs that end at an earlier call, the earliest first."""
+    # The first success is the shortest program, so that the later ones are not tried.
     for index, _ in best().program.calls[:-1]:
         program = best().program
         # The best program may have become shorter since the list was made.

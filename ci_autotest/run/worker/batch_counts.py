@@ -91,6 +91,7 @@ class BatchCounts:
 
     def _count_case(self, candidate: str, batch: Batch, position: int, judged: Judged) -> None:
         verdict, profile = judged.verdicts.get(position), batch.attempts[position].profile
+        # Cases without a verdict are counted together, as those that the fast path is sure of.
         if verdict is not None:
             self._count_verdict(candidate, verdict)
         for shown in (verdict, judged.suspected.get(position)):
