@@ -91,6 +91,33 @@ def run(paths: tuple[str, ...], **given: Any) -> int:
     return _status(result)
 
 
+@cli.command()
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option("--workers", type=Number(2), default=4, metavar="N", help="Worker processes of the loader. Default: 4.")
+@click.option("--epochs", type=Number(1), default=2, metavar="N", help="Epochs that are compared. Default: 2.")
+@click.option(
+    "--ranks", type=Number(1), default=1, metavar="N", help="Processes with torchrun's variables. Default: 1."
+)
+@config_option
+@set_option
+@click.option("--seed", metavar="N|random|commit", help="Root seed.")
+@click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
+@fail_on_option
+def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) -> int:
+    """Test a data loader: do its workers, epochs and ranks draw random numbers of their own?
+
+    FACTORY is a function of MODULE without arguments that returns a Dataset, a DataLoader, or a function make(seed).
+    """
+    from ci_autotest.commands.progress import show_result  # noqa: PLC0415
+    from ci_autotest.commands.run import run as run_session  # noqa: PLC0415
+    from ci_autotest.loader.declaration import factory_file  # noqa: PLC0415
+
+    request = _request((factory_file(factory, workers=workers, epochs=epochs, ranks=ranks),), given)
+    result = run_session(request, os.environ, sys.stdout)
+    show_result(result, sys.stdout, str((request.start / request.config.output).resolve()))
+    return _status(result)
+
+
 @cli.command(name="list")
 @click.argument("paths", nargs=-1)
 @candidate_options

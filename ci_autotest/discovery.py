@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import UsageError
+from ci_autotest.loader.declaration import factory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SUITE: Final = "builtin:suite"
-_MENTION: Final = re.compile(rb"\bautotest\b")
+_MENTION: Final = re.compile(rb"\b(?:auto|loader)test\b")
 _DEFAULT_FOLDER: Final = "autotests"
 #: Folders with files that are not the user's own tests.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
-#: Bytes of a file that are searched for ``autotest``.
+#: Bytes of a file that are searched for ``autotest`` and ``loadertest``.
 _SCANNED: Final = 1 << 20
 
 
@@ -63,7 +64,9 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
         if not location.strip():  # The empty path would be the current folder: a variable of a script that is not set.
             message = f"path '{path}' names no file. Give a file, a folder or {SUITE}."
             raise UsageError(message)
-        if location.startswith(SUITE):
+        if factory_of(path):
+            found, count, name = [path], 0, ""
+        elif location.startswith(SUITE):
             found, count = _suite(path if location == SUITE else location), 0
             name = "" if location == SUITE else name
         else:

@@ -90,6 +90,7 @@ class UnsupportedReason(str, Enum):
         NO_GRAPH: The body cannot be one graph, or the candidate has no graphs.
         OUTSIDE: All outputs of the test were computed outside the recorded steps.
         COPIED: The test writes to a tensor that is a copy on the device but not on the reference.
+        NO_SAMPLES: A data loader gave no sample.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -103,6 +104,7 @@ class UnsupportedReason(str, Enum):
     NO_GRAPH = "no_graph"
     OUTSIDE = "outside"
     COPIED = "copied"
+    NO_SAMPLES = "no_samples"
 
 
 class Unsupported(NamedTuple):

@@ -26,8 +26,10 @@ from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.report.finding_message import About, finding_of, message_lines
 from ci_autotest.report.finding_program import display_program
+from ci_autotest.run.loader_observer import Asked, judgement_of
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.finding import counts_against
+from ci_autotest.values.result import LOADER_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate, Config
+    from ci_autotest.loader.declaration import LoaderDeclaration
 
 #: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
 __unittest = True
@@ -77,9 +80,7 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
         ConfigError: The configuration is wrong, or has no candidate: comparing torch with itself would always pass.
     """
     source, options = Path(file).resolve(), PYTEST_OPTIONS.get()
-    path = configuration.find(source.parent) or configuration.find(Path.cwd())
-    config = configuration.read(path) if path else configuration.Config()
-    check_known(config, str(path))
+    config, root = _configuration_of(source)
     refuse_unknown_rows([row.operator for row in config.tolerances], "tolerances")
     refuse_unknown_rows([row.operator for row in config.known], "known")
     if not config.candidates and not options.candidates:
@@ -89,16 +90,58 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
             f"use `ci-autotest run --candidate NAME`.{more(Page.NO_CANDIDATE)}"
         )
         raise ConfigError(message)
-    root = (path.parent if path else Path.cwd()).resolve()
     # Appended, so that the user's folders cannot shadow installed packages.
     for folder in (str(source.parent), str(root)):
         if folder not in sys.path:
             sys.path.append(folder)
-    path_in_id = source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
-    test = (declared or f"{path_in_id}::{name.replace('.', '::')}") + arguments
+    test = (declared or f"{_relative(source, root)}::{name.replace('.', '::')}") + arguments
     seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
     folders = (str(source.parent), str(root))
     return Setting(config, configuration.chosen(config, options.candidates), test, seed, options.cases, folders)
+
+
+def run_loader_here(declared: LoaderDeclaration, arguments: str) -> None:
+    """Run a test of a data loader in a process of its own, and raise if its workers, epochs or ranks share numbers.
+
+    Args:
+        declared: The test's declaration.
+        arguments: ``[3-same]`` if it is called with arguments.
+
+    Raises:
+        AssertionError: They do, and the configuration does not accept it.
+        AuthorError: Nothing was compared.
+    """
+    __tracebackhide__ = True
+    body, options = declared.body, PYTEST_OPTIONS.get()
+    source, name = Path(body.__code__.co_filename).resolve(), body.__qualname__
+    config, root = _configuration_of(source)
+    file = _relative(source, root)
+    test = (declared.id or f"{file}::{name.replace('.', '::')}") + arguments
+    seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
+    asked = Asked(str(root), [str(source.parent), str(root), *sys.path], file, name + arguments, seed, declared)
+    timeout_s = configuration.duration_s(config.case_timeout, "case_timeout")
+    judgement = judgement_of(asked, timeout_s, os.environ)
+    verdict = judgement.verdict
+    if verdict.outcome == "unsupported":
+        message = f"{test} compared nothing: {verdict.oracle}."
+        raise AuthorError(message)
+    finding = finding_of(verdict, About(LOADER_CANDIDATE, test, name, 0, seed))
+    known = apply_known((finding,), config.known, datetime.now().astimezone().date())
+    if verdict.outcome == "misaligned" and counts_against(known[0]):
+        again = f"  its repro: {shlex.join(['ci-autotest', 'run', test, '--seed', str(seed)])}"
+        raise AssertionError("\n".join([*message_lines(finding), again]))
+
+
+def _configuration_of(source: Path) -> tuple[Config, Path]:
+    """Return the nearest configuration above a file, else above the current folder, and its folder."""
+    path = configuration.find(source.parent) or configuration.find(Path.cwd())
+    config = configuration.read(path) if path else configuration.Config()
+    check_known(config, str(path))
+    return config, (path.parent if path else Path.cwd()).resolve()
+
+
+def _relative(source: Path, root: Path) -> str:
+    return source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
 
 
 def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.config import shapes_of
 from ci_autotest.errors import AuthorError, ConfigError, SessionError, UnavailableError
-from ci_autotest.in_process import NOTICE, run_here, setting_of, stop_unittest
+from ci_autotest.in_process import NOTICE, run_here, run_loader_here, setting_of, stop_unittest
+from ci_autotest.loader.declaration import ATTRIBUTE as LOADER_ATTRIBUTE
+from ci_autotest.loader.declaration import loader_declared
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.body_call import callers_signature, case_name, with_case
 from ci_autotest.record.context import CURRENT
@@ -58,6 +60,7 @@ __all__ = [
     "gpu_device",
     "index_tensor",
     "invertible_tensor",
+    "loadertest",
     "nothing",
     "oneof",
     "permutation_tensor",
@@ -200,6 +203,52 @@ def autotest(
         del test.__wrapped__
         test.__signature__ = callers_signature(body)  # type: ignore[attr-defined]
         setattr(test, ATTRIBUTE, declaration)
+        return test  # type: ignore[return-value]
+
+    return decorate
+
+
+def loadertest(
+    workers: int = 4,
+    epochs: int = 2,
+    ranks: int = 1,
+    id: str | None = None,  # noqa: A002 - as for `autotest`
+    **unknown: Any,
+) -> Callable[[F], F]:
+    """Declare a function, or a method of a ``unittest.TestCase``, as a test of a data loader.
+
+    The function returns a ``Dataset``, an ``IterableDataset``, a ``DataLoader``, or a function ``make(seed)`` that
+    returns a ``DataLoader``. It is called several times, in a process of its own. Workers, epochs and ranks that draw
+    the same random numbers fail the test.
+
+    Args:
+        workers: Number of worker processes, whatever number the loader has.
+        epochs: Epochs that are compared with each other; 1 allows epochs that repeat each other.
+        ranks: Processes that call the function, with the environment variables that ``torchrun`` sets.
+        id: A name that the test keeps when it moves to another file.
+        unknown: Anything else is an error.
+
+    Raises:
+        AuthorError: Written without parentheses, with an unknown option, or with a value that an option does not take.
+    """
+    given = {"workers": workers, "epochs": epochs, "ranks": ranks, "id": id, **unknown}
+    loader_declared(lambda: None, given)  # reports a wrong option at the line of the decorator
+
+    def decorate(body: F) -> F:
+        declaration = loader_declared(body, given)
+
+        @functools.wraps(body)
+        def test(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            try:
+                run_loader_here(declaration, case_name(body, args, kwargs))
+            except (ConfigError, UnavailableError) as error:
+                stop_unittest(args)
+                raise SessionError(str(error)) from None
+
+        del test.__wrapped__
+        test.__signature__ = callers_signature(body)  # type: ignore[attr-defined]
+        setattr(test, LOADER_ATTRIBUTE, declaration)
         return test  # type: ignore[return-value]
 
     return decorate

@@ -53,7 +53,7 @@ def not_run_note(ledger: Ledger) -> str:
     """Return the note that lists tests with cases that were not run; empty if all were."""
     missing = []
     for test, entry in ledger.tests.items():
-        for name in ledger.candidates:
+        for name in entry.candidates:
             pair = ledger.pairs[test, name]
             left = len(entry.cases) - pair.done - entry.empty
             if left > 0 and not pair.is_left_alone and not entry.broken:

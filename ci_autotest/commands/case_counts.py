@@ -29,11 +29,12 @@ KEPT: Final = 3
 
 @dataclass(slots=True)
 class TestEntry:
-    """Counts of one test that hold for all candidates."""
+    """Counts of one test that hold for all its candidates."""
 
     info: TestInfo
     cases: Sequence[int]
     order: int
+    candidates: tuple[str, ...]
     accepted: int = 0
     rejected: int = 0
     ordinary_accepted: int = 0

@@ -6,20 +6,23 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.run_statistics import Ledger
+from ci_autotest.errors import ConfigError
 from ci_autotest.findings.database import Learned, today
+from ci_autotest.loader.declaration import factory_of
 from ci_autotest.plan import costs, digest, order, shares
 from ci_autotest.run.events import Changed, Cut, Lost, Part, Passed, Task, Wrong
+from ci_autotest.values.result import LOADER_CANDIDATE, CandidateInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TextIO
 
     from ci_autotest.commands.request import Request
+    from ci_autotest.discovery import Selection
     from ci_autotest.plan import Share
     from ci_autotest.run.events import Event
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.pool import Pool
-    from ci_autotest.values.result import CandidateInfo
 
 
 class Plan:
@@ -33,7 +36,7 @@ class Plan:
 
     def __init__(self, tests: Sequence[TestInfo], request: Request, learned: Mapping[str, Learned]) -> None:
         self.tests = tuple(tests)
-        self.counts = [request.cases or test.n or request.config.cases for test in tests]
+        self.counts = [cases_of(test, request) for test in tests]
         ids = [test.id for test in tests]
         self.case_s = costs(ids, {name: learned[name].case_s for name in ids if name in learned})
         self.shares: list[Share] = shares(self.counts, request.shard, self.case_s)
@@ -41,7 +44,7 @@ class Plan:
 
     def ledger(self, infos: Sequence[CandidateInfo]) -> Ledger:
         """Return an empty ledger for the planned cases."""
-        available = tuple(info.name for info in infos if info.available)
+        available = tuple(info.name for info in infos if info.available and info.name != LOADER_CANDIDATE)
         planned = [(test, share.cases) for test, share in zip(self.tests, self.shares, strict=True)]
         return Ledger(planned, available)
 
@@ -58,14 +61,39 @@ class Plan:
 
         # A run that its budget ends early has then run some cases of every test.
         for test, cases in order(self.shares, case_s):
-            yield Task(self.tests[test], tuple(cases), ledger.candidates)
+            info = self.tests[test]
+            yield Task(info, tuple(cases), ledger.tests[info.id].candidates)
+
+
+def cases_of(test: TestInfo, request: Request) -> int:
+    """Return the number of cases of a test; a data loader is one case whatever the command line says."""
+    return 1 if test.candidate else request.cases or test.n or request.config.cases
+
+
+def needs_no_candidate(tests: Sequence[TestInfo], selection: Selection) -> bool:
+    """Whether there is nothing but data loaders to test."""
+    return all(test.candidate for test in tests) and (bool(tests) or any(map(factory_of, selection.files)))
+
+
+def loader_info(tests: Sequence[TestInfo], others: Sequence[CandidateInfo], torch: str) -> list[CandidateInfo]:
+    """Return the candidate of the tests of data loaders, if there are any.
+
+    Raises:
+        ConfigError: The configuration has a candidate of the same name.
+    """
+    if not any(test.candidate for test in tests):
+        return []
+    if any(other.name == LOADER_CANDIDATE for other in others):
+        message = f"candidate '{LOADER_CANDIDATE}' has the name that stands for data loaders. Give it another one."
+        raise ConfigError(message)
+    return [CandidateInfo(name=LOADER_CANDIDATE, backend=LOADER_CANDIDATE, version=torch)]
 
 
 def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable[[], bool], stream: TextIO) -> None:
     """Run tasks and book their events; tasks of a test that broke meanwhile are dropped."""
-    if not ledger.candidates:
+    if not ledger.pairs:
         return
-    total = sum(len(entry.cases) for entry in ledger.tests.values()) * len(ledger.candidates)
+    total = sum(len(entry.cases) * len(entry.candidates) for entry in ledger.tests.values())
     progress = Progress(stream, total, is_terminal=stream.isatty())
     # A broken test would fail in every further case, too.
     for event in pool.run(tasks, lambda task: None if ledger.tests[task.test.id].broken else task, is_over):

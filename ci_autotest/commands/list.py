@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.commands.case_dispatch import Plan
+from ci_autotest.commands.case_dispatch import Plan, cases_of
 from ci_autotest.commands.exit_status import FAILED, FINE
 from ci_autotest.commands.request import Request, discovered, hello_for
 from ci_autotest.findings.database import FOLDER, Database
@@ -52,7 +52,7 @@ def _show_tests(tests: Sequence[TestInfo], request: Request, stream: TextIO) -> 
     for file, own in groupby(tests, key=lambda test: test.location.file):
         stream.write(f"{file}\n")
         for test in own:
-            cases = plural(request.cases or test.n or request.config.cases, "case")
+            cases = plural(cases_of(test, request), "case")
             stream.write(f"  {test.id}  line {test.location.line}, {cases}\n")
 
 

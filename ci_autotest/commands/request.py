@@ -6,10 +6,11 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.config import shapes_of
+from ci_autotest.config import duration_s, shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
+from ci_autotest.loader.declaration import factory_of
 from ci_autotest.run.messages import Broken, Hello, TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
@@ -81,7 +82,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
         root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
         reference_device=config.reference.device, candidates=list(request.candidates),
         tolerances=list(config.tolerances), accepted=[row.operator for row in config.known],
-        shapes=shapes_of(request.candidates),
+        shapes=shapes_of(request.candidates), case_timeout_s=duration_s(config.case_timeout, "case_timeout"),
     )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
             location = Location(file=name, line=1)
             broken.append(
                 BrokenTest(
-                    test=name,
+                    test=factory_of(name) or name,
                     message=f"does not import: {found.message}",
                     traceback=found.traceback,
                     location=location,

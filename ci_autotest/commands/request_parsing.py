@@ -27,7 +27,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         paths: Paths of the command line.
         given: Options by name; ``None`` for those that were not given.
         start: The folder in which the command was started.
-        needs_candidate: Whether a request without a candidate is refused.
+        needs_candidate: Whether a request without a candidate has none; otherwise it has the built-in ones.
 
     Raises:
         ConfigError: The file or an option is wrong.
@@ -126,8 +126,9 @@ def _with_interpreter(candidate: Candidate, root: Path) -> Candidate:
 def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:
     named = tuple(given.get("candidate") or ())
     # `list`, `replay`, `draws` and `doctor` also work without a configuration, on the built-in candidates.
-    if not named and not config.candidates and not needs_candidate:
-        return tuple(configuration.BUILT_IN.values())
+    if not named and not config.candidates:
+        # A run of data loaders needs no candidate; a run of operators is refused when its tests are known.
+        return () if needs_candidate else tuple(configuration.BUILT_IN.values())
     found = configuration.chosen(config, named)
     device = given.get("device")
     return tuple(

@@ -14,7 +14,7 @@ import msgspec
 from ci_autotest import config as configuration
 from ci_autotest.commands.budget import Budget, not_run_note
 from ci_autotest.commands.case_counts import left_notes, uncompared
-from ci_autotest.commands.case_dispatch import Plan, execute, learned_of
+from ci_autotest.commands.case_dispatch import Plan, execute, learned_of, loader_info, needs_no_candidate
 from ci_autotest.commands.executors import means_for
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import permissions_of, read_baseline, setting_for, write_surfaces
@@ -143,6 +143,9 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         state.infos, state.torch = ready.candidates, ready.torch
         _refuse_missing(state.infos, request)
         tests, state.broken = discover_tests(pool, state.selection)
+        if not (request.candidates or needs_no_candidate(tests, state.selection)):
+            configuration.chosen(request.config, ())
+        state.infos = [*state.infos, *loader_info(tests, state.infos, state.torch)]
         state.plan = plan = Plan(tests, request, state.learned)
         prepare(state.output)
         state.ledger = ledger = plan.ledger(state.infos)
@@ -271,6 +274,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         for (test, name), pair in state.ledger.pairs.items()
         for note in uncompared(pair.cost)
     ]
+    notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in state.ledger.remarks.get(test, ())]
     notes += dict.fromkeys(state.ledger.cut)
     notes += left_notes(state.ledger.left)
     notes += unrepeated_notes(state.triage.unrepeated)

@@ -13,6 +13,7 @@ from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.result import (
+    LOADER_CANDIDATE,
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
@@ -94,10 +95,12 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         + tuple(map(partial(_ended_after, ledger), ledger.ended_after))
     )
     results = tuple(
-        _result(ledger, entry, name, findings, details) for entry in ledger.tests.values() for name in _names(details)
+        _result(ledger, entry, name, findings, details)
+        for entry in ledger.tests.values()
+        for name in ((entry.info.candidate,) if entry.info.candidate else _names(details))
     )
     new, fixed = _against(findings, details.baseline)
-    operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.candidates})
+    operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.operator_candidates})
     made = RunResult(
         seed=details.seed, environment=details.environment, candidates=details.candidates, results=results,
         findings=findings, summary=summarize(results, findings, broken), broken=broken, shard=details.shard,
@@ -106,7 +109,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         duration_s=round(details.duration_s, 3),
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
         is_partial=details.is_partial,
-        operators=operators, coverage=counted(operators, findings, ledger.candidates),
+        operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
     )  # fmt: skip
     return ordered(settled(made, details.fail_on))
 
@@ -125,7 +128,7 @@ def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
 
 
 def _names(details: Circumstances) -> tuple[str, ...]:
-    return tuple(candidate.name for candidate in details.candidates)
+    return tuple(candidate.name for candidate in details.candidates if candidate.name != LOADER_CANDIDATE)
 
 
 def _result(

@@ -39,13 +39,21 @@ class Ledger:
 
     Args:
         tests: Tests in order, with their cases in this shard.
-        candidates: Names of the candidates that run.
+        candidates: Names of the candidates that run; a test of a data loader has one of its own besides.
     """
 
     def __init__(self, tests: Sequence[tuple[TestInfo, Sequence[int]]], candidates: tuple[str, ...]) -> None:
-        self.candidates = candidates
-        self.tests = {info.id: TestEntry(info, cases, order) for order, (info, cases) in enumerate(tests)}
-        self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}
+        own = dict.fromkeys(info.candidate for info, _ in tests if info.candidate)
+        #: The candidates that run operators, which coverage counts.
+        self.operator_candidates = candidates
+        self.candidates = candidates = (*candidates, *own)
+        self.tests = {
+            info.id: TestEntry(info, cases, order, (info.candidate,) if info.candidate else self.operator_candidates)
+            for order, (info, cases) in enumerate(tests)
+        }
+        self.pairs = {(test, name): PairEntry() for test, entry in self.tests.items() for name in entry.candidates}
+        #: Sentences about single tests, by test.
+        self.remarks: dict[str, dict[str, None]] = {}
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
         #: How each operator was exercised, by candidate; under the empty name, as recorded on the reference.
         self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
@@ -81,7 +89,8 @@ class Ledger:
         entry.refusal = first_refusal((done.refusal, entry.refusal))
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
-        for name in self.candidates:  # A test can forge its worker's messages: other names are not counted.
+        self.remarks.setdefault(test, {}).update(dict.fromkeys(done.notes))
+        for name in entry.candidates:  # A test can forge its worker's messages: other names are not counted.
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
@@ -94,7 +103,7 @@ class Ledger:
             for operator, found in done.covered.get(name, {}).items():
                 add(counts, operator, found)
         for failure in done.failures:
-            if failure.candidate in self.candidates:
+            if failure.candidate in entry.candidates:
                 self.pairs[test, failure.candidate].fail(failure)
                 known = self._before.setdefault((test, failure.candidate), {})
                 if len(known) < KEPT:
@@ -146,7 +155,7 @@ class Ledger:
             or pair.is_left_alone
             or entry.broken
             for test, entry in self.tests.items()
-            for name in self.candidates
+            for name in entry.candidates
         )
 
     @property

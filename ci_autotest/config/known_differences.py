@@ -11,6 +11,7 @@ import msgspec
 from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.dtypes import DTYPES
+from ci_autotest.values.result import LOADER_CANDIDATE
 from ci_autotest.values.verdict import Kind
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def check_known(config: Config, where: str) -> None:
     Raises:
         ConfigError: There is such a row; the message names the nearest existing name.
     """
-    candidates = {*BUILT_IN, *(candidate.name for candidate in config.candidates)}
+    candidates = {*BUILT_IN, LOADER_CANDIDATE, *(candidate.name for candidate in config.candidates)}
     for number, known in enumerate(config.known):
         _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
         _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")

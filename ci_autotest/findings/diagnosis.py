@@ -36,6 +36,7 @@ class Route(Enum):
     LOSS = "ended its worker"
     LOSS_AFTER_CALLS = "ends its worker after other calls"
     LOSS_AFTER_CASES = "does not end its worker alone"
+    LOADER = "a data loader"
     WHOLE = "written down as it is, and its repro is run"
     WRITTEN = "written down as it is"
     SETTLED = "nothing more is done"
@@ -90,6 +91,7 @@ class Diagnosis:
         seed: The root seed of the earlier run that found it; ``None`` for this run's.
         detail: Replaces the verdict's detail; ``None`` keeps it.
         notes: Lines below its message.
+        script: The repro of a finding without a recorded program.
     """
 
     suspect: Suspect
@@ -109,6 +111,7 @@ class Diagnosis:
     seed: int | None = None
     detail: str | None = None
     notes: tuple[str, ...] = ()
+    script: str = ""
 
     @property
     def recording(self) -> Recording | None:
@@ -139,6 +142,8 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
     finding = _plain(diagnosis, tools.seed)
     if diagnosis.recording is not None:
         finding = _with_program(finding, diagnosis.recording, diagnosis.run_again, tools)
+    elif diagnosis.script:
+        finding = _with_script(finding, diagnosis, tools)
     if diagnosis.doubt is not Doubt.NONE:
         finding = _as_flaky(finding, diagnosis)
     return msgspec.structs.replace(
@@ -209,6 +214,14 @@ def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, t
         versions=versions(recording),
         calls=calls_of(recording),
     )
+    return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
+
+
+def _with_script(finding: Finding, diagnosis: Diagnosis, tools: Tools) -> Finding:
+    """Return the finding with the place of its repro, which is too long to be shown."""
+    is_written = diagnosis.run_again is RunAgain.SCRIPT
+    folder = f"{tools.shown.rstrip('/')}/{FINDINGS}/{finding.id}" if is_written else ""
+    updated = msgspec.structs.replace(finding, repro=f"{FINDINGS}/{finding.id}/repro.py" if is_written else None)
     return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
 
 

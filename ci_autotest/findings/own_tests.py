@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.run.messages import Confirm, Tried
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Tools
     from ci_autotest.run.messages import TestInfo
+
+
+#: Kinds that are looked at with what ran before them, and a kind whose every run has a process of its own.
+_NEVER_SHARED: Final = frozenset({"stateful", "randomness"})
 
 
 class Unrepeated(NamedTuple):
@@ -47,7 +51,7 @@ def repeated_alone(suspect: Suspect, tools: Tools) -> Suspect:
     lost workers have a single test.
     """
     verdict = suspect.verdict
-    if len(suspect.tests) == 1 or verdict is None or verdict.kind == "stateful":
+    if len(suspect.tests) == 1 or verdict is None or verdict.kind in _NEVER_SHARED:
         return suspect
     firsts = {suspect.test.id: (suspect.case, suspect.attempt, suspect.test)}
     for other in suspect.others:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ci_autotest.findings.confirm import confirm, confirm_probe
 from ci_autotest.findings.crash import confirm_loss, isolate, locate, record, record_after_cases
 from ci_autotest.findings.diagnosis import Diagnosis, Doubt, Route, identity_id
+from ci_autotest.findings.loader import confirm_loader, verify_script, write_script
 from ci_autotest.findings.shrink_stages import (
     find_variants,
     shrink_body,
@@ -40,6 +41,7 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     Route.LOSS: (record, save, confirm_loss, locate, isolate, save, shrink_crash, write, verify),
     Route.LOSS_AFTER_CALLS: (save, shrink_calls_that_crash, write, verify),
     Route.LOSS_AFTER_CASES: (record_after_cases, write_program),
+    Route.LOADER: (confirm_loader, write_script, verify_script),
     Route.WHOLE: (write, verify),
     Route.WRITTEN: (write,),
     Route.SETTLED: (),

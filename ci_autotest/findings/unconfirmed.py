@@ -19,6 +19,8 @@ _SEEN_ONCE: Final = "seen once: the run ended before it could run again with wha
 def suspected(suspect: Suspect) -> Diagnosis:
     """Return the diagnosis of a suspect before its inspection, with the route to take."""
     lost, verdict = suspect.lost, suspect.verdict or Verdict(outcome="misaligned")
+    if verdict.kind == "randomness":
+        return Diagnosis(suspect, verdict, Route.LOADER)
     if lost is None:
         return Diagnosis(suspect, verdict, Route.PROBE if verdict.kind == "stateful" else Route.DIFFERENCE)
     if suspect.repeats in {"history", "never"}:

@@ -27,7 +27,7 @@ _OUR_FAULT: Final = (
     "run alone it ended with status 0, but the saved program fails again in a fresh process: the fault is in "
     "the script that ci-autotest wrote; use ci-autotest replay"
 )
-_NO_FOLDER: Final = "its smallest program is shown here only: its folder could not be written"
+NO_FOLDER: Final = "its smallest program is shown here only: its folder could not be written"
 
 
 def save(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
@@ -59,13 +59,13 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     if diagnosis.run_again is not RunAgain.SCRIPT:
         return diagnosis
     tools, folder = inspection.tools, identity_id(diagnosis)
-    status = _repro_status(tools, folder)
+    status = repro_status(tools, folder)
     # A script that ended with 2 or was not run says nothing about the finding.
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
         diagnosis = _not_repeated(diagnosis, again, tools)
     elif status != 1:  # Only 1 means misaligned: the script did not get as far as a comparison.
-        reason = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else _unverified(status)
+        reason = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else unverified(status)
         diagnosis = diagnosis.noted(f"repro not verified: {reason}")
     diagnosis = replace(diagnosis, is_verified=status == 1)
     _write_folder(diagnosis, tools)
@@ -91,7 +91,7 @@ def _unless_refused(diagnosis: Diagnosis, error: str, tools: Tools) -> Diagnosis
     if not error:
         return diagnosis
     tools.unwritten.append(error)
-    return replace(diagnosis, run_again=RunAgain.NOTHING).noted(_NO_FOLDER)
+    return replace(diagnosis, run_again=RunAgain.NOTHING).noted(NO_FOLDER)
 
 
 def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
@@ -146,7 +146,7 @@ def _not_repeated(diagnosis: Diagnosis, again: Tried, tools: Tools) -> Diagnosis
     return diagnosis.doubted(f"first run: {seen.outcome}, {seen.operator} ({seen.kind}); {second}")
 
 
-def _repro_status(tools: Tools, finding: str) -> int | None:
+def repro_status(tools: Tools, finding: str) -> int | None:
     """Run the repro alone, isolated and without this package, and return its exit status.
 
     The status is 1 if the candidate is misaligned, and ``None`` if the repro does not end in time.
@@ -162,7 +162,8 @@ def _repro_status(tools: Tools, finding: str) -> int | None:
         tools.allowance.repros_s -= time.monotonic() - begun
 
 
-def _unverified(status: int | None) -> str:
+def unverified(status: int | None) -> str:
+    """Return why a repro is not verified, given its exit status."""
     return "it did not finish in the time left" if status is None else f"run alone it ended with status {status}"
 
 

@@ -97,6 +97,7 @@ def headline(finding: Finding) -> str:
         f"{finding.reference_seen}",
         "nondeterminism": f"{subject}: the {finding.blame} differs from itself on the same inputs",
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
+        "randomness": f"{subject}: {finding.candidate_seen}",
         "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
@@ -123,6 +124,10 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         finding: Any.
         folder: The finding's folder; the replay line is left out without it.
     """
+    if finding.kind == "randomness":
+        lines = [f"misaligned: {finding.operator} on {finding.candidate}: {finding.candidate_seen}"]
+        lines.append(f"  {finding.test}, seed {finding.seed}")
+        return [*lines, *(f"  {line}" for line in finding.detail.splitlines()[1:]), *_replay_line(finding, folder)]
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
         where = f"{finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
@@ -143,13 +148,19 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
     if finding.layer:
         lines.append(f"  the layer at fault is {finding.layer}")
     lines.append(f"  blame: {finding.blame}; {finding.oracle}")
-    if folder:
-        lines.append(f"  replay: {f'python {folder}/repro.py' if finding.repro is not None else finding.replay}")
-    return lines
+    return [*lines, *_replay_line(finding, folder)]
+
+
+def _replay_line(finding: Finding, folder: str) -> list[str]:
+    if not folder:
+        return []
+    return [f"  replay: {f'python {folder}/repro.py' if finding.repro is not None else finding.replay}"]
 
 
 def sides(kind: str | None) -> tuple[str, str]:
     """Return the names of the two sides: for nondeterminism they are two runs of the same side."""
+    if kind == "randomness":
+        return "loader", "expected"
     return ("second run", "first run") if kind == "nondeterminism" else ("candidate", "reference")
 
 

@@ -107,6 +107,9 @@ def _described(finding: Finding) -> str:
     """Return the bug in sentences: what was expected, what was seen, and how it was confirmed."""
     if finding.kind in {"crash", "timeout"}:
         return " ".join([f"{text(headline(finding)).rstrip('.')}.", *_circumstances(finding)])
+    if finding.kind == "randomness":
+        again = " It did so again in a second process." if finding.confirmed else ""
+        return f"{text(finding.candidate_seen)}; expected: {text(finding.reference_seen)}.{again}"
     seen = f"expected {text(finding.reference_seen)}, got {text(finding.candidate_seen)}"
     pair = finding.difference.first_pair_decimal if finding.difference is not None else None
     if pair is not None and finding.reference_seen == finding.candidate_seen:

@@ -30,6 +30,7 @@ _REASONS = {
     UnsupportedReason.NO_GRAPH: "cannot be one graph",
     UnsupportedReason.OUTSIDE: "computed outside the recorded steps",
     UnsupportedReason.COPIED: "writes to a tensor that is a copy on the device",
+    UnsupportedReason.NO_SAMPLES: "gives no sample",
 }
 _NAMES_SHOWN = 3
 _UNAVAILABLE = 4

@@ -30,6 +30,8 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
         file: Path of the file, or ``builtin:suite/family``.
         name: Qualified name in the file.
         n: Number of cases; ``None`` takes the configuration's.
+        candidate: For a test of a data loader, the one candidate that it has; empty for a test of operators, which runs
+            on all configured candidates.
     """
 
     id: str
@@ -37,6 +39,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     n: int | None
     location: Location
+    candidate: str = ""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -46,6 +49,7 @@ class Hello(Message, frozen=True, kw_only=True):
         folders: Appended to the import path, never prepended, so that no file there hides a library.
         accepted: Operators in the ``known`` rows of the configuration.
         shapes: Sets of sizes and choices that the cases of a test share; 0: each case has its own.
+        case_timeout_s: Seconds that a case may take. The parent watches the cases of operators itself.
     """
 
     root: str
@@ -57,6 +61,7 @@ class Hello(Message, frozen=True, kw_only=True):
     tolerances: list[ToleranceRule]
     accepted: list[str] = []
     shapes: int = 0
+    case_timeout_s: float = 60.0
 
 
 class Discover(Message, frozen=True):
@@ -287,6 +292,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         costs: By candidate.
         left: What the cases have changed in the process, by the candidate that changed it.
         again: Cases that must run again in a process of their own before they count; they are not in ``done``.
+        notes: Sentences for the report.
     """
 
     done: list[int]
@@ -310,6 +316,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     last: bool
     left: list[Left] = []
     again: list[int] = []
+    notes: list[str] = []
 
 
 class Tried(Message, frozen=True, kw_only=True):
@@ -327,6 +334,7 @@ class Tried(Message, frozen=True, kw_only=True):
         profile: The profile that the attempt ended up with.
         attempt: Number of the attempt.
         is_changed: Whether the request has changed the process.
+        script: For a finding without a recorded program, its repro.
     """
 
     verdict: Verdict
@@ -340,6 +348,7 @@ class Tried(Message, frozen=True, kw_only=True):
     profile: str = "ordinary"
     attempt: int = 0
     is_changed: bool = False
+    script: str = ""
 
 
 class Replayed(Message, frozen=True, kw_only=True):

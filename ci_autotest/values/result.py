@@ -109,6 +109,10 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
     kernels: dict[str, Location] = msgspec.field(default_factory=dict)
 
 
+#: The one candidate of every test of a data loader.
+LOADER_CANDIDATE: Final = "loader"
+
+
 class OperatorStanding(Struct, frozen=True, kw_only=True):
     """Whether a candidate has an operator.
 

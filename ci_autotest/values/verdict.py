@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Outcome: TypeAlias = Literal["aligned", "misaligned", "unsupported", "crashed", "timed_out", "flaky", "not_run"]
 Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
-    "crash", "timeout", "nondeterminism", "stateful",
+    "crash", "timeout", "nondeterminism", "stateful", "randomness",
 ]  # fmt: skip
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, worst first: a test has the worst outcome of its cases.

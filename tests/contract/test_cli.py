@@ -25,6 +25,7 @@ OPTIONS = {
     },
     "list": {"config", "set", "candidate", "cases", "shards"},
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
+    "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on"},
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name"},
     "render": {"limit", "config"},

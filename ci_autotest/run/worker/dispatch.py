@@ -30,6 +30,7 @@ from ci_autotest.run.messages import (
 from ci_autotest.run.worker.case_runner import CaseRunner
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.finding_requests import FindingRequests
+from ci_autotest.run.worker.loader_runner import LoaderRunner
 from ci_autotest.run.worker.process_state import ProcessState
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Dispatcher:
         self._files: set[str] = set()
         self._case_runner: CaseRunner
         self._finding_requests: FindingRequests
+        self._loader_runner: LoaderRunner
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message; a ``Tried`` also says whether the request has changed this process."""
@@ -80,7 +82,8 @@ class Dispatcher:
     def _import(self, message: ToWorker) -> None:
         """Import the file of a message's test first, so that its changes to the process are not blamed on a kernel."""
         test = getattr(message, "test", None)
-        if test is not None and self._state is not None and test.file not in self._files:
+        # A loader's file runs in a process of its own.
+        if test is not None and not test.candidate and self._state is not None and test.file not in self._files:
             self._beacon.enter(REFERENCE, REFERENCE)
             self.worker_context.test(test)
             self._files.add(test.file)
@@ -92,8 +95,10 @@ class Dispatcher:
                 return self._set_up(message)
             case Discover(file):
                 return self._discover(file)
-            case RunCases():
-                return self._case_runner.run(message)
+            case RunCases(test=test):
+                return self._loader_runner.run(test) if test.candidate else self._case_runner.run(message)
+            case Confirm(test=test) if test.candidate:
+                return self._loader_runner.confirm(test)
             case Confirm():
                 return self._finding_requests.confirm(message)
             case Record():
@@ -131,4 +136,5 @@ class Dispatcher:
         self._state = ProcessState()
         self._case_runner = CaseRunner(worker_context, self._beacon, self._state, self._send)
         self._finding_requests = FindingRequests(worker_context, self._beacon)
+        self._loader_runner = LoaderRunner(worker_context, self._beacon)
         return Ready(torch=str(torch.__version__), candidates=worker_context.infos)

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
         argv: File descriptors to read from and to write to, and that of the progress beacon.
     """
     read_fd, write_fd, beacon_fd = map(int, argv)
-    _end_with_parent()
+    end_with_parent()
     # Ctrl-C in a terminal is for the parent. An interrupt here could only come from a test or a kernel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
         _write(write_fd, frame(_answer(dispatcher, decode_to_worker(body))))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Make the system end this process when the parent dies, where the system can (Linux)."""
     parent = os.getppid()
     if sys.platform == "linux":
@@ -75,15 +75,15 @@ def _answer(dispatcher: Dispatcher, message: ToWorker) -> FromWorker:
     except AutotestError as error:
         cause = error.__cause__
         shown = cause is not None and not isinstance(cause, AutotestError)
-        text = _traceback(cause) if shown and cause is not None else ""
+        text = user_traceback(cause) if shown and cause is not None else ""
         is_refusal = not isinstance(error, UnavailableError)
         return Broken(message=str(error), traceback=text, is_refusal=is_refusal, is_changed=dispatcher.is_changed())
     except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
         text = f"{type(error).__name__}: {error_text(error)}"
-        return Broken(message=text, traceback=_traceback(error), is_changed=dispatcher.is_changed())
+        return Broken(message=text, traceback=user_traceback(error), is_changed=dispatcher.is_changed())
 
 
-def _traceback(error: BaseException) -> str:
+def user_traceback(error: BaseException) -> str:
     """Return the traceback without this package's frames, because the user's own lines are what helps."""
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not is_own(frame.filename)])

@@ -9,21 +9,28 @@ import inspect
 import sys
 import unittest
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, import_failure
+from ci_autotest.loader.declaration import (
+    LoaderDeclaration,
+    factory_of,
+    factory_options,
+    loader_declaration_of,
+    loader_declared,
+)
+from ci_autotest.loader.repro import file_module
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
-from ci_autotest.record.declaration import declaration_of
+from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import refuse_duplicates
 from ci_autotest.run.messages import TestInfo
 from ci_autotest.values.finding import Location
+from ci_autotest.values.result import LOADER_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
     from types import ModuleType
-
-    from ci_autotest.record.declaration import Declaration
 
 #: Prefix of a file name that means a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
@@ -45,6 +52,8 @@ class Library:
 
     def tests(self, file: str) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines."""
+        if factory_of(file):
+            return [_factory_info(file, self._root)]
         found = [_info(file, declared) for declared in _declared(self._module(file))]
         return sorted(found, key=lambda info: info.location.line)
 
@@ -58,14 +67,32 @@ class Library:
         if found is None:
             found = self._tests[test.file] = {}
             for declared in _declared(self._module(test.file)):
-                found.setdefault(declared.name + declared.arguments, declared)
+                if isinstance(declared.declaration, Declaration):
+                    found.setdefault(declared.name + declared.arguments, declared)
         if test.name not in found:
             message = f"{test.file} defines no test {test.name!r}."
             raise LookupError(message)
         name = test.file, test.name
         if name not in self._bodies:
             self._bodies[name] = _bound(found[test.name])
-        return found[test.name].declaration, self._bodies[name]
+        declaration = found[test.name].declaration
+        assert isinstance(declaration, Declaration)  # noqa: S101 - others were left out
+        return declaration, self._bodies[name]
+
+    def loader(self, file: str, name: str) -> tuple[LoaderDeclaration, Callable[..., Any]]:
+        """Return the declaration of a test of a data loader, and its body bound to its arguments.
+
+        Raises:
+            AuthorError: The file defines no such test.
+        """
+        if factory_of(file):
+            body = _factory(file)
+            return loader_declared(body, factory_options(file)), body
+        for declared in _declared(self._module(file)):
+            if declared.name + declared.arguments == name and isinstance(declared.declaration, LoaderDeclaration):
+                return declared.declaration, _bound(declared)
+        message = f"{file} defines no test {name!r} of a data loader."
+        raise AuthorError(message)
 
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
@@ -79,7 +106,7 @@ class _Declared(NamedTuple):
 
     name: str
     arguments: str
-    declaration: Declaration
+    declaration: Declaration | LoaderDeclaration
     owner: type | None
     given: Mapping[str, Any]
 
@@ -90,7 +117,44 @@ def _info(file: str, declared: _Declared) -> TestInfo:
     return TestInfo(
         id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
         location=Location(file=file, line=_line(declaration.body)),
+        candidate=LOADER_CANDIDATE if isinstance(declaration, LoaderDeclaration) else "",
     )  # fmt: skip
+
+
+def _factory(file: str) -> Callable[..., Any]:
+    """Return the function ``MODULE:FACTORY`` that a file name stands for.
+
+    Raises:
+        AuthorError: It cannot be imported, or is no function.
+    """
+    module, _, name = factory_of(file).partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        message = f"{module}:{name} cannot be loaded: {import_failure(error, module)}"
+        raise AuthorError(message) from error
+    if not callable(found):
+        message = f"{module}:{name} is no function. Give one that returns a Dataset or a DataLoader."
+        raise AuthorError(message)
+    return found  # type: ignore[no-any-return]
+
+
+def _factory_info(file: str, root: Path) -> TestInfo:
+    found = inspect.unwrap(_factory(file))
+    name = factory_of(file)
+    source = Path(inspect.getsourcefile(found) or ".").resolve()
+    shown = source.relative_to(root.resolve()) if source.is_relative_to(root.resolve()) else source
+    _, line = inspect.getsourcelines(found)
+    return TestInfo(
+        id=name,
+        file=file,
+        name=name,
+        n=1,
+        location=Location(file=shown.as_posix(), line=line),
+        candidate=LOADER_CANDIDATE,
+    )
 
 
 def _imported(file: str, root: Path) -> ModuleType:
@@ -100,7 +164,7 @@ def _imported(file: str, root: Path) -> ModuleType:
     for folder in (str(path.parent), str(root)):
         if folder not in sys.path:
             sys.path.append(folder)
-    name = "autotest_file_" + "".join(c if c.isalnum() else "_" for c in file)
+    name = file_module(file)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         message = f"{file} is not a Python file."
@@ -116,18 +180,18 @@ def _imported(file: str, root: Path) -> ModuleType:
 def _declared(module: ModuleType) -> Iterator[_Declared]:
     """Yield the tests of a module: functions and methods that it defines itself and does not import."""
     for name, value in list(vars(module).items()):
-        declaration = declaration_of(value)
+        declaration = declaration_of(value) or loader_declaration_of(value)
         if declaration is not None and declaration.body.__module__ == module.__name__:
             yield from _calls(name, value, declaration, None)
         elif inspect.isclass(value) and value.__module__ == module.__name__:
             for method, member in list(vars(value).items()):
-                declaration = declaration_of(member)
+                declaration = declaration_of(member) or loader_declaration_of(member)
                 if declaration is not None:
                     yield from _calls(f"{name}.{method}", member, declaration, value)
 
 
 def _calls(
-    name: str, function: Callable[..., object], declaration: Declaration, owner: type | None
+    name: str, function: Callable[..., object], declaration: Declaration | LoaderDeclaration, owner: type | None
 ) -> Iterator[_Declared]:
     """Yield a test for each row of its ``parametrize``.
 

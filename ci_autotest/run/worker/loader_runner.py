@@ -1,0 +1,72 @@
+"""Runner of tests of data loaders in a worker: it has each loader observed by a process of its own, and judges it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from ci_autotest.run.loader_observer import Asked, LoaderError, judgement_of
+from ci_autotest.run.messages import Broken, CaseFailure, CasesDone, Tried
+from ci_autotest.values.result import LOADER_CANDIDATE, UnsupportedCases
+
+if TYPE_CHECKING:
+    from ci_autotest.loader.trial import Judgement
+    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.progress_beacon import ProgressBeacon
+    from ci_autotest.run.worker.context import WorkerContext
+
+
+class LoaderRunner:
+    """Run tests of data loaders.
+
+    Args:
+        worker_context: The tests and the configuration.
+        beacon: Where the worker reports the case in flight; the parent takes a silent worker for one that hangs.
+    """
+
+    def __init__(self, worker_context: WorkerContext, beacon: ProgressBeacon) -> None:
+        self._worker_context = worker_context
+        self._beacon = beacon
+
+    def run(self, test: TestInfo) -> CasesDone | Broken:
+        """Run a test's loader, and return the result of its one case."""
+        begun = time.monotonic()
+        try:
+            judgement = self._judgement(test)
+        except LoaderError as error:
+            return Broken(message=str(error), traceback=error.output)
+        return _done(judgement, time.monotonic() - begun)
+
+    def confirm(self, test: TestInfo) -> Tried | Broken:
+        """Run a test's loader again, and return its verdict and repro."""
+        try:
+            judgement = self._judgement(test)
+        except LoaderError as error:
+            return Broken(message=str(error), traceback=error.output)
+        return Tried(verdict=judgement.verdict, script=judgement.script)
+
+    def _judgement(self, test: TestInfo) -> Judgement:
+        hello = self._worker_context.hello
+        declaration, _ = self._worker_context.library.loader(test.file, test.name)
+        asked = Asked(hello.root, hello.folders, test.file, test.name, hello.seed, declaration)
+        return judgement_of(asked, hello.case_timeout_s, os.environ, lambda: self._beacon.enter(0, 0))
+
+
+def _done(judgement: Judgement, duration_s: float) -> CasesDone:
+    verdict = judgement.verdict
+    failures = (
+        [CaseFailure(case=0, attempt=0, candidate=LOADER_CANDIDATE, verdict=verdict, profile="ordinary")]
+        if verdict.outcome == "misaligned"
+        else []
+    )
+    unsupported: dict[str, tuple[UnsupportedCases, ...]] = (
+        {LOADER_CANDIDATE: (UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,)),)}
+        if verdict.reason is not None
+        else {}
+    )
+    return CasesDone(
+        done=[0], aligned={LOADER_CANDIDATE: 1} if verdict.outcome == "aligned" else {}, unsupported=unsupported,
+        failures=failures, accepted=1, rejected=0, ordinary_accepted=1, ordinary_rejected=0, empty=0, undefined=0,
+        refusal="", profiles={"ordinary": 1}, seen={}, duration_s=duration_s, last=True, notes=list(judgement.notes),
+    )  # fmt: skip
