@@ -169,6 +169,7 @@ class Attempt(NamedTuple):
         is_probe: Whether it consists of several calls of a body, and takes several times as long as a case.
         has_outside: Whether an input was made from an array that left the recording, or may have been computed from
             one.
+        has_loader: Whether the body iterated a data loader.
         untested: Why nothing of it is compared; ``None`` if something is.
     """
 
@@ -181,6 +182,7 @@ class Attempt(NamedTuple):
     refused: Step | None
     is_probe: bool = False
     has_outside: bool = False
+    has_loader: bool = False
     untested: Unsupported | None = None
 
     @property

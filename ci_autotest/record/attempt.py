@@ -19,6 +19,7 @@ from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arra
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
+from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.profiles import ORDINARY, PROFILES, profile_of
@@ -56,6 +57,7 @@ class Attempts:
         """Take over the global random generators of this process; each attempt seeds them."""
         refuse_lost_hooks()
         record_optimizers()
+        notice_loaders()
         self._streams = Streams(shapes)
         self._tracers: dict[int, Tracer] = {}
         self._device = CPU if device == "cpu" else torch.device(device)
@@ -124,6 +126,7 @@ class Attempts:
             applied,
             None,
             has_outside=bool(recorder.outside),
+            has_loader=recorder.has_loader,
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 

@@ -102,6 +102,7 @@ class Recorder(Protocol):
     given_data: dict[int, tuple[torch.Tensor, torch.Tensor]]
     given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]]
     has_left: bool
+    has_loader: bool
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool

@@ -102,6 +102,7 @@ class Recorder:
         given_data: Plain tensors that got new elements, by id, each with its elements before the case.
         plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
         has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
+        has_loader: Whether the body iterated a data loader.
         outside: Keys of the inputs that may have been computed from such an array.
         outputs: The outputs of the body, flattened.
         profile_applied: Whether the attempt's profile changed anything.
@@ -117,6 +118,7 @@ class Recorder:
         "given_data",
         "given_gradients",
         "has_left",
+        "has_loader",
         "has_setup",
         "hook_values",
         "keeps_graph",
@@ -157,6 +159,7 @@ class Recorder:
         self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.has_left = False
+        self.has_loader = False
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
 from ci_autotest.run.worker.batch import is_aligned
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
     from ci_autotest.run.worker.batch import Batch, Judged
     from ci_autotest.values.verdict import Verdict
+
+#: Note on a test whose body iterates a data loader.
+_LOADER: Final = (
+    "the batches of its DataLoader are inputs of both sides, and nothing of the loader was tested; @loadertest tests it"
+)
 
 
 class BatchCounts:
@@ -45,6 +50,7 @@ class BatchCounts:
         self._left_out: dict[str, set[str]] = {}
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._undefined = self._outside = 0
+        self._has_loader = False
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
 
@@ -73,6 +79,7 @@ class BatchCounts:
         self._cover("", forms, [True] * len(forms))
         self._undefined += len(batch.undefined.intersection(counted))
         self._outside += sum(attempt.has_outside for attempt in attempts)
+        self._has_loader |= any(attempt.has_loader for attempt in attempts)
         for name, one in judged.items():
             for position in counted:
                 self._count_case(name, batch, position, one)
@@ -148,7 +155,7 @@ class BatchCounts:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
-            left=self.left, again=self.again,
+            left=self.left, again=self.again, notes=[_LOADER] if self._has_loader else [],
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:
