@@ -8,6 +8,7 @@ import torch
 
 from ci_autotest.alignment.blame.oracle import Opinion, judge
 from ci_autotest.alignment.device_copies import written_copy
+from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
 from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import localize
@@ -32,6 +33,8 @@ from ci_autotest.values.verdict import (
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, GradientKey
     from ci_autotest.program.ir import Program
+    from ci_autotest.values.error_pattern import ErrorPattern
+    from ci_autotest.values.tolerance import Tolerance
 
 #: Most misalignments of one program that are judged before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
@@ -164,6 +167,7 @@ def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
         oracle_value=opinion.value,
         is_demanded=is_demanded(culprit.live.program.steps[culprit.step]),
         growth=growth(culprit.live.program, culprit.candidate, culprit.reference) if culprit.accumulated else (),
+        pattern=_pattern(culprit, sides) if opinion.blame != "ill_conditioned" else None,
     )
 
 
@@ -186,6 +190,26 @@ def _to_blame(culprit: Culprit) -> int:
     return answered_step(steps, index, culprit.candidate.answered, has_backward=has_backward)
 
 
+def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
+    """Return the pattern of the tensor that differs; ``None`` if no tensor does."""
+    misalignment = culprit.misalignment
+    if misalignment.difference is None or misalignment.kind not in _JUDGED or isinstance(misalignment.at, Cotangent):
+        return None
+    _, tensors = _tensors(culprit, misalignment)
+    if tensors is None:
+        return None
+    steps, has_backward = culprit.live.program.steps, is_of_backward(misalignment.at)
+    # An element of a tuple is a step of its own; what was computed is the call that made the tuple.
+    step = misalignment.step if has_backward else maker_of(steps, misalignment.step)
+    inputs = inputs_of(steps, step, culprit.reference, has_backward=has_backward)
+    return pattern_of(tensors, inputs, _tolerance(culprit, tensors[1], sides))
+
+
+def _tolerance(culprit: Culprit, reference: torch.Tensor, sides: Sides) -> Tolerance:
+    dtype = str(reference.dtype).removeprefix("torch.")
+    return sides.rules.tolerance(sides.rules.operators(culprit.live.program.steps), dtype)
+
+
 def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
@@ -197,8 +221,7 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     key, tensors = _tensors(culprit, misalignment)
     if tensors is None:
         return Opinion("candidate", _BY_DEFINITION)
-    dtype = str(tensors[1].dtype).removeprefix("torch.")
-    tolerance = sides.rules.tolerance(sides.rules.operators(culprit.live.program.steps), dtype)
+    tolerance = _tolerance(culprit, tensors[1], sides)
     if sides.in_float64 is None:
         return Opinion("unknown", _NOT_ASKED)
     try:

@@ -190,8 +190,10 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
         # It is negative while it is unknown, which a report cannot say.
         attempt=max(suspect.attempt, 0),
     )  # fmt: skip
+    # A shrunk program is too small to show a pattern, so the finding keeps that of the case as it was found.
+    found = suspect.verdict.pattern if suspect.verdict is not None else None
     return msgspec.structs.replace(
-        finding_message.finding_of(diagnosis.verdict, about),
+        finding_message.finding_of(msgspec.structs.replace(diagnosis.verdict, pattern=found), about),
         confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
         variants=diagnosis.variants, repro_verified=diagnosis.is_verified, earlier=diagnosis.seed is not None,
         output=suspect.lost.output.strip() if suspect.lost is not None else "",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.finding_message import amount_of, earlier_sentence, sides
 from ci_autotest.report.markdown_text import code, plural, row, text
 from ci_autotest.report.verdict_line import marks
@@ -41,6 +42,7 @@ def facts_table(
         candidate: text(finding.candidate_seen),
         reference: text(finding.reference_seen),
         "greatest difference": _greatest(finding),
+        "pattern of the case as found": text(pattern_sentence(finding.pattern), 300),
         "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
         "kernel": _kernel(kernel, links),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.verdict import State, Value, place_of
 
@@ -62,7 +63,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
-        growth=verdict.growth, hits=about.hits, demanded=verdict.is_demanded,
+        growth=verdict.growth, hits=about.hits, demanded=verdict.is_demanded, pattern=verdict.pattern,
     )  # fmt: skip
     lines = message_lines(finding)
     return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
@@ -140,6 +141,8 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines.append(f"  {candidate} {finding.candidate_seen}; {reference} {finding.reference_seen}")
     if finding.detail:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
+    if pattern := pattern_sentence(finding.pattern):
+        lines.append(f"  pattern of the case as found: {pattern}")
     if finding.earlier:
         lines.append(f"  {earlier_sentence(finding)}")
     if finding.growth:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.values.error_pattern import ErrorPattern
 from ci_autotest.values.verdict import Blame, Difference, Kind, Outcome, StepError, Struct
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         output: For a crash or a timeout, the end of the process's output, with the fault handler's stack.
         earlier: Whether only an earlier run's cases show it: its program in ``.autotest/`` still fails.
         demanded: Whether a leniency fails the run, because the test says that the reference refuses the call.
+        pattern: Which elements are wrong in the case as it was found, before shrinking.
     """
 
     id: str
@@ -175,6 +177,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     output: str = ""
     earlier: bool = False
     demanded: bool = False
+    pattern: ErrorPattern | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:

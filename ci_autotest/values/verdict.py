@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 from ci_autotest.errors import UnsupportedReason
+from ci_autotest.values.error_pattern import ErrorPattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,6 +247,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         reason: Why the case is unsupported, if it is.
         is_demanded: Whether the test says that the reference refuses the step, so that accepting it is a failure.
         is_of_a_rejected_attempt: Whether the reference rejected the attempt, so that the verdict belongs to no case.
+        pattern: Which elements are wrong, and what they have in common.
     """
 
     outcome: Outcome
@@ -262,6 +264,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     reason: UnsupportedReason | None = None
     is_demanded: bool = False
     is_of_a_rejected_attempt: bool = False
+    pattern: ErrorPattern | None = None
 
     @property
     def is_no_case(self) -> bool:

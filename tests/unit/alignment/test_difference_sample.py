@@ -1,0 +1,45 @@
+"""The pattern of a finding is computed on the case as it was found, with the step's inputs by name."""
+
+import pytest
+import torch
+
+from ci_autotest.alignment.difference_sample import pattern_of
+from ci_autotest.values.error_pattern import Box, Condition, Everything, Scaled, Span
+from ci_autotest.values.tolerance import Tolerance
+
+_TOLERANCE = Tolerance(1e-5, 1e-5)
+
+
+def test_pattern_of__last_columns_of_a_softmax__are_named_with_the_constant():
+    reference = torch.softmax(torch.randn(20, 35, generator=torch.Generator().manual_seed(1)), -1)
+    candidate = reference.clone()
+    candidate[:, -3:] = 0.25
+
+    found = pattern_of((candidate, reference), {}, _TOLERANCE)
+
+    assert (found.region, found.mismatched) == (Box(parts=(Span(axis=1, start=32, stop=35, size=35),)), 60)
+
+
+def test_pattern_of__zeros_of_an_input__are_named_with_the_input():
+    x = torch.randn(30, 20, generator=torch.Generator().manual_seed(2)).relu()
+    candidate = torch.where(x == 0, 0.5, x)
+
+    assert pattern_of((candidate, x), {"x": x}, _TOLERANCE).region == Condition(input="x", property="zero")
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bfloat16])
+def test_pattern_of__dtype__factor_is_named(dtype):
+    reference = torch.arange(1, 41).reshape(5, 8).to(dtype)
+
+    found = pattern_of((reference * 2, reference), {}, Tolerance(0.0, 0.0))
+
+    assert (found.region, found.relation) == (Everything(), Scaled(factor=2.0))
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [(torch.ones(3), torch.ones(4)), (torch.ones(3), torch.ones(3)), (torch.ones(0), torch.ones(0))],
+    ids=["other shape", "equal", "empty"],
+)
+def test_pattern_of__nothing_to_describe__is_none(sides):
+    assert pattern_of(sides, {}, _TOLERANCE) is None

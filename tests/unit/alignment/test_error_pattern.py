@@ -1,0 +1,83 @@
+import zlib
+
+import numpy as np
+import pytest
+
+from ci_autotest.alignment.error_pattern import Sample, error_pattern
+from ci_autotest.values.error_pattern import CELLS_AT_MOST, NOT_FINITE, OUTSIDE, Everything
+from ci_autotest.values.tolerance import Tolerance
+from tests.unit.alignment.pattern_families import KEPT_ASIDE, SEEN, TOLERANCE, is_right, noise, planted
+
+SEEDS = 20
+
+
+def _map(candidate, reference, wrong, tolerance, ulps=None):
+    return error_pattern(Sample(candidate, reference, wrong, {}, tolerance, ulps)).map
+
+
+def _right(family, seeds=SEEDS):
+    draws = (family(np.random.default_rng([zlib.crc32(family.__name__.encode()), seed])) for seed in range(seeds))
+    return sum(is_right(error_pattern(each.sample), each) for each in draws)
+
+
+@pytest.mark.parametrize("family", [*SEEN, *KEPT_ASIDE], ids=lambda family: family.__name__)
+def test_error_pattern__planted_family__is_named(family):
+    assert _right(family) >= 0.9 * SEEDS
+
+
+def test_error_pattern__noise__has_no_pattern():
+    found = [error_pattern(noise(np.random.default_rng([7, seed])).sample) for seed in range(300)]
+
+    assert [each for each in found if each.region is not None or each.relation is not None] == []
+
+
+def test_error_pattern__one_wrong_element_of_many__has_no_pattern():
+    rng = np.random.default_rng(3)
+    mask = np.zeros((40, 40), bool)
+    mask[7, 9] = True
+
+    assert error_pattern(planted(rng, rng.normal(size=mask.shape), mask).sample).region is None
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 2)])
+def test_error_pattern__few_elements_all_wrong__is_everything_or_nothing(shape):
+    reference = np.ones(shape)
+    sample = Sample(reference + 1, reference, np.ones(shape, bool), {}, TOLERANCE)
+
+    assert error_pattern(sample).region in {None, Everything()}
+
+
+def test_error_map__levels__tell_the_wrong_elements_exactly():
+    rng = np.random.default_rng(5)
+    reference = rng.normal(size=(30, 40))
+    tolerance = Tolerance(1e-3, 1e-3)
+    candidate = reference + rng.normal(size=reference.shape) * 3e-3
+    wrong = ~np.isclose(candidate, reference, rtol=1e-3, atol=1e-3)
+
+    found = _map(candidate, reference, wrong, tolerance)
+
+    levels = np.frombuffer(found.levels, np.uint8).reshape(found.cells)
+    assert found.block == (1, 1)
+    assert ((levels >= OUTSIDE) == wrong).all()
+    assert sum(count for level, count in found.counts if level >= OUTSIDE) == wrong.sum()
+
+
+def test_error_map__nan_in_candidate_only__is_the_farthest_level():
+    candidate, reference = np.array([1.0, np.nan]), np.array([1.0, 1.0])
+
+    found = _map(candidate, reference, np.isnan(candidate), Tolerance(1e-5, 1e-5), np.array([0, np.inf]))
+
+    assert (found.levels, found.counts, found.ulps) == (bytes([0, NOT_FINITE]), ((0, 1), (255, 1)), ((0, 1), (64, 1)))
+
+
+def test_error_map__large_tensor__shares_cells_and_counts_every_element():
+    reference = np.zeros((1000, 3000))
+    candidate = reference.copy()
+    candidate[999, 2999] = 1.0
+
+    found = _map(candidate, reference, candidate > 0, Tolerance(0.0, 0.0))
+
+    assert len(found.levels) == np.prod(found.cells) <= CELLS_AT_MOST
+    assert found.levels[-1] >= OUTSIDE
+    assert sum(count for _, count in found.counts) == reference.size
+    assert found.is_absolute
