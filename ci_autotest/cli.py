@@ -187,11 +187,11 @@ def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str,
 
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("surface", type=click.Choice(["summary", "annotations"]))
+@click.argument("surface", type=click.Choice(["summary", "annotations", "page"]))
 @click.option("--limit", type=Number(0), metavar="N", help="Upper limit of the summary in bytes.")
 @kernels_option
 def render(folder: Path, surface: str, limit: int | None, config: Path | None) -> int:
-    """Print the summary or the annotations of a report, generated from report.json."""
+    """Print the summary, the annotations or the page (HTML) of a report, generated from report.json."""
     from ci_autotest.commands.output_writer import rendered  # noqa: PLC0415
 
     # Bytes, because the summary is UTF-8 whatever the runner's locale is, and `--limit` counts bytes.

@@ -15,6 +15,7 @@ from ci_autotest.commands.exit_status import not_written
 from ci_autotest.config.called_names import called_names
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.github.environ import COMMIT
+from ci_autotest.page.document import render_page
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import junit, report_json, sarif
 from ci_autotest.report.annotations import annotate
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.finding import Finding
 
 REPORT = "report.json"
+PAGE: Final = "index.html"
 #: Upper limit in bytes for a program or tensor file that a page shows; a shrunk case has a few thousand.
 _MOST_READ_BYTES: Final = 64 << 20
 
@@ -145,6 +147,7 @@ def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResu
         "summary.md": lambda path: write_text(path, render_summary(result, setting=setting)),
         "comment.md": lambda path: write_text(path, render_comment(result, setting=setting)),
         "results.sarif": lambda path: sarif.write(result, path),
+        PAGE: lambda path: write_text(path, render_page(result, setting)),
     }
     failures = _written(surfaces, output)
     whole = not_written(result, failures)
@@ -187,11 +190,11 @@ def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
 def rendered(
     folder: Path, surface: str, limit: int | None, environ: Mapping[str, str], config: Path | None = None
 ) -> str:
-    """Return the summary or the annotations of a report, generated from report.json.
+    """Return the summary, the annotations or the page of a report, generated from report.json.
 
     Args:
         folder: Output folder of a run.
-        surface: ``summary`` or ``annotations``.
+        surface: ``summary``, ``annotations`` or ``page``.
         limit: Upper limit of the summary in bytes.
         environ: Environment of a workflow step, for links.
         config: The configuration whose kernels a program may name; the nearest one if ``None``.
@@ -202,14 +205,15 @@ def rendered(
     result = read_report(folder)
     if surface == "annotations":
         return "".join(f"{command}\n" for command in annotate(result, result.environment.folder))
+    setting = setting_for(result, folder, environ, permissions_in(config), is_own=False)
+    if surface == "page":
+        return render_page(result, setting)
     room = min(SUMMARY_LIMIT if limit is None else limit, SUMMARY_LIMIT)
     if room < LEAST:
         # One step's summary may have 1 MiB, and the job may have written to it before.
         short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
-    return render_summary(
-        result, limit=room, setting=setting_for(result, folder, environ, permissions_in(config), is_own=False)
-    )
+    return render_summary(result, limit=room, setting=setting)
 
 
 def read_report(path: Path) -> RunResult:

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
-from ci_autotest.program.literals import INLINE_ELEMENTS
+from ci_autotest.program.codegen import names
+from ci_autotest.program.ir import PLACEHOLDER, cotangent_key
+from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.finding_program import culprit_of, display_program, has_backward
 from ci_autotest.report.mermaid import graph_text
+from ci_autotest.report.program_graph import Node, graph_of
 from ci_autotest.values.dtypes import ITEM_SIZE
 
 if TYPE_CHECKING:
@@ -60,12 +63,16 @@ class Evidence:
     Attributes:
         program: Python text.
         graph: Mermaid graph; empty if it would not help.
+        nodes: The graph's steps, for a page that draws them itself; empty for a program of too many.
+        values: Small input tensors as text, by name.
         tensors: Tensors that the text names but does not contain.
         refusal: Why nothing is shown.
     """
 
     program: str = ""
     graph: str = ""
+    nodes: tuple[Node, ...] = ()
+    values: tuple[tuple[str, str], ...] = ()
     tensors: tuple[TensorFact, ...] = ()
     refusal: str = ""
 
@@ -92,6 +99,8 @@ def evidence_of(
         return Evidence(
             program=display_program(recording, finding, permissions or Permissions()),
             graph=graph_text(recording.program, culprit, is_gradient=has_backward(finding)),
+            nodes=graph_of(recording.program, culprit),
+            values=_values(recording),
             tensors=_facts(recording),
         )
     except ProgramError as error:
@@ -107,6 +116,19 @@ def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:
 def _digest(recording: Recording, key: str) -> str:
     data = recording.tensors.get(key)
     return recording.digests.get(key, "") if data is None else digest(data)
+
+
+def _values(recording: Recording) -> tuple[tuple[str, str], ...]:
+    """Return the small inputs, and what the reference gives for them, as text that reads back exactly."""
+    program = recording.program
+    named = zip(program.steps, names(program), strict=True)
+    printed = {step.target: name for step, name in named if step.op == PLACEHOLDER}
+    printed |= {cotangent_key(i): f"gradient put into output {i}" for i in range(len(program.cotangents))}
+    return tuple(
+        (printed.get(key, f"the reference's {key}"), tensor_text(recording.tensors[key], spec.dtype, spec.shape))
+        for key, spec in wanted_specs(recording).items()
+        if _is_inline(recording, key, spec) and spec.is_contiguous
+    )
 
 
 def _facts(recording: Recording) -> tuple[TensorFact, ...]:

@@ -40,7 +40,7 @@ def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> s
     nodes = [f"  s{i}{_node(step, named[i])}" for i, step in enumerate(steps) if step.op != OUTPUT]
     edges = [(ref.index, i) for i, step in enumerate(steps) if step.op != OUTPUT for ref in _once(step)]
     forward = [f"  s{a} --> s{b}" for a, b in edges]
-    backward = [f"  s{b} -. gradient .-> s{a}" for a, b in _gradient_path(program, edges)] if is_gradient else []
+    backward = [f"  s{b} -. gradient .-> s{a}" for a, b in gradient_path(program, edges)] if is_gradient else []
     marks = [] if culprit is None else [_STYLE, f"  class s{culprit} culprit"]
     return "\n".join(["flowchart TD", *nodes, *forward, *backward, *marks])
 
@@ -61,7 +61,7 @@ def _label(text: str) -> str:
     return _FOREIGN.sub("?", text)[:120]
 
 
-def _gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the edges between leaves that require grad and outputs that get a gradient."""
     leaves = {
         i

@@ -132,7 +132,7 @@ def test_run__misaligned__is_1_with_every_surface(baseline: Project):
     assert (report["exit_code"], report["new"], report["fixed"]) == (1, None, [])
     assert outcomes(report) == {("tanh", "kernels"): "misaligned", ("exp", "kernels"): "aligned"}
     names = {path.name for path in (baseline.folder / "autotest-report").iterdir()}
-    assert names == {"report.json", "junit.xml", "results.sarif", "summary.md", "comment.md", "findings"}
+    assert names == {"report.json", "junit.xml", "results.sarif", "summary.md", "comment.md", "index.html", "findings"}
 
 
 def test_run__misaligned_and_fail_on_never__is_0_and_still_told(ran: dict[str, Ran]):

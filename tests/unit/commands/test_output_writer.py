@@ -85,7 +85,7 @@ def test_write_surfaces__any_run__writes_every_file_of_the_report(tmp_path) -> N
     write_surfaces(samples.misaligned(), tmp_path, Setting())
 
     assert {path.name for path in tmp_path.iterdir()} == {
-        "report.json", "junit.xml", "results.sarif", "summary.md", "comment.md",
+        "report.json", "junit.xml", "results.sarif", "summary.md", "comment.md", "index.html",
     }  # fmt: skip
 
 

@@ -1,0 +1,124 @@
+"""The whole page: its data, its templates, and the one file that they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from html import unescape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ci_autotest.page.finding_panel import map_of, panel
+from ci_autotest.page.operator_grid import LETTERS, grid
+from ci_autotest.report.markdown_text import line
+from ci_autotest.report.verdict_line import in_reading_order, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.report.finding_text import Setting
+    from ci_autotest.values.result import RunResult, TestResult
+
+#: Findings that have a panel; the page names the number of the others.
+PANELS_AT_MOST: Final = 2_000
+#: Bytes of all maps together, so that a page of many large findings opens at once; the first findings have theirs.
+_MAPS_BYTES: Final = 4 << 20
+#: Rows of the table of tests, which the page's script fills.
+_TESTS_AT_MOST: Final = 20_000
+_NOTES_SHOWN: Final = 50
+
+#: What a state is called, and what it means.
+STATES: Final[Mapping[str, str]] = {
+    "crashed": "crashed", "timed_out": "timed out", "misaligned": "misaligned", "flaky": "flaky",
+    "excused": "not the candidate's fault", "known": "accepted", "leniency": "accepts what the reference rejects",
+    "involved": "only in misaligned cases", "aligned": "aligned", "not_compared": "not compared",
+}  # fmt: skip
+
+
+def environment() -> Environment:
+    """Return the environment of the templates: whatever a report holds is escaped, and a missing name is an error."""
+    found = Environment(
+        loader=PackageLoader("ci_autotest.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters["number"] = lambda number: f"{number:,}"
+    return found
+
+
+def asset(name: str) -> Markup:
+    """Return a file of the package that goes into the page as it is."""
+    return Markup(files("ci_autotest.page").joinpath("templates", name).read_text("utf-8"))  # noqa: S704 - our own file
+
+
+def render_page(result: RunResult, setting: Setting) -> str:
+    """Return the page of a report as HTML.
+
+    Args:
+        result: The run.
+        setting: What the page knows beside it: where the programs are.
+    """
+    setting = replace(setting, new=result.new)
+    findings = in_reading_order(result)[:PANELS_AT_MOST]
+    maps: dict[str, Any] = {}
+    left = _MAPS_BYTES
+    for finding in findings:
+        found = map_of(finding)
+        left -= len(found["levels"]) if found is not None else 0
+        if found is not None and left >= 0:
+            maps[finding.id] = found
+    panels = [panel(finding, setting, maps.get(finding.id)) for finding in findings]
+    return environment().get_template("page.html").render(
+        result=result,
+        verdict=_verdict(result),
+        panels=panels,
+        states=STATES,
+        counts=Counter(each.state for each in panels),
+        standings=Counter(each.standing for each in panels if each.standing),
+        outcomes=_outcomes(result),
+        more=len(result.findings) - len(panels),
+        notes=[line(note, 600) for note in result.notes[:_NOTES_SHOWN]],
+        fixed=[line(name) for name in result.fixed[:_NOTES_SHOWN]],
+        broken=[(line(item.test), line(item.message, 600)) for item in result.broken[:_NOTES_SHOWN]],
+        data=_data(result, panels_of=maps),
+        css=asset("page.css"),
+        script=asset("page.js"),
+    )  # fmt: skip
+
+
+def _verdict(result: RunResult) -> str:
+    """Return the verdict without what escapes it for Markdown; the template escapes it for HTML."""
+    found = unescape(verdict(result)).replace("\u200b", "").replace("\\", "").replace("`", "")
+    return line(found, 600)
+
+
+def _data(result: RunResult, panels_of: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page's script draws: the grid, the table of tests and the maps."""
+    names = {info.name: i for i, info in enumerate(result.candidates)}
+    tests = [_test_row(item, names) for item in result.results[:_TESTS_AT_MOST] if item.candidate in names]
+    return {
+        "candidates": [line(info.name, 80) for info in result.candidates],
+        "grid": grid(result, result.findings),
+        "letters": [[letter, STATES[state]] for state, letter in LETTERS.items()],
+        "tests": tests,
+        "maps": dict(panels_of),
+    }
+
+
+def _test_row(item: TestResult, names: Mapping[str, int]) -> list[Any]:
+    """Return a test on a candidate as a short list, because a run has thousands."""
+    return [line(item.test, 200), names[item.candidate], item.outcome, item.cases.aligned, item.cases.compared,
+            round(item.duration_s, 3), line(item.reason, 200)]  # fmt: skip
+
+
+def _outcomes(result: RunResult) -> list[tuple[str, Counter[str], int]]:
+    """Return the candidates, each with its tests by outcome and its compared cases."""
+    found = {info.name: (Counter[str](), [0]) for info in result.candidates}
+    for item in result.results:
+        if item.candidate in found:
+            counts, cases = found[item.candidate]
+            counts[item.outcome] += 1
+            cases[0] += item.cases.compared
+    return [(name, counts, cases[0]) for name, (counts, cases) in found.items()]

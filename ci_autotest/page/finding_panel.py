@@ -1,0 +1,194 @@
+"""A finding as a panel of the page: its words, its program by line, its graphs, its values and its map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ci_autotest.page.graph_drawing import drawing
+from ci_autotest.page.operator_grid import state_of
+from ci_autotest.report.error_pattern_text import pattern_sentence
+from ci_autotest.report.evidence import Evidence
+from ci_autotest.report.finding_message import amount_of, sides
+from ci_autotest.report.finding_program import has_backward, mark
+from ci_autotest.report.markdown_text import line, plain
+from ci_autotest.report.verdict_line import headline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.page.graph_drawing import Drawing
+    from ci_autotest.page.operator_grid import State
+    from ci_autotest.report.finding_text import Setting
+    from ci_autotest.values.error_pattern import ErrorMap
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.verdict import Difference
+
+#: Characters of a text, such as an exception, and of a program that a panel shows.
+_TEXT_CHARS: Final = 4_000
+_PROGRAM_CHARS: Final = 20_000
+_LINES: Final = 200
+_TESTS_SHOWN: Final = 5
+_VALUES_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """What the page shows of a finding; all texts are plain, and the template escapes them.
+
+    Attributes:
+        state: What it says of its operator.
+        standing: ``new`` or ``still``; empty without a baseline.
+        program: Lines of the program, each with whether it is at fault.
+        facts: Names and values of the table.
+        texts: Titles and texts that are folded away.
+        search: What the search looks at, in lower case.
+    """
+
+    id: str
+    state: State
+    standing: str
+    operator: str
+    candidate: str
+    kind: str
+    headline: str
+    pattern: str
+    program: tuple[tuple[str, bool], ...]
+    refusal: str
+    forward: Drawing | None
+    backward: Drawing | None
+    facts: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, str], ...]
+    commands: tuple[str, ...]
+    texts: tuple[tuple[str, str], ...]
+    search: str
+    has_map: bool
+
+
+def panel(finding: Finding, setting: Setting, map_data: dict[str, Any] | None) -> Panel:
+    """Return the panel of a finding; its program comes from its checked file, unless this process wrote the report."""
+    found = Evidence(program=finding.program) if setting.source is None else setting.source(finding) or Evidence()
+    is_new = setting.is_new(finding)
+    names = (finding.operator, finding.candidate, finding.kind, finding.test, *finding.tests[:_TESTS_SHOWN])
+    return Panel(
+        id=finding.id,
+        state=state_of(finding),
+        standing="" if is_new is None else "new" if is_new else "still",
+        operator=line(finding.operator or finding.test, 160),
+        candidate=line(finding.candidate, 80),
+        kind=finding.kind,
+        headline=line(headline(finding), 300),
+        pattern=line(pattern_sentence(finding.pattern), 300),
+        program=_marked(plain(found.program)[:_PROGRAM_CHARS], finding),
+        refusal=line(found.refusal),
+        forward=drawing(found.nodes, has_backward=False),
+        backward=drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
+        facts=tuple((name, value) for name, value in _facts(finding) if value),
+        values=tuple((line(name, 80), line(text, 1500)) for name, text in found.values[:_VALUES_SHOWN]),
+        commands=_commands(finding),
+        texts=_texts(finding),
+        search=" ".join(line(name, 200) for name in names).lower(),
+        has_map=map_data is not None,
+    )
+
+
+def map_of(finding: Finding) -> dict[str, Any] | None:
+    """Return the map of a finding for the page's script; ``None`` if it has none, or one that contradicts itself."""
+    pattern = finding.pattern
+    if pattern is None or not _is_sound(pattern.map, pattern.shape):
+        return None
+    plain_map: dict[str, Any] = msgspec.to_builtins(pattern.map)
+    return {**plain_map, "shape": list(pattern.shape)}
+
+
+def _is_sound(found: ErrorMap, shape: tuple[int, ...]) -> bool:
+    """Whether the cells of a map fit its data. A report may come from outside."""
+    cells = [
+        -(-size // block) if block > 0 and size > 0 else -1 for size, block in zip(shape, found.block, strict=False)
+    ]
+    fits = len(found.block) == len(shape) and list(found.cells) == cells and min(cells, default=1) > 0
+    return fits and prod(cells) == len(found.levels)
+
+
+def _marked(program: str, finding: Finding) -> tuple[tuple[str, bool], ...]:
+    """Return the lines of a program, each with whether it has the comment that marks the fault or calls the culprit."""
+    comment, call = f"# {mark(finding)}", f"{finding.target}("
+    lines = program.split("\n")[:_LINES] if program else []
+    return tuple((each, each.endswith(comment) or (len(call) > 1 and call in each)) for each in lines)
+
+
+def _facts(finding: Finding) -> Iterator[tuple[str, str]]:
+    candidate, reference = sides(finding.kind)
+    difference = finding.difference
+    yield "differs", line(finding.where or finding.kind)
+    if difference is not None:
+        yield "elements", f"{difference.mismatched:,} of {difference.total:,} in the shrunk program"
+        yield "greatest difference", _greatest(finding, difference)
+    yield candidate, line(finding.candidate_seen)
+    yield reference, line(finding.reference_seen)
+    if difference is not None:
+        at = f"[{', '.join(map(str, difference.first_index))}]"
+        pair = [line(value, 60) for value in difference.first_pair_decimal]
+        yield "first mismatch", f"{at}: {candidate} {pair[0]}, {reference} {pair[1]}"
+    yield "blame", line(": ".join(filter(None, (finding.blame.replace("_", " "), finding.oracle))))
+    yield "layer", line(finding.layer)
+    yield "test", line(f"{finding.test}, case {finding.case}, seed {finding.seed}, profile {finding.profile}")
+    yield "seen", f"in {finding.cases:,} of {finding.of_cases:,} cases{_others(finding)}"
+    yield "accepted", line(finding.known or "")
+    yield "status", _status(finding)
+
+
+def _greatest(finding: Finding, difference: Difference) -> str:
+    absolute = difference.greatest_absolute
+    amounts = ["not finite" if absolute is None else amount_of(absolute, ".3g")]
+    if finding.greatest_relative_difference is not None:
+        amounts.append(f"relative {finding.greatest_relative_difference:.3g}")
+    if difference.greatest_ulp is not None:
+        amounts.append(f"{difference.greatest_ulp:,} ULP")
+    return f"{', '.join(amounts)}; allowed: atol {difference.atol:.3g}, rtol {difference.rtol:.3g}"
+
+
+def _others(finding: Finding) -> str:
+    others = [line(test, 120) for test in finding.tests if test != finding.test]
+    rest = len(others) - _TESTS_SHOWN
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return f", also in {', '.join(others[:_TESTS_SHOWN])}{more}" if others else ""
+
+
+def _status(finding: Finding) -> str:
+    conditions = {
+        "confirmed in a fresh process": finding.confirmed,
+        "not confirmed": not finding.confirmed,
+        "not shrunk": not finding.shrunk,
+        "repro verified": finding.repro_verified,
+        "repro not verified": finding.repro is not None and not finding.repro_verified,
+        "the error accumulates: no step is misaligned on its own": finding.accumulated,
+        "only an earlier run's cases show it": finding.earlier,
+    }
+    return "; ".join(words for words, holds in conditions.items() if holds)
+
+
+def _commands(finding: Finding) -> tuple[str, ...]:
+    repro = f"python findings/{finding.id}/repro.py" if finding.repro is not None else ""
+    return tuple(filter(None, (repro, line(finding.replay))))
+
+
+def _texts(finding: Finding) -> tuple[tuple[str, str], ...]:
+    growth = "\n".join(f"{item.what}: {_amount(item.greatest_absolute)}" for item in finding.growth)
+    variants = "\n\n".join(f"# {line(item.headline)}\n{item.program}" for item in finding.variants)
+    texts = {
+        "how the error grows": growth,
+        "detail": finding.detail,
+        "message": finding.message,
+        "other programs with the same finding": variants,
+        "output of the process": finding.output,
+        "versions": finding.versions,
+    }
+    return tuple((title, plain(text[:_TEXT_CHARS])) for title, text in texts.items() if text.strip())
+
+
+def _amount(number: float | None) -> str:
+    return "not finite" if number is None else amount_of(number, ".3g")

@@ -1,0 +1,140 @@
+"""The page without a browser: it is one file, shows hostile reports as text, and keeps its size."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from ci_autotest.commands.output_writer import rendered
+from ci_autotest.page.document import render_page
+from ci_autotest.report.finding_text import Setting
+from tests import page_samples, report_samples
+from tests.report_samples import HOSTILE
+
+LIMIT_BYTES = 300_000
+
+
+class Reader(HTMLParser):
+    """The tags, attributes and scripts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.addresses: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.addresses |= {value for name, value in attrs if name in {"src", "href"}}
+
+
+def data_of(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return page_samples.written(page_samples.result(), tmp_path)
+
+
+def test_render_page__twenty_findings_with_the_largest_maps__keeps_the_limit(tmp_path):
+    findings = tuple(report_samples.numbered(index, pattern=page_samples.pattern(64, 64)) for index in range(20))
+    page_samples.written(report_samples.misaligned(findings=findings), tmp_path)
+
+    text = rendered(tmp_path, "page", None, {})
+
+    assert len(text.encode()) <= LIMIT_BYTES
+    assert len(data_of(text)["maps"]) == 20
+
+
+def test_render_page__saved_program__shows_culprit_graphs_values_and_pattern(folder):
+    text = rendered(folder, "page", None, {})
+
+    assert text.count('<g class="culprit"') == 5  # each forward, and one backward
+    assert "<h3>Backward: the way of the gradient</h3>" in text
+    assert "only the last 3 of each row of 35" in text
+    assert "torch.tensor([[1.0, 1.0]])" in text or "torch.ones((1, 2))" in text
+    assert re.search(r"<mark>.*layer_norm\(", text)
+
+
+def test_render_page__no_network__names_no_address(folder):
+    text = rendered(folder, "page", None, {})
+
+    assert Reader(text).addresses == {"#findings"}
+    assert not re.search(r"(?:https?:)?//[a-z]|@import|url\((?!#)", text.replace("// ", ""))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_render_page__hostile_text_everywhere__adds_no_element(folder, name):
+    harmless = Reader(rendered(folder, "page", None, {}))
+    bad = HOSTILE[name][:5000].replace("\udc80", "?")
+    finding = report_samples.finding(
+        operator=bad, target=bad, candidate=bad, test=bad, headline=bad, message=bad, detail=bad, where=bad, oracle=bad,
+        program=bad, known=bad, replay=bad, layer=bad, versions=bad, output=bad, candidate_seen=bad, reference_seen=bad,
+        pattern=page_samples.pattern(5, 8),
+    )  # fmt: skip
+    info = report_samples.KERNELS
+    result = page_samples.result(
+        findings=(finding, *page_samples.result().findings), notes=(bad,), fixed=(bad,), broken=(report_samples.broken(message=bad, test=bad),),
+        candidates=(msgspec.structs.replace(info, name=bad, backend=bad, version=bad, device=bad, available=False, reason=bad), info),
+        results=(report_samples.failed(test=bad, candidate=bad, reason=bad), *page_samples.result().results),
+    )  # fmt: skip
+
+    text = render_page(result, Setting())
+
+    found = Reader(text)
+    assert found.tags - {"rect"} <= harmless.tags | {"ul", "li"}
+    assert found.attributes <= harmless.attributes | {"data-candidate"}
+    assert found.addresses == {"#findings"}
+    data_of(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cells": (20, 36)}, {"cells": (-1, 35)}, {"block": (0, 1)}, {"levels": b"abc"}, {"cells": ()}, {"block": (1, 1, 1)},
+    ],
+)  # fmt: skip
+def test_render_page__map_that_contradicts_itself__is_left_out(change):
+    pattern = page_samples.pattern(20, 35)
+    damaged = msgspec.structs.replace(pattern, map=msgspec.structs.replace(pattern.map, **change))
+
+    text = render_page(report_samples.misaligned(findings=(report_samples.finding(pattern=damaged),)), Setting())
+
+    assert data_of(text)["maps"] == {}
+    assert "only the last 3 of each row of 35" in text
+
+
+def test_render_page__grid__has_a_letter_for_each_operator_and_candidate():
+    data = data_of(render_page(page_samples.result(), Setting()))
+
+    assert data["candidates"] == ["kernels", "compiled"]
+    assert [(row["family"], row["states"]) for row in data["grid"]] == [
+        ("normalization", ["m", "-"]), ("pointwise", ["aa", "a-"]), ("other", ["m-c", "-m-"]),
+    ]  # fmt: skip
+
+
+def test_render_page__new_still_and_fixed__are_told():
+    text = render_page(page_samples.result(), Setting())
+
+    assert "new 1</button>" in text
+    assert "still 3</button>" in text
+    assert "kernels torch.sum value" in text
+
+
+def test_render_page__nothing_wrong__says_so():
+    assert "<p>No finding.</p>" in render_page(report_samples.run(), Setting())
+
+
+def test_render_page__more_findings_than_panels__are_counted(monkeypatch):
+    monkeypatch.setattr("ci_autotest.page.document.PANELS_AT_MOST", 3)
+
+    text = render_page(page_samples.result(), Setting())
+
+    assert "1 more findings are in report.json." in text
