@@ -256,6 +256,16 @@ def doctor(**given: Any) -> int:
 
 
 @cli.command()
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), help="Also write the plots as a page (HTML) to this file.")
+def history(folders: tuple[Path, ...], output: Path | None) -> int:
+    """Show outcomes, greatest errors and speed over runs: of these folders, or of those that .autotest/ has kept."""
+    from ci_autotest.commands.history import history as show_history  # noqa: PLC0415
+
+    return show_history(folders, output, sys.stdout)
+
+
+@cli.command()
 @click.option("--ci", type=click.Choice(["github", "gitlab", "jenkins"]), default="github", help="The CI system.")
 def init(ci: System) -> int:
     """Write autotest.yml, a first test and the files of a CI system into this repository; existing files are kept."""

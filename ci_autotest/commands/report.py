@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ci_autotest.findings.regressions import kept_of
 from ci_autotest.report.comment_text import render_finding
 from ci_autotest.report.finding_folders import FILES, FINDINGS, check_writable, is_finding_id, write_finding
 from ci_autotest.report.merge import merge
+from ci_autotest.values.past_run import past_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,3 +86,4 @@ def _learn(result: RunResult, output: Path, database: Database) -> None:
         if found is not None:
             kept[finding.id] = found
     database.save(durations, kept.values())
+    database.remember(past_run(result, time_s=time.time()))

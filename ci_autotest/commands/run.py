@@ -36,6 +36,7 @@ from ci_autotest.report.finding_folders import check_writable, prepare
 from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
 from ci_autotest.values.case import root_seed
+from ci_autotest.values.past_run import past_run
 from ci_autotest.values.result import Environment
 from ci_autotest.version import VERSION
 
@@ -107,6 +108,8 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         if state.plan is None:
             prepare(state.output)
         result = _result(state, environ, baseline)
+        if request.shard == (1, 1) and not result.is_partial:
+            state.database.remember(past_run(result, time_s=time.time()))
         permissions = permissions_of(msgspec.structs.replace(request.config, candidates=request.candidates))
         setting = setting_for(result, state.output, environ, permissions, is_own=True)
         return write_surfaces(result, state.output, setting)

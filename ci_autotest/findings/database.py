@@ -1,6 +1,7 @@
 """The database ``.autotest/`` of earlier runs. It may be lost, merged file by file, or damaged without harm.
 
 ```
+.autotest/history.json                      outcomes, greatest errors and speed of earlier runs
 .autotest/durations.json                    seconds per case and share of accepted attempts, by test
 .autotest/findings/<id>/entry.json          the case that showed the finding, and whether it is fixed
                        /program.json        its smallest program
@@ -21,11 +22,14 @@ import msgspec
 from ci_autotest.errors import OutputError
 from ci_autotest.report.atomic import write_bytes
 from ci_autotest.report.finding_folders import is_finding_id
+from ci_autotest.values.past_run import RUNS_AT_MOST, History
 from ci_autotest.values.verdict import Kind, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from ci_autotest.values.past_run import PastRun
 
 FOLDER: Final = ".autotest"
 #: Findings that are kept; the oldest fixed ones are dropped first.
@@ -115,6 +119,26 @@ class Database:
             # msgspec raises its own kinds of ValueError, UnicodeDecodeError for invalid UTF-8, and RecursionError.
             self.notes.append(f"{path} is damaged ({error}) and is left out")
             return {}
+
+    def history(self) -> tuple[PastRun, ...]:
+        """Return earlier runs, oldest first."""
+        path = self._folder / "history.json"
+        data = self._read(path)
+        if data is None:
+            return ()
+        try:
+            return msgspec.json.decode(data, type=History).runs[-RUNS_AT_MOST:]
+        except (ValueError, RecursionError) as error:
+            self.notes.append(f"{path} is damaged ({error}) and is left out")
+            return ()
+
+    def remember(self, run: PastRun) -> None:
+        """Add a run to the history; like ``save``, it never fails a run."""
+        runs = (*self.history(), run)[-RUNS_AT_MOST:]
+        try:
+            write_bytes(self._folder / "history.json", msgspec.json.encode(History(runs=runs)) + b"\n")
+        except (OSError, OutputError) as error:
+            self.notes.append(f"{self._folder} cannot be written ({error}); the history lacks this run")
 
     def findings(self) -> list[Kept]:
         """Return the findings of earlier runs, in the order of their ids."""

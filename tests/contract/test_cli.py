@@ -18,6 +18,7 @@ from tests.projects import environment
 #: Options by command, as the README documents them.
 OPTIONS = {
     "init": {"ci"},
+    "history": {"output"},
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",

@@ -136,7 +136,7 @@ moreTests.addEventListener("click", () => { testRows += 1000; listTests(); });
 // The map of what is wrong.
 const OUTSIDE = 96, NOT_FINITE = 255, LOWEST = 48, HIGHEST = 191;
 const factor = (level) => 2 ** ((level - OUTSIDE) / 4);
-const short = (value) => value >= 1e6 || value < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+const short = (value) => value >= 1e6 || value < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toLocaleString("en-US", {maximumFractionDigits: 6});
 const drawMap = (place) => {
   const map = data.maps[place.dataset.map];
   if (!map) return;

@@ -57,7 +57,7 @@ def test_render_page__saved_program__shows_culprit_graphs_values_and_pattern(fol
     text = rendered(folder, "page", None, {})
 
     assert text.count('<g class="culprit"') == 5  # each forward, and one backward
-    assert "<h3>Backward: the way of the gradient</h3>" in text
+    assert "<h3>Backward: how the gradient flows</h3>" in text
     assert "only the last 3 of each row of 35" in text
     assert "torch.tensor([[1.0, 1.0]])" in text or "torch.ones((1, 2))" in text
     assert re.search(r"<mark>.*layer_norm\(", text)
