@@ -269,6 +269,7 @@ MORE = {
     ("workflows/autotest-report.yml", "report"): {"actions": "read", "pull-requests": "write"},
     ("workflows/autotest-sharded.yml", "merge"): {"actions": "read"},
     ("workflows/autotest-nightly.yml", "issues"): {"issues": "write"},
+    ("workflows/autotest-pages.yml", "publish"): {"contents": "write"},
     (".github/workflows/release.yml", "wheel"): {"attestations": "write", "id-token": "write"},
     (".github/workflows/release.yml", "image"): {"packages": "write", "attestations": "write", "id-token": "write"},
     (".github/workflows/release.yml", "smoke"): {"packages": "read", "attestations": "read"},
