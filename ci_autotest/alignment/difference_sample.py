@@ -8,6 +8,7 @@ import torch
 
 from ci_autotest.alignment.elements import mismatches, ulp_distance, wide
 from ci_autotest.alignment.error_pattern import Sample, error_pattern
+from ci_autotest.alignment.single_step import COPY
 from ci_autotest.program.ir import PLACEHOLDER, step_refs
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from ci_autotest.values.error_pattern import ErrorPattern
     from ci_autotest.values.tolerance import Tolerance
 
-#: Elements of the largest tensor whose pattern is looked for, so that a finding costs seconds at most.
-_MOST_ELEMENTS: Final = 1 << 22
+#: Elements of the largest tensor whose pattern is looked for, so that it costs less than a second.
+_MOST_ELEMENTS: Final = 1 << 20
 #: Inputs that a condition may name.
 _MOST_INPUTS: Final = 8
 
@@ -57,13 +58,33 @@ def inputs_of(steps: Sequence[Step], index: int, reference: Trace, *, has_backwa
     given = [ref.index for ref in step_refs(steps[index])]
     if has_backward:
         given = [i for i, step in enumerate(steps) if step.op == PLACEHOLDER]
-    values = ((steps[i].name, reference.values[i]) for i in dict.fromkeys(given))
+    values = ((_name(i, steps), _before(i, reference)) for i in dict.fromkeys(given))
     found = [(name, value) for name, value in values if _is_readable(value)]
     return dict(found[:_MOST_INPUTS])
 
 
+def _name(index: int, steps: Sequence[Step]) -> str:
+    """Return the name of a value; of the copy that an isolated step writes to, the name of what was copied."""
+    step = steps[index]
+    refs = step_refs(step)
+    return steps[refs[0].index].name if step.name == COPY and refs else step.name
+
+
+def _before(index: int, trace: Trace) -> object:
+    """Return a value as it was at its step, because a later one may have written to it."""
+    seen = trace.observations[index] if index < len(trace.observations) else None
+    return trace.values[index] if seen is None else seen.data
+
+
 def _is_readable(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and 0 < value.numel() <= _MOST_ELEMENTS
+    """Whether NumPy can have the elements of a value; others are no reason for a pattern, and none for an error."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not value.is_quantized
+        and value.device.type != "meta"
+        and 0 < value.numel() <= _MOST_ELEMENTS
+    )
 
 
 def _plain(tensor: torch.Tensor) -> NDArray[np.float64]:

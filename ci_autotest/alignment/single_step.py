@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 
+#: Name of the copy that an isolated step writes to.
+COPY: Final = "copy"
 #: Names of the inputs of an isolated step.
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 
@@ -206,7 +208,7 @@ def _protect(builder: _Builder, step: Step) -> None:
     receiver = step.args[at] if len(step.args) > at else dict(step.kwargs).get("input")
     if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):
         builder.indices[receiver.index] = builder.next()
-        builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), "copy"))
+        builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), COPY))
 
 
 def _outputs(

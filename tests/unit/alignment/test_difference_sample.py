@@ -3,9 +3,13 @@
 import pytest
 import torch
 
-from ci_autotest.alignment.difference_sample import pattern_of
+from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
+from ci_autotest.backends.trace import Trace
+from ci_autotest.program.ir import Ref, Step
+from ci_autotest.testing import random_tensor
 from ci_autotest.values.error_pattern import Box, Condition, Everything, Scaled, Span
 from ci_autotest.values.tolerance import Tolerance
+from tests import engine
 
 _TOLERANCE = Tolerance(1e-5, 1e-5)
 
@@ -43,3 +47,28 @@ def test_pattern_of__dtype__factor_is_named(dtype):
 )
 def test_pattern_of__nothing_to_describe__is_none(sides):
     assert pattern_of(sides, {}, _TOLERANCE) is None
+
+
+def test_judge_program__step_that_writes_to_its_input__is_described_by_what_it_was_given():
+    def body():
+        return random_tensor(ndim=2, dim0=20, dim1=20, requires_grad=False).relu().add_(1.0)
+
+    def add(x, other):
+        return torch.where(x == 0, 7.0, torch.add(x, other))
+
+    pattern = engine.tried(body, engine.substitute(add=add)).pattern
+
+    assert (pattern.region.property, pattern.region.input) == ("zero", "x")
+
+
+def test_inputs_of__values_that_numpy_cannot_have__are_left_out():
+    values = [torch.eye(3).to_sparse(), torch.empty(3, device="meta"), torch.ones(2), 5]
+    steps = [Step("placeholder", f"input_{i}", (), (), f"v{i}") for i in range(4)]
+    call = Step("call_function", "torch.add", tuple(Ref(i) for i in range(4)), (), "y")
+
+    trace = Trace()
+    trace.values = values
+
+    found = inputs_of([*steps, call], 4, trace, has_backward=False)
+
+    assert list(found) == ["v2"]
