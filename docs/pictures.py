@@ -25,6 +25,7 @@ from tests.npm import fetched
 DOCS: Final = Path(__file__).resolve().parent
 GREATEST_BYTES: Final = 150_000
 WIDTH: Final = 820
+PAGE_SIZE: Final = "1100,1010"
 _MERMAID: Final = re.compile(r'<pre lang="mermaid"><code>(.*?)</code></pre>', re.DOTALL)
 _TASK: Final = """<!doctype html><meta charset="utf-8"><style>{style}
 body {{ margin: 0; background: #fff }} .markdown-body {{ padding: 24px; max-width: {width}px; box-sizing: border-box;
@@ -69,6 +70,10 @@ def picture(markdown: str, target: Path) -> None:
         source.write_text(page(markdown), encoding="utf-8")
         height = int(html.unescape(_title(_browse(source, "--dump-dom", f"--window-size={WIDTH + 20},900"))))
         _browse(source, f"--screenshot={target}", f"--window-size={WIDTH + 20},{height}")
+    _kept_small(target)
+
+
+def _kept_small(target: Path) -> None:
     Image.open(target).convert("RGB").quantize(64).save(target, optimize=True)  # text needs no more colours
     if target.stat().st_size > GREATEST_BYTES:
         sys.exit(f"{target} has {target.stat().st_size:,} bytes; at most {GREATEST_BYTES:,} are kept. Show less.")
@@ -91,6 +96,24 @@ def _title(dom: str) -> str:
 
 def comment_of(page: Path) -> str:
     """Return the comment of a run on the files that a page shows before its first command."""
+    return files_of(page, "comment.md")
+
+
+def picture_of_page(page: Path, target: Path) -> None:
+    """Write what a browser shows of a run's ``index.html``, with its first finding open."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "index.html"
+        text = files_of(page, "index.html").replace('<details class="panel"', '<details open class="panel"', 1)
+        # The finding alone: what is above it differs from run to run.
+        source.write_text(
+            text.replace("</style>", "header, section:not(#findings) { display: none }</style>", 1), "utf-8"
+        )
+        _browse(source, f"--screenshot={target}", f"--window-size={PAGE_SIZE}")
+    _kept_small(target)
+
+
+def files_of(page: Path, name: str) -> str:
+    """Return a file of the report of a run on the files that a page shows before its first command."""
     with tempfile.TemporaryDirectory() as project:
         for fence in fences(page.read_text("utf-8")):
             if fence.file:
@@ -100,15 +123,16 @@ def comment_of(page: Path) -> str:
             elif fence.language == "console":
                 break
         subprocess.run([sys.executable, "-m", "ci_autotest", "run"], cwd=project, check=False)
-        return (Path(project) / "autotest-report" / "comment.md").read_text("utf-8")
+        return (Path(project) / "autotest-report" / name).read_text("utf-8")
 
 
 def main(folder: Path) -> None:
-    """Take the comment of the quickstart, and a comment with its graph unfolded."""
+    """Take the comment of the quickstart, a comment with its graph unfolded, and the page of a report."""
     folder.mkdir(parents=True, exist_ok=True)
     picture(comment_of(DOCS / "quickstart.md"), folder / "comment.png")
     accumulated = comment_of(DOCS / "explanation" / "blame.md")
     picture(accumulated.replace("<details>", "<details open>", 1), folder / "graph.png")
+    picture_of_page(DOCS / "how-to" / "page.md", folder / "page.png")
 
 
 if __name__ == "__main__":
