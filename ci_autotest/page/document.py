@@ -44,6 +44,7 @@ def environment() -> Environment:
         loader=PackageLoader("ci_autotest.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    found.filters["line"] = line
     found.filters["number"] = lambda number: f"{number:,}"
     return found
 

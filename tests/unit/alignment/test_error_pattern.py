@@ -6,7 +6,8 @@ import pytest
 from ci_autotest.alignment.error_pattern import Sample, error_pattern
 from ci_autotest.values.error_pattern import CELLS_AT_MOST, NOT_FINITE, OUTSIDE, Everything
 from ci_autotest.values.tolerance import Tolerance
-from tests.unit.alignment.pattern_families import KEPT_ASIDE, SEEN, TOLERANCE, is_right, noise, planted
+from tests.unit.alignment.pattern_families import SEEN, TOLERANCE, is_right, noise, planted
+from tests.unit.alignment.pattern_families_kept_aside import KEPT_ASIDE
 
 SEEDS = 20
 
