@@ -17,6 +17,7 @@ RUNTIMES = ("host", "python", "container")
 COMMENTS = ("failures", "changes", "always", "off")
 TORCHES = ("auto", "cpu", "default")
 CACHES = ("true", "false")
+SPEEDS = ("false", "true")
 #: Inputs with one value for which ``ci-autotest run`` has an option of the same name.
 OPTIONS = (
     "config",
@@ -32,7 +33,7 @@ OPTIONS = (
     "fail-on",
 )
 #: Inputs that are keys of the configuration and have no option; their values are YAML.
-SETTINGS = ("case-timeout", "reference", "candidates", "tolerances", "known")
+SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "tolerances", "known")
 DEFAULT_OUTPUT = "autotest-report"
 #: Variables that foreign code must not inherit: tokens, and the files through which a step talks to the runner.
 WITHHELD = frozenset(
@@ -157,7 +158,8 @@ def cli_argv(environ: Mapping[str, str]) -> list[str]:
         return ["report", *options_of(environ, ("fail-on", "baseline")), output, "--", *paths]
     # `--name=value` and `--` keep values that begin with a dash from becoming options.
     candidates = [f"--candidate={name}" for name in several(environ, "candidate")]
-    return ["run", *options_of(environ, OPTIONS), *settings(environ), *candidates, output, "--", *paths]
+    speed = ["--speed"] if one_of(environ, "speed", SPEEDS) == "true" else []
+    return ["run", *options_of(environ, OPTIONS), *settings(environ), *speed, *candidates, output, "--", *paths]
 
 
 def settings(environ: Mapping[str, str]) -> list[str]:

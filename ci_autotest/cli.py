@@ -78,6 +78,7 @@ def cli() -> None:
     help="Report to compare with: findings are marked as new, still there or fixed.",
 )
 @fail_on_option
+@click.option("--speed", is_flag=True, default=None, help="Also time what is aligned, at larger sizes.")
 @click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
 def run(paths: tuple[str, ...], **given: Any) -> int:
     """Run tests on the candidates and write a report."""

@@ -7,11 +7,14 @@ from it are. If the pass leaves the graph unchanged, the case is unsupported bec
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
+from ci_autotest.backends.body_call import BodyCalls
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
@@ -26,7 +29,7 @@ from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.program.ir import Program
 
@@ -99,6 +102,19 @@ class FxBackend(Backend):
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents)
+
+    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
+        """Return what runs the transformed graph once, and the same graph before the pass."""
+        before = self._graph(program, values)
+        after = before if self._transform is None else self._transform(self._graph(program, values))
+        placed = [i for i, step in enumerate(program.body, len(program.setup)) if step.op == PLACEHOLDER]
+        own, against = (partial(graph, *(values[index] for index in placed)) for graph in (after, before))
+        return BodyCalls(own, against, is_original=True)
+
+    def _graph(self, program: Program, values: Sequence[Any]) -> torch.nn.Module:
+        # Modules of its own, because a pass may change those that it gets.
+        modules = {index: copy.deepcopy(module) for index, module in modules_of(program, values).items()}
+        return to_graph_module(program, modules, self._torch.constant)
 
     def _transformed(self, graph: fx.GraphModule, state: Mapping[str, torch.Tensor], trace: Trace) -> torch.nn.Module:
         if self._transform is None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from ci_autotest.backends.body_call import BodyCalls
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -127,6 +128,15 @@ class Backend(Protocol):
 
     def as_eager(self) -> Backend | None:
         """Return the eager mode that this graph mode must agree with; ``None`` if this is not a graph mode."""
+        return None
+
+    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls | None:  # noqa: ARG002
+        """Return what runs a body once, as a user would call it; ``None`` if calls of this backend cannot be timed.
+
+        Args:
+            program: A program that was run here and is aligned.
+            values: Values of the setup and of the placeholders, by index of their step; both sides get the same ones.
+        """
         return None
 
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002

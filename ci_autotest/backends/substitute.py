@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators.identity import operator_of, public_name
+from ci_autotest.backends.body_call import BodyCalls, called_with
+from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
 from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.backends.protocol import Backend
+from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user, import_failure
-from ci_autotest.program.ir import CALL_METHOD
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ci_autotest.backends.body_call import BodyCall
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Program, Step
 
 
 class SubstituteBackend(Backend):
@@ -76,11 +79,45 @@ class SubstituteBackend(Backend):
         """Run steps once more with the replacements."""
         return self._torch.again(program, trace, values, holds=holds)
 
+    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
+        """Return what runs the body once: with plain calls of the replacements, if that replaces as many calls."""
+        plain = called_with(python_function(program, self.device), program, values)
+        if self._replaces_all(program, plain):
+            return BodyCalls(called_with(python_function(program, self.device, self.functions), program, values))
+        # Torch passes the calls of both sides to a mode, so that what this costs is on both sides.
+        return BodyCalls(_within(plain, Replacing(self.functions)), _within(plain, Replacing({})))
+
+    def _replaces_all(self, program: Program, plain: BodyCall) -> bool:
+        """Whether every replaced call of a body is a plain call of its own, not one inside a module or a function."""
+        steps = program.steps
+        own = [step for _, step in program.calls if step_operator(step, steps) in self.functions]
+        if not all(map(_is_plain, own)):
+            return False
+        mode = Replacing(self.functions)
+        with mode:
+            plain()
+        return sum(mode.counts[operator] for operator in mode.replaced) == len(own)
+
     def as_graph(self) -> Backend:
         """Return a backend that compiles bodies together with the replacements."""
         found = graph_on(self._torch)
         found.functions = self.functions
         return found
+
+
+def _is_plain(step: Step) -> bool:
+    """Whether a replaced call has the operator's own arguments and writes to none of them."""
+    is_function = step.op == CALL_FUNCTION and step.target.startswith("torch.")
+    is_method = step.op == CALL_METHOD and step.target not in _VARIADIC
+    return (is_function or is_method) and not step.target.endswith("_") and "inplace" not in dict(step.kwargs)
+
+
+def _within(call: BodyCall, mode: Replacing) -> BodyCall:
+    def run() -> Sequence[Any]:
+        with mode:
+            return call()
+
+    return run
 
 
 def nothing_replaced(functions: Mapping[str, Callable[..., Any]], mode: Replacing) -> Unsupported:

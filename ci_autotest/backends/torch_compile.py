@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
@@ -26,7 +27,7 @@ from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Step
@@ -97,6 +98,13 @@ class CompileBackend(Backend):
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents)
+
+    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
+        """Return what runs the compiled body once; its first call compiles."""
+        torch._dynamo.reset()
+        written = python_function(program, self.device, self.functions)
+        compiled = torch.compile(written, backend=self._compiler, **self._options)
+        return BodyCalls(called_with(compiled, program, values))
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
         counter = _Counter(self._compiler)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.backward import backward
+from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.placement import place
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.snapshots import keep_copy, observe
-from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_compile import CompileBackend, python_function
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -22,7 +23,7 @@ from ci_autotest.program.codegen import GRAPH_OPTIONS
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Program
 
@@ -133,6 +134,10 @@ class TorchBackend(Backend):
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward(program, trace, cotangents)
+
+    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
+        """Return what runs the body once."""
+        return BodyCalls(called_with(python_function(program, self.device), program, values))
 
     def as_graph(self) -> Backend:
         """Return a backend that compiles bodies with ``torch.compile``."""

@@ -12,7 +12,7 @@ import msgspec
 import requests
 
 from ci_autotest.commands.downloaded_report import read_downloaded
-from ci_autotest.commands.output_writer import read_baseline
+from ci_autotest.commands.output_writer import read_report
 from ci_autotest.commands.run_result import held_against
 from ci_autotest.errors import AutotestError
 from ci_autotest.github.artifact import check_artifact_name, download, of_branch
@@ -23,7 +23,6 @@ from ci_autotest.github.http_response import Forbidden
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import RunResult
 
 #: Names the base branch's last report.
@@ -55,7 +54,7 @@ class Baselines:
     def applied(self, result: RunResult, artifact_name: str) -> RunResult:
         """Return the result with its new and fixed findings, if there is a baseline."""
         if self.asked not in {AUTO, IF_ANY}:
-            return held_against(result, read_baseline(Path(self.asked))) if self.asked else result
+            return held_against(result, read_report(Path(self.asked))) if self.asked else result
         try:
             found = self._last(artifact_name)
         except AutotestError as error:
@@ -69,12 +68,12 @@ class Baselines:
             return _noted(result, f"There is no baseline: branch '{self.branch}' has no report '{artifact_name}'.")
         return held_against(result, found)
 
-    def _last(self, artifact_name: str) -> tuple[Finding, ...] | Forbidden | None:
+    def _last(self, artifact_name: str) -> RunResult | Forbidden | None:
         artifact = of_branch(self.client, self.repository, self.branch, artifact_name, self.run_id)
         if artifact is None or isinstance(artifact, Forbidden):
             return artifact
         data = download(self.client, self.repository, artifact)
-        return data if isinstance(data, Forbidden) else read_downloaded(artifact.name, data).result.findings
+        return data if isinstance(data, Forbidden) else read_downloaded(artifact.name, data).result
 
 
 def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[str, str]) -> RunResult:
@@ -90,7 +89,7 @@ def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[
         AutotestError: The path holds no report, or ``auto`` is used outside of a workflow step.
     """
     if asked != AUTO:
-        return held_against(result, read_baseline(Path(asked))) if asked else result
+        return held_against(result, read_report(Path(asked))) if asked else result
     check_artifact_name(artifact_name)
     access = read_access(environ)
     with requests.Session() as session, ExitStack() as files:

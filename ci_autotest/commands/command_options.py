@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: The values of ``config.values``, repeated here because that module imports msgspec.
-FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency")
+FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency", "slower")
 CASES_AT_MOST: Final = 1_000_000_000
 BASELINE: Final = "FILE|DIR|auto"
 BASELINE_HELP: Final = (

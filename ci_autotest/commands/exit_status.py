@@ -10,9 +10,12 @@ from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError, UnsupportedReason
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import CaseCounts, RunResult, TestResult, uncalled
+from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ci_autotest.values.speed import SpeedResult
 
 #: Reasons that lie in the candidate, not in the test: a test that is unsupported for these alone does not fail the run.
 _EXCUSED: Final = frozenset({
@@ -49,6 +52,8 @@ def exit_code(result: RunResult, fail_on: str) -> int:
         return INTERRUPTED
     if _fails(result.findings, fail_on, result.new) or result.broken or _unexplained(result.results, result.findings):
         return FAILED
+    if _is_failed_by_speed(result.speed, fail_on):
+        return FAILED
     if not result.results or uncalled(result) or any(_is_untested(item, result) for item in result.results):
         return NOTHING
     return FINE
@@ -73,6 +78,12 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
     if fail_on == "new" and new is not None:
         return any(item.id in new for item in counted)
     return bool(counted)
+
+
+def _is_failed_by_speed(results: Sequence[SpeedResult], fail_on: str) -> bool:
+    """Return whether a call at larger sizes was wrong, or slower where that is asked for."""
+    is_wrong = fail_on != "never" and any(is_wrong_at_size(item) for item in results)
+    return is_wrong or (fail_on == "slower" and any(map(is_too_slow, results)))
 
 
 def _is_untested(item: TestResult, result: RunResult) -> bool:

@@ -228,8 +228,3 @@ def read_report(path: Path) -> RunResult:
         message = f"'{path}' holds no {REPORT}. Give the output folder of a run."
         raise UsageError(message)
     return report_json.read(file)
-
-
-def read_baseline(path: Path) -> tuple[Finding, ...]:
-    """Return the findings of a baseline."""
-    return read_report(path).findings

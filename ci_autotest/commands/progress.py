@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ci_autotest.report.coverage import sentence
 from ci_autotest.report.help_pages import help_lines
+from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence, verdict
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
     for line in (*_in_part(result), *_of_tests(result)):
         console.print(Text(line, style="yellow"))
-    for line in (*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage), *help_lines(result)):
+    for line in (*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage), *speed_lines(result), *help_lines(result)):
         console.print(Text(line))
     console.print()
     console.print(Text(verdict(result).replace("\\", "").replace("`", "")))

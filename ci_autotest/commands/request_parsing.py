@@ -137,6 +137,7 @@ def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool)
             # Nobody names a candidate on the command line to have it skipped, so a missing one is an error.
             required=candidate.required or candidate.name in named or device == "cuda",
             device=device if device is not None and candidate.device == "cpu" else candidate.device,
+            speed=candidate.speed or bool(given.get("speed")),
         )
         for candidate in found
     )

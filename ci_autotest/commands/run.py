@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,13 @@ from ci_autotest.commands.case_counts import left_notes, uncompared
 from ci_autotest.commands.case_dispatch import Plan, execute, learned_of, loader_info, needs_no_candidate
 from ci_autotest.commands.executors import means_for
 from ci_autotest.commands.exit_status import not_written
-from ci_autotest.commands.output_writer import permissions_of, read_baseline, setting_for, write_surfaces
+from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.commands.run_result import Circumstances, make_result
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.signals import Signals
+from ci_autotest.commands.speed_stage import Timing, time_candidates, untimed
 from ci_autotest.config import shapes_of
 from ci_autotest.config.known_differences import apply_known, unmatched
 from ci_autotest.discovery import nothing_found, select
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from ci_autotest.findings.database import Kept, Learned
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import BrokenTest, CandidateInfo, RunResult
+    from ci_autotest.values.speed import SpeedResult
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class _Run:
     is_interrupted: bool = False
     failure: AutotestError | None = None
     unwritten: list[str] = field(default_factory=list)
+    speed: list[SpeedResult] = field(default_factory=list)
+    baseline: RunResult | None = None
 
 
 def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
@@ -82,8 +86,8 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     """
     begun = time.monotonic()
     # Everything that can be refused is refused here, before the report of an earlier run is removed.
-    baseline = read_baseline(request.baseline) if request.baseline is not None else None
-    state = _begun(request, environ, begun)
+    baseline = read_report(request.baseline) if request.baseline is not None else None
+    state = replace(_begun(request, environ, begun), baseline=baseline)
     means = means_for(request, environ)
     known = frozenset(children())
     adopt()
@@ -107,7 +111,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
             end_others(known)
         if state.plan is None:
             prepare(state.output)
-        result = _result(state, environ, baseline)
+        result = _result(state, environ)
         if request.shard == (1, 1) and not result.is_partial:
             state.database.remember(past_run(result, time_s=time.time()))
         permissions = permissions_of(msgspec.structs.replace(request.config, candidates=request.candidates))
@@ -163,6 +167,9 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
             with signals.held():
                 regressed(state.regressions, by_id, tools, state.triage.findings, is_over=True)
             raise
+        timing = Timing(tools, request.config.slower_factor, state.baseline.speed if state.baseline is not None else ())
+        say = Progress(stream, 0, is_terminal=stream.isatty()).say
+        state.speed.extend(time_candidates(ledger, request.candidates, timing, say))
     finally:
         pool.close()
 
@@ -189,7 +196,7 @@ def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO])
         raise
 
 
-def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:
+def _result(state: _Run, environ: Mapping[str, str]) -> RunResult:
     request, ledger = state.request, state.ledger
     known = apply_known(tuple(state.triage.findings), request.config.known, datetime.now(timezone.utc).date())
     # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
@@ -200,10 +207,10 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
         shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
         notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
-        broken=tuple(state.broken), baseline=baseline, fail_on=request.config.fail_on, is_partial=is_partial,
+        broken=tuple(state.broken), baseline=state.baseline, fail_on=request.config.fail_on, is_partial=is_partial,
         duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
-        unrepeated=frozenset(state.triage.unrepeated),
+        unrepeated=frozenset(state.triage.unrepeated), speed=tuple(state.speed),
     )  # fmt: skip
     result = make_result(ledger, known, circumstances)
     if state.failure is not None and not state.is_interrupted:
@@ -249,6 +256,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
             f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
             "candidate compiles for every shape (`shapes:` of a candidate)"
         )
+    notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
     if is_whole:
         notes += unmatched(findings, known, datetime.now(timezone.utc).date())
     if state.ledger.passed:

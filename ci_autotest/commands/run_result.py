@@ -23,6 +23,7 @@ from ci_autotest.values.result import (
     TestResult,
     worst,
 )
+from ci_autotest.values.speed import against_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.findings.own_tests import Unrepeated
     from ci_autotest.run.events import Lost
     from ci_autotest.values.finding import Finding
+    from ci_autotest.values.speed import SpeedResult
 
 _ELSEWHERE: Final = "its cases are in other shards"
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
@@ -52,13 +54,14 @@ class Circumstances:
         interrupted: Whether the run was stopped.
         notes: Sentences that every reader must see.
         broken: Files that cannot be imported.
-        baseline: Findings of an earlier report; ``None`` without one.
+        baseline: An earlier report; ``None`` without one.
         fail_on: Which findings fail the run.
         is_partial: Whether tests were selected by name, or cases are left over.
         duration_s: Duration of the run in seconds.
         plan: Digest of the plan.
         fixed: Identities of earlier runs' findings that no longer fail.
         unrepeated: Failures that do not repeat when their tests run alone.
+        speed: Times of candidates.
     """
 
     seed: int
@@ -69,13 +72,14 @@ class Circumstances:
     interrupted: bool
     notes: tuple[str, ...]
     broken: tuple[BrokenTest, ...]
-    baseline: tuple[Finding, ...] | None
+    baseline: RunResult | None
     fail_on: str
     is_partial: bool
     duration_s: float
     plan: str = ""
     fixed: tuple[str, ...] = ()
     unrepeated: frozenset[Unrepeated] = frozenset()
+    speed: tuple[SpeedResult, ...] = ()
 
 
 def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumstances) -> RunResult:
@@ -99,7 +103,8 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         for entry in ledger.tests.values()
         for name in ((entry.info.candidate,) if entry.info.candidate else _names(details))
     )
-    new, fixed = _against(findings, details.baseline)
+    baseline = details.baseline
+    new, fixed = _against(findings, None if baseline is None else baseline.findings)
     operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.operator_candidates})
     made = RunResult(
         seed=details.seed, environment=details.environment, candidates=details.candidates, results=results,
@@ -110,6 +115,8 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
         is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
+        operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
+        speed=against_baseline(details.speed, () if baseline is None else baseline.speed),
     )  # fmt: skip
     return ordered(settled(made, details.fail_on))
 
@@ -226,14 +233,15 @@ def _against(
     return new, tuple(sorted(" ".join(identity) for identity in before - now))
 
 
-def held_against(result: RunResult, baseline: tuple[Finding, ...]) -> RunResult:
-    """Return a result with its new and fixed findings.
+def held_against(result: RunResult, baseline: RunResult) -> RunResult:
+    """Return a result with its new and fixed findings, and what became slower or faster.
 
     A finding is fixed only if the run is complete and compared its test on its candidate.
     """
     compared = {(item.test, item.candidate) for item in result.results if item.cases.compared}
     is_whole = not (result.is_partial or result.interrupted) and result.shard == (1, 1)
-    again = tuple(item for item in baseline if is_whole and (item.test, item.candidate) in compared)
-    new, _ = _against(result.findings, baseline)
+    again = tuple(item for item in baseline.findings if is_whole and (item.test, item.candidate) in compared)
+    new, _ = _against(result.findings, baseline.findings)
     _, fixed = _against(result.findings, again)
-    return msgspec.structs.replace(result, new=new, fixed=fixed)
+    speed = against_baseline(result.speed, baseline.speed)
+    return msgspec.structs.replace(result, new=new, fixed=fixed, speed=speed)

@@ -203,7 +203,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "seed": ("a number", "commit", "random"),
     "strictness": ("tolerance", "ulp", "bitwise"),
     "workers": ("a number", "auto"),
-    "fail_on": ("misaligned", "new", "never", "flaky", "leniency"),
+    "fail_on": ("misaligned", "new", "never", "flaky", "leniency", "slower"),
     "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),
     "candidates.mode": ("eager", "graph"),
     "reference.device": ("cpu", "cuda", "auto"),

@@ -45,6 +45,9 @@ def check(config: Config, where: str) -> None:
         if isinstance(number, int) and not 1 <= number <= AT_MOST[name]:
             message = f"{where}: {name} is {str(number)[:30]}. Give 1 to {AT_MOST[name]:,}."
             raise ConfigError(message)
+    if not 1 <= config.slower_factor < math.inf:
+        message = f"{where}: slower_factor is {config.slower_factor}. Give a ratio of 1 or more, such as 1.1."
+        raise ConfigError(message)
     if isinstance(config.seed, int) and not 0 <= config.seed < SEEDS:
         message = f"{where}: seed is {config.seed}. Give 0 to {SEEDS - 1}."
         raise ConfigError(message)

@@ -72,6 +72,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             and the report says why.
         isolated: For backend ``substitute``: whether the functions of ``replace`` run in a process that holds neither
             the reference's values nor the comparison.
+        speed: Whether aligned bodies are also timed at larger sizes, against the reference (a graph pass against the
+            graph before it). Only for candidates that run in the worker's own process.
         env: For backends ``module`` and ``substitute``: environment variables of the process in which the candidate
             runs; the candidate then has a process of its own.
     """
@@ -89,6 +91,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     shapes: int | None = None
     required: bool = False
     isolated: bool = False
+    speed: bool = False
     env: dict[str, str] = {}
 
     @property
@@ -159,7 +162,10 @@ class Config(Section, frozen=True, kw_only=True):
             operators, the loosest matching tolerance applies.
         known: Accepted differences, which do not fail the run.
         fail_on: Findings that end the run with exit status 1: ``misaligned`` (all that count against a candidate),
-            ``flaky`` and ``leniency`` (those too), ``new`` (only those that the baseline lacks) or ``never``.
+            ``flaky`` and ``leniency`` (those too), ``slower`` (also what is slower by ``slower_factor``), ``new`` (only
+            those that the baseline lacks) or ``never``.
+        slower_factor: With ``fail_on: slower``: from which ratio of the candidate's time to the reference's a timed
+            call counts; 1 or more. If the baseline has timed the same call, the ratio to its ratio counts instead.
         output: Folder of the report, relative to the current folder.
     """
 
@@ -175,7 +181,8 @@ class Config(Section, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
     tolerances: tuple[ToleranceRule, ...] = ()
     known: tuple[Known, ...] = ()
-    fail_on: Literal["misaligned", "new", "never", "flaky", "leniency"] = "misaligned"
+    fail_on: Literal["misaligned", "new", "never", "flaky", "leniency", "slower"] = "misaligned"
+    slower_factor: float = 1.1
     output: str = "autotest-report"
 
 

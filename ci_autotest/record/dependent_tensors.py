@@ -17,7 +17,15 @@ from ci_autotest.program.ir import TensorSpec, contiguous_strides
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
 from ci_autotest.record.draw.generators import Generator, settle
-from ci_autotest.record.draw.profiles import ELEMENT_CAP, NON_CONTIGUOUS, ORDINARY, shaped
+from ci_autotest.record.draw.profiles import (
+    ELEMENT_CAP,
+    LARGE_ELEMENTS,
+    LARGE_SHAPES,
+    NON_CONTIGUOUS,
+    ORDINARY,
+    large_size,
+    shaped,
+)
 from ci_autotest.record.draw.tensor_data import elements
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.values import Value
@@ -198,6 +206,9 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
     drawer = recorder.drawer
     size = drawer.integer(f"{site}.dim0", *FREE_SIZE, "dim")
     sizes = [size]
+    if drawer.profile == LARGE_SHAPES:
+        recorder.profile_applied = True
+        return large_size(power, LARGE_ELEMENTS // ELEMENT_CAP)
     if drawer.profile != ORDINARY and shaped(drawer, site, sizes, [0]) and sizes[0] ** power <= ELEMENT_CAP:
         recorder.profile_applied = True
         return sizes[0]

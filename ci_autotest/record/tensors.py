@@ -13,9 +13,18 @@ from ci_autotest.program.ir import TensorSpec, contiguous_strides
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
-from ci_autotest.record.draw.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
+from ci_autotest.record.draw.profiles import (
+    LARGE_SHAPES,
+    ORDINARY,
+    VALUE_PROFILES,
+    large_size,
+    shaped,
+    strided,
+    valued,
+)
 from ci_autotest.record.draw.streams import COTANGENT_SLOT, SMALL
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, default_range, elements
+from ci_autotest.values.case import FREE_SIZE
 from ci_autotest.values.dtypes import DIFFERENTIABLE, DTYPES
 
 if TYPE_CHECKING:
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 #: Bounds of ``ndim``; the upper one is exclusive. Source: OneFlow's AutoTest 0.9.0.
 NDIM: Final = (1, 6)
 _DIMS: Final = 5
+#: Elements from which a tensor counts as large.
+_LARGE: Final = 1024
 _NONE: Final = (None,) * _DIMS
 _from_numpy: Final = torch.from_numpy
 _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in DTYPES}
@@ -87,7 +98,7 @@ def _unusual(
     """Return the data and spec of any tensor; for an ordinary one they are the same as on the fast path above."""
     drawer, kind = recorder.drawer, spec.dtype
     count = spec.storage_size
-    fitted = drawer.profile == "zero_dim" and not spec.shape
+    fitted = (drawer.profile == "zero_dim" and not spec.shape) or (drawer.profile == LARGE_SHAPES and count >= _LARGE)
     if drawer.profile != ORDINARY:
         sizes, free = drawn
         if shaped(drawer, site, sizes, free):
@@ -137,6 +148,9 @@ def _sizes(
         message = f"random_tensor(ndim={ndim}): a tensor cannot have fewer than 0 dimensions. Give 0 or more."
         raise AuthorError(message)
     sizes, free = [], []
+    if drawer.profile == LARGE_SHAPES:
+        # Sizes that the test draws from a small range grow so that the tensor gets about as many elements.
+        drawer.scale = max(1, large_size(ndim) // FREE_SIZE[1])
     for i in range(ndim):
         dim = dims[i] if i < len(dims) else None
         if dim is None:
@@ -144,6 +158,7 @@ def _sizes(
             sizes.append(drawer.size(slot, i))
         else:
             sizes.append(dim if type(dim) is int else int(settle(drawer, dim, int)))
+    drawer.scale = 1
     return sizes, free
 
 

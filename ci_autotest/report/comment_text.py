@@ -25,6 +25,7 @@ from ci_autotest.report.sections import (
     unsupported_part,
 )
 from ci_autotest.report.size_budget import Block, Form, Region, page
+from ci_autotest.report.speed_text import speed_part
 from ci_autotest.report.verdict_line import in_reading_order, verdict
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
         _rows_part(findings, setting, extent),
         (Region(name=SECTIONS, more=_UNSHOWN), _finding_blocks(shown, setting)),
         (_accepted_region(findings, extent), []),
+        speed_part(result, extent.most, _UNTESTED, has_all=extent.has_tests),
         broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
         silent_part(result, extent.most, _UNTESTED),
         unsupported_part(result, extent.most, _UNTESTED),

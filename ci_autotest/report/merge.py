@@ -78,6 +78,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             calls=_merged_calls(parts),
             is_partial=any(part.is_partial for part in parts),
             operators=operators,
+            speed=tuple(item for part in parts for item in part.speed),
             coverage=counted(operators, findings, [info.name for info in candidates if info.available]),
         )
     )

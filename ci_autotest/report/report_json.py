@@ -46,6 +46,9 @@ def ordered(result: RunResult) -> RunResult:
         findings=tuple(sorted(result.findings, key=lambda item: (item.test, item.case, item.identity))),
         broken=tuple(sorted(result.broken, key=lambda item: (item.test, item.message))),
         fixed=tuple(sorted(result.fixed)),
+        speed=tuple(
+            sorted(result.speed, key=lambda item: (item.test, item.candidate, item.case, item.phase != "forward"))
+        ),
         new=None if result.new is None else tuple(sorted(result.new)),
     )
 

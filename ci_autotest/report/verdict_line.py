@@ -12,6 +12,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import RunResult, TestResult, uncalled
+from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
 from ci_autotest.values.verdict import WORST_FIRST
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def _faults(result: RunResult) -> list[str]:
         faults.append(f"{plural(orphans, 'test')} failed without a finding")
     if result.broken:
         faults.append(f"{plural(len(result.broken), 'test')} broken: {_listed([item.test for item in result.broken])}")
+    if wrong := sum(map(is_wrong_at_size, result.speed)):
+        faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
     if result.interrupted:
         faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
     return faults or _exit_faults(result)
@@ -150,6 +153,8 @@ def _exit_faults(result: RunResult) -> list[str]:
         return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
     if result.exit_code == _NOTHING_COMPARED:
         return [_silence(result)]
+    if result.exit_code and (slow := sum(map(is_too_slow, result.speed))):
+        return [f"{plural(slow, 'timed call')} slower"]
     if result.exit_code:
         flaky = sum(item.outcome == "flaky" for item in result.results)
         return [f"{plural(flaky, 'test')} flaky" if flaky else f"the command ended with status {result.exit_code}"]

@@ -14,6 +14,7 @@ from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import CandidateInfo, OperatorStanding, UnsupportedCases
+from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tolerance import Strictness
 from ci_autotest.values.verdict import Verdict
 
@@ -157,6 +158,21 @@ class Replay(Message, frozen=True, kw_only=True):
     runs: list[RunCases]
 
 
+class Measure(Message, frozen=True, kw_only=True):
+    """Time one case of a test at larger sizes, on one candidate and on what it is measured against.
+
+    Attributes:
+        seed: Decides the order within the pairs.
+        known: Inputs of the test's cases that were timed before; a case with the same inputs is not timed.
+    """
+
+    test: TestInfo
+    case: int
+    candidate: str
+    seed: int = 0
+    known: list[tuple[str, ...]] = []
+
+
 class Examine(Message, frozen=True, kw_only=True):
     """List which of some operators a candidate has, without running anything."""
 
@@ -164,7 +180,7 @@ class Examine(Message, frozen=True, kw_only=True):
     operators: list[str]
 
 
-ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Replay | Examine
+ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Replay | Examine | Measure
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,6 +367,18 @@ class Tried(Message, frozen=True, kw_only=True):
     script: str = ""
 
 
+class Measured(Message, frozen=True, kw_only=True):
+    """Answer ``Measure`` with the forward and the backward pass, or with why they were not timed.
+
+    Attributes:
+        results: Empty if a case with the same inputs was timed before.
+        is_changed: Whether the request has changed the process.
+    """
+
+    results: list[SpeedResult]
+    is_changed: bool = False
+
+
 class Replayed(Message, frozen=True, kw_only=True):
     """Answer ``Replay`` with the failures of its cases, each with its test's id."""
 
@@ -374,4 +402,4 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     gone: Gone | None = None
 
 
-FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Replayed | Examined
+FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Replayed | Examined | Measured

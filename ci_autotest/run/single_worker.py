@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.run.executor import Worker
-    from ci_autotest.run.messages import Hello, Message
+    from ci_autotest.run.messages import Hello, Measure, Measured, Message
 
 _SPENT: Final = Broken(message="the time for findings was used up", traceback="")
 #: Times that a request is sent if its worker is killed from outside.
@@ -61,6 +61,10 @@ class SingleWorker:
             elif not answer.is_killed:
                 break
         return answer
+
+    def measure(self, message: Measure) -> Measured | Broken | WorkerLostError:
+        """Return the times of a case, or how the worker was lost."""
+        return self.ask(message)  # type: ignore[return-value]
 
     def _ask_once(self, message: Message) -> Tried | Broken | WorkerLostError:
         if self.is_over:

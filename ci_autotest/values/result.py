@@ -13,6 +13,7 @@ import msgspec
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
 from ci_autotest.values.finding import Finding, Location
+from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import WORST_FIRST, Outcome, Struct
 
 if TYPE_CHECKING:
@@ -257,6 +258,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         plan: Hash of the plan, which all shards of one run share.
         coverage: Counts of torch's public operators by candidate.
         operators: How far each operator was exercised, with its arguments and dtypes.
+        speed: Times of candidates with ``speed``, at larger sizes.
         exit_code: Exit status of the command.
     """
 
@@ -280,6 +282,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     plan: str = ""
     coverage: tuple[CandidateCoverage, ...] = ()
     operators: tuple[OperatorCoverage, ...] = ()
+    speed: tuple[SpeedResult, ...] = ()
     exit_code: int = 0
 
 

@@ -33,10 +33,14 @@ PAGE = (ROOT / "docs/reference/action.md").read_text("utf-8")
 FIELDS = {field.encode_name.replace("_", "-"): field for field in inspect.type_info(Config).fields}
 #: What `ci-autotest run` takes besides: `--set` is how a key without an option of its own arrives, and a cluster
 #: is nothing that a job of a workflow has.
-OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {"set", "executor"}
+OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {
+    "set",
+    "executor",
+    "speed",
+}
 OF_ACTION = {
     "mode", "runtime", "python", "install", "torch", "cache", "image", "container-options", "run-id", "comment",
-    "artifact-name", "github-token",
+    "artifact-name", "github-token", "speed",
 }  # fmt: skip
 OUTPUTS = {
     "conclusion",
@@ -69,7 +73,7 @@ def sample(kind: inspect.Type, default: object = None) -> Any:
     if isinstance(kind, inspect.StructType):
         required = [field for field in kind.fields if field.required] or kind.fields[-1:]
         return {field.encode_name: sample(field.type, field.default) for field in required}
-    known = {inspect.IntType: 7, inspect.FloatType: 0.5, inspect.StrType: "7m", inspect.BoolType: default is False}
+    known = {inspect.IntType: 7, inspect.FloatType: 1.5, inspect.StrType: "7m", inspect.BoolType: default is False}
     return known[type(kind)]
 
 
@@ -133,7 +137,7 @@ def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     assert defaults == {
         "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0],
         "python": "python3", "artifact-name": "ci-autotest-report", "image": f"ghcr.io/org/ci-autotest:v{VERSION}",
-        "torch": inputs.TORCHES[0], "cache": inputs.CACHES[0],
+        "torch": inputs.TORCHES[0], "cache": inputs.CACHES[0], "speed": inputs.SPEEDS[0],
         "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id }}",
     }  # fmt: skip
 

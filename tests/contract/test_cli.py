@@ -22,7 +22,7 @@ OPTIONS = {
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
-        "fail-on", "output", "memory", "executor",
+        "fail-on", "output", "memory", "executor", "speed",
     },
     "list": {"config", "set", "candidate", "cases", "shards"},
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},

@@ -53,7 +53,8 @@ CONFIGURATION = {
     "unknown key, none near": Row(
         "run",
         "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, fail_on, known, "
-        "memory, output, paths, reference, seed, strictness, tolerances, workers.",
+        "memory, output, paths, reference, seed, slower_factor, strictness, "
+        "tolerances, workers.",
         config="zzz: 3\n",
     ),
     "unknown key of a candidate": Row(
@@ -187,7 +188,7 @@ ARGUMENTS = {
     "test without a file": Row("run ::add", "path '::add' names no file. Give a file, a folder or builtin:suite."),
     "fail-on x": Row(
         "run --fail-on x",
-        "Invalid value for '--fail-on': 'x' is not one of 'misaligned', 'new', 'never', 'flaky', 'leniency'. "
+        "Invalid value for '--fail-on': 'x' is not one of 'misaligned', 'new', 'never', 'flaky', 'leniency', 'slower'. "
         "See ci-autotest run --help.",
     ),
     "unknown option": Row(

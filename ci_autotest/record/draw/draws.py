@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _SITES: Final = tuple(map(str, range(64)))
 _LOW: Final = FREE_SIZE[0]
 _SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
+#: Ranges up to here are those of a test of small tensors; a test with a larger one has chosen its sizes.
+_SMALL_RANGE: Final = 16
 
 
 class Drawer:
@@ -29,7 +31,7 @@ class Drawer:
         profile: Profile of the attempt.
     """
 
-    __slots__ = ("_edits", "cache", "log", "next_site", "profile", "seed", "streams", "words")
+    __slots__ = ("_edits", "cache", "log", "next_site", "profile", "scale", "seed", "streams", "words")
 
     def __init__(
         self,
@@ -45,6 +47,8 @@ class Drawer:
         self.log: list[tuple[Any, ...]] = []
         self.cache: dict[int, tuple[object, object]] = {}
         self.profile = profile
+        #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
+        self.scale = 1
         self._edits = edits
         self.next_site = 0
         self.words = streams.open(key)
@@ -63,7 +67,7 @@ class Drawer:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
         simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
         self.log.append((site, kind, low, high, value, simplest))
-        return value
+        return value * self.scale if self.scale > 1 and kind == "int" and high <= _SMALL_RANGE else value
 
     def size(self, slot: int, dimension: int) -> int:
         """Draw a free size of a tensor, in elements: an integer in ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""

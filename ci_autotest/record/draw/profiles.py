@@ -29,6 +29,13 @@ LAYOUT_PROFILES: Final = (NON_CONTIGUOUS,)
 VALUE_PROFILES: Final = ("zeros_and_ties", "large", "special")
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
+#: Profile of timed cases alone: free sizes are large, and so are sizes that a test draws from a small range.
+LARGE_SHAPES: Final = "large_shapes"
+#: Elements of a tensor with large sizes, and the greatest of these sizes: two such vectors have an outer product that
+#: fits into memory.
+LARGE_ELEMENTS: Final = 1 << 18
+_LARGEST_SIZE: Final = 8192
+
 #: Number of attempts with a profile before the case falls back to ordinary.
 PROFILE_ATTEMPTS: Final = 3
 #: Sizes around the widths of vectors, warps and tiles.
@@ -54,8 +61,16 @@ def _offset(test: str) -> int:
 
 
 def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
-    """Set one free dimension of ``shape`` to the profile's size, or all to 1, in place; return whether it was done."""
+    """Set one free dimension of ``shape`` to the profile's size, or all to 1, in place; return whether it was done.
+
+    Under ``large_shapes`` all free dimensions get the same large size.
+    """
     profile = drawer.profile
+    if profile == LARGE_SHAPES:
+        size = large_size(len(free), math.prod(n for i, n in enumerate(shape) if i not in free))
+        for i in free:
+            shape[i] = size
+        return bool(free)
     if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
         return False
     if profile == "size_one" and drawer.choice(f"{site}.all", 2):
@@ -72,6 +87,11 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
     else:
         shape[at] = 0 if profile == "zero_size" else 1
     return True
+
+
+def large_size(count: int, others: int = 1) -> int:
+    """Return the size of each of ``count`` large dimensions, next to ``others`` elements of the other dimensions."""
+    return max(1, min(_LARGEST_SIZE, int((LARGE_ELEMENTS / max(others, 1)) ** (1 / max(count, 1)))))
 
 
 def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray) -> bool:  # type: ignore[type-arg]

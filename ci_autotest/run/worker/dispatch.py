@@ -19,6 +19,8 @@ from ci_autotest.run.messages import (
     Examine,
     Examined,
     Hello,
+    Measure,
+    Measured,
     Ready,
     Record,
     Replay,
@@ -32,6 +34,7 @@ from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.finding_requests import FindingRequests
 from ci_autotest.run.worker.loader_runner import LoaderRunner
 from ci_autotest.run.worker.process_state import ProcessState
+from ci_autotest.run.worker.speed_requests import SpeedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,12 +63,13 @@ class Dispatcher:
         self._case_runner: CaseRunner
         self._finding_requests: FindingRequests
         self._loader_runner: LoaderRunner
+        self._speed_requests: SpeedRequests
 
     def answer(self, message: ToWorker) -> FromWorker:
-        """Return the answer to a message; a ``Tried`` also says whether the request has changed this process."""
+        """Return the answer to a message; some also say whether the request has changed this process."""
         self._import(message)
         answer = self._answer(message)
-        if isinstance(answer, Tried):
+        if isinstance(answer, Tried | Measured):
             # Recurring changes do not count: every process that confirms a suspect of this candidate has them.
             return msgspec.structs.replace(
                 answer, is_changed=not all(change.is_recurring for change in self._changes())
@@ -107,6 +111,8 @@ class Dispatcher:
                 return self._replay(runs)
             case TryProgram():
                 return self._finding_requests.try_program(message)
+            case Measure():
+                return self._speed_requests.measure(message)
             case Examine(candidate=name, operators=operators):
                 return Examined(**standing(self.worker_context.backends[name], operators)._asdict())
 
@@ -137,4 +143,5 @@ class Dispatcher:
         self._case_runner = CaseRunner(worker_context, self._beacon, self._state, self._send)
         self._finding_requests = FindingRequests(worker_context, self._beacon)
         self._loader_runner = LoaderRunner(worker_context, self._beacon)
+        self._speed_requests = SpeedRequests(worker_context, self._beacon)
         return Ready(torch=str(torch.__version__), candidates=worker_context.infos)

@@ -220,3 +220,10 @@ def test_comment_argv__configuration_from_before_the_tests__is_the_one_that_is_r
         "CONFIGURATION": "/kept/autotest.yml",
     }
     assert "--config=/kept/autotest.yml" in inputs.comment_argv(environ)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"), [({}, False), ({"INPUT_SPEED": "false"}, False), ({"INPUT_SPEED": "true"}, True)]
+)
+def test_cli_argv__speed__is_a_flag(given, asked: bool):
+    assert ("--speed" in inputs.cli_argv(given)) is asked

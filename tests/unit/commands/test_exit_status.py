@@ -18,6 +18,7 @@ from ci_autotest.values.result import (
     UnsupportedCases,
     worst,
 )
+from ci_autotest.values.speed import Ratio, SpeedResult
 from tests import report_samples as samples
 
 ALIGNED = samples.outcome()
@@ -160,3 +161,31 @@ def test_exit_code__misaligned_without_a_finding__is_not_green():
 )
 def test_worst__counts__is_the_worst_that_happened(counts, outcome):
     assert worst(counts) == outcome
+
+
+def timed(verdict: str, low: float = 1.4, **changes) -> SpeedResult:
+    ratio = Ratio(low=low, median=low, high=2.0, pairs=41)
+    return SpeedResult(
+        test="a", candidate="kernels", case=0, phase="forward", verdict=verdict, ratio=ratio, factor=1.1, **changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("speed", "fail_on", "status"),
+    [
+        pytest.param(timed("slower"), "misaligned", 0, id="slower, not asked for"),
+        pytest.param(timed("slower"), "slower", 1, id="slower"),
+        pytest.param(timed("slower", low=1.05), "slower", 0, id="slower, not surely by the factor"),
+        pytest.param(timed("cannot_tell"), "slower", 0, id="cannot tell"),
+        pytest.param(timed("slower", change="same"), "slower", 0, id="as the baseline"),
+        pytest.param(timed("misaligned"), "misaligned", 1, id="misaligned at larger sizes"),
+        pytest.param(timed("crashed"), "new", 1, id="crashed at larger sizes"),
+        pytest.param(timed("misaligned"), "never", 0, id="misaligned at larger sizes, never"),
+    ],
+)
+def test_settled__a_timed_call__decides(speed: SpeedResult, fail_on: str, status: int):
+    result = RunResult(
+        seed=0, environment=Environment(ci_autotest="0", python="3", platform="x"), candidates=(), results=(ALIGNED,),
+        findings=(), summary=Summary(), speed=(speed,),
+    )  # fmt: skip
+    assert settled(result, fail_on).exit_code == status

@@ -11,6 +11,7 @@ from ci_autotest import random, random_tensor, torch
 from ci_autotest.record.draw.profiles import (
     BOUNDARY_SIZES,
     ELEMENT_CAP,
+    LARGE_SHAPES,
     LAYOUT_PROFILES,
     ORDINARY,
     PROFILES,
@@ -165,3 +166,56 @@ def test_attempt__profile_of_two_tensors__ordinary_case_is_as_without_profiles()
     special, ordinary = (record(body, 5, profile=name) for name in ("special", ORDINARY))
     kept = special.sources["t0"].isfinite() & (special.sources["t0"].abs() > 1e-38)
     assert real.equal(special.sources["t0"][kept], ordinary.sources["t0"][kept])
+
+
+def shapes_of(body, **how):
+    attempt = record(body, profile=LARGE_SHAPES, **how)
+    return [tuple(step.args[0].shape) for step in attempt.program.steps if step.op == "placeholder"], attempt.profile
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param(lambda: torch.exp(random_tensor(ndim=1)), [(8192,)], id="one free size"),
+        pytest.param(lambda: torch.exp(random_tensor(ndim=2)), [(512, 512)], id="two"),
+        pytest.param(lambda: torch.exp(random_tensor(ndim=4)), [(22, 22, 22, 22)], id="four"),
+        pytest.param(lambda: torch.exp(random_tensor(ndim=2, dim1=64)), [(4096, 64)], id="one of two"),
+    ],
+)
+def test_large_shapes__free_sizes__are_large(body, expected):
+    assert shapes_of(body) == (expected, LARGE_SHAPES)
+
+
+def test_large_shapes__sizes_that_the_test_gives__stay():
+    assert shapes_of(lambda: torch.exp(random_tensor(ndim=2, dim0=3, dim1=4))) == ([(3, 4)], "ordinary")
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_large_shapes__a_size_drawn_for_two_tensors__grows_in_both(case: int):
+    def product():
+        k = random(1, 6).to(int)
+        return torch.matmul(random_tensor(2, dim1=k), random_tensor(2, dim0=k))
+
+    ((rows, inner), (same, columns)), profile = shapes_of(product, case=case)
+    assert (inner, profile) == (same, LARGE_SHAPES)
+    assert inner >= 64
+    assert rows * inner >= 1 << 17
+    assert columns == rows
+
+
+@pytest.mark.parametrize(("low", "high"), [(100, 120), (1, 17)])
+def test_large_shapes__a_size_drawn_from_a_large_range__stays(low: int, high: int):
+    ((size, _),), _ = shapes_of(lambda: torch.exp(random_tensor(2, dim0=random(low, high).to(int))))
+    assert low <= size < high
+
+
+def test_large_shapes__a_number_that_is_no_size__stays():
+    def chosen():
+        return torch.softmax(random_tensor(ndim=3), dim=random(0, 3).to(int))
+
+    attempt = record(chosen, profile=LARGE_SHAPES)
+    assert attempt.refused is None
+
+
+def test_large_shapes__of_cases__never_come_by_themselves():
+    assert LARGE_SHAPES not in PROFILES

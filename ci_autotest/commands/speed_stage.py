@@ -1,0 +1,137 @@
+"""The stage that times candidates: what was aligned is timed at larger sizes, one call at a time."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ci_autotest.run.messages import Broken, Measure
+from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.speed.repetition import combined, is_to_repeat
+from ci_autotest.values.speed import SpeedResult, against_baseline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ci_autotest.commands.case_counts import PairEntry
+    from ci_autotest.commands.run_statistics import Ledger
+    from ci_autotest.config import Candidate
+    from ci_autotest.findings.tools import Tools
+    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.single_worker import SingleWorker
+
+#: Cases whose draws are timed at larger sizes. With several dtypes, each of these has another one.
+CASES: Final = (0, 2)
+#: Why a candidate cannot be timed at all, by backend.
+_UNTIMED: Final = {
+    "module": "it runs in another process, and only candidates in the worker's own process are timed",
+    "onnxruntime": "an exported model has no call of the body that could be timed",
+}
+
+
+class _Call(NamedTuple):
+    """A case to time.
+
+    Attributes:
+        test: Its test.
+        case: Its number.
+        candidate: The candidate.
+        known: Inputs of the test's cases that were timed before.
+    """
+
+    test: TestInfo
+    case: int
+    candidate: str
+    known: tuple[tuple[str, ...], ...] = ()
+
+
+class Timing(NamedTuple):
+    """What candidates are timed with.
+
+    Attributes:
+        tools: The tools of the run.
+        factor: ``slower_factor``.
+        baseline: The results of an earlier run.
+    """
+
+    tools: Tools
+    factor: float
+    baseline: Sequence[SpeedResult]
+
+
+def time_candidates(
+    ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, say: Callable[[str], None]
+) -> Iterator[SpeedResult]:
+    """Yield the results of every aligned test on the candidates with ``speed``, until the budget is spent."""
+    for candidate in candidates:
+        if not candidate.speed or candidate.name not in ledger.candidates or untimed(candidate):
+            continue
+        calls = list(_calls(ledger, candidate.name))
+        if calls:
+            say(f"timing {len(calls)} aligned cases on {candidate.name} at larger sizes")
+        with closing(timing.tools.fresh()) as fresh:
+            yield from _of_candidate(calls, fresh, timing)
+
+
+def _of_candidate(calls: Sequence[_Call], fresh: SingleWorker, timing: Timing) -> Iterator[SpeedResult]:
+    own: list[SpeedResult] = []
+    for call in calls:
+        if timing.tools.allowance.is_spent:
+            yield _without(call, "the budget was spent")
+            continue
+        own = [item for item in own if item.test == call.test.id]
+        # A test that has ended its process would do so again, case after case.
+        if not any(item.verdict == "crashed" for item in own):
+            found = _measured(call._replace(known=tuple(item.inputs for item in own)), fresh, timing)
+            own += found
+            yield from found
+
+
+def untimed(candidate: Candidate) -> str:
+    """Return why a candidate is not timed although that was asked for; empty if it is."""
+    if not candidate.speed:
+        return ""
+    return _UNTIMED.get("module" if candidate.is_isolated else candidate.backend, "")
+
+
+def _calls(ledger: Ledger, candidate: str) -> Iterator[_Call]:
+    for entry in ledger.tests.values():
+        if _is_aligned(ledger.pairs[entry.info.id, candidate]) and not entry.broken:
+            yield from (_Call(entry.info, case, candidate) for case in CASES if case in entry.cases)
+
+
+def _is_aligned(pair: PairEntry) -> bool:
+    """Whether cases were compared, and none of them was misaligned or lost."""
+    return bool(pair.aligned) and not pair.misaligned and not pair.lost
+
+
+def _measured(call: _Call, fresh: SingleWorker, timing: Timing) -> tuple[SpeedResult, ...]:
+    """Return a call's results; what differs from the reference or the baseline is measured again in fresh processes."""
+    measurements = [_once(call, fresh, timing, 0)]
+    while is_to_repeat(measurements):
+        fresh.close()
+        measurements.append(_once(call, fresh, timing, len(measurements)))
+    return against_baseline(combined(measurements), timing.baseline)
+
+
+def _once(call: _Call, fresh: SingleWorker, timing: Timing, seed: int) -> tuple[SpeedResult, ...]:
+    answer = fresh.measure(
+        Measure(test=call.test, case=call.case, candidate=call.candidate, seed=seed, known=list(call.known))
+    )
+    if isinstance(answer, WorkerLostError):
+        is_of_candidate = answer.spot.candidate >= 0 and not answer.is_killed
+        return (_without(call, f"the worker {answer.reason}", is_crash=is_of_candidate),)
+    if isinstance(answer, Broken):
+        return (_without(call, answer.message),)
+    # A test can forge its worker's messages: the results are about this call and no other.
+    own = {"test": call.test.id, "candidate": call.candidate, "case": call.case, "factor": timing.factor}
+    return against_baseline((msgspec.structs.replace(result, **own) for result in answer.results), timing.baseline)
+
+
+def _without(call: _Call, reason: str, *, is_crash: bool = False) -> SpeedResult:
+    return SpeedResult(
+        test=call.test.id, candidate=call.candidate, case=call.case, phase="forward",
+        verdict="crashed" if is_crash else "not_timed", reason=reason,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""What a reader sees of a candidate's speed: lines for the terminal, a part of the comment and of the summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.report.markdown_text import code, row, text
+from ci_autotest.report.size_budget import Block, Region, fixed
+from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
+
+if TYPE_CHECKING:
+    from ci_autotest.values.result import RunResult
+    from ci_autotest.values.speed import Ratio, SpeedResult
+
+#: Verdicts in the order in which results are shown.
+_ORDER: Final = ("crashed", "misaligned", "slower", "faster", "same", "cannot_tell", "not_timed")
+_NAMES: Final = {
+    "crashed": "crashed at larger sizes",
+    "misaligned": "misaligned at larger sizes",
+    "cannot_tell": "cannot tell",
+    "not_timed": "not timed",
+}
+#: Verdicts that the comment and the terminal show one by one; the summary and report.json have all.
+_TOLD: Final = frozenset({"crashed", "misaligned", "slower", "faster"})
+
+
+def speed_sentence(result: RunResult) -> str:
+    """Return how many results there are by verdict; empty if nothing was to be timed."""
+    counts = Counter(item.verdict for item in result.speed)
+    found = [f"{counts[name]:,} {_NAMES.get(name, name)}" for name in _ORDER if counts[name]]
+    changed = Counter(item.change for item in result.speed if item.change in {"slower", "faster"})
+    since = [f"{count:,} {name} than in the baseline" for name, count in sorted(changed.items(), key=str, reverse=True)]
+    return f"speed: {', '.join([*found, *since])}" if result.speed else ""
+
+
+def speed_lines(result: RunResult, most: int = 40) -> list[str]:
+    """Return the lines for the terminal: the counts, then each result that is not the same as before."""
+    shown = _shown(result, has_all=False)
+    lines = [f"  {item.test} on {item.candidate}: {spoken(item)}" for item in shown[:most]]
+    more = [f"  and {len(shown) - most:,} more, in report.json"] if len(shown) > most else []
+    why = [
+        f"  {count:,} not timed: {reason}"
+        for reason, count in Counter(item.reason for item in result.speed if item.verdict == "not_timed").most_common(5)
+    ]
+    return [speed_sentence(result), *lines, *more, *why] if result.speed else []
+
+
+def speed_part(result: RunResult, most: int, rank: int, *, has_all: bool) -> tuple[Region, list[Block]]:
+    """Return the table of times; of the comment only what is slower, faster or wrong."""
+    shown = _shown(result, has_all=has_all)
+    lead = f"**{text(speed_sentence(result)).capitalize()}**\n\n"
+    heads = ("test", "candidate", "inputs", "pass", "times the reference", "reference", "verdict")
+    table = row(*heads) + row("---", "---", "---", "---", "--:", "--:", "---") if shown else ""
+    region = Region(
+        name="speed", lead=lead + table, tail="\n", more="\n{count} more times are in report.json.\n\n",
+        beyond=max(0, len(shown) - most),
+    )  # fmt: skip
+    if not result.speed:
+        return Region(name="speed"), []
+    rows = [fixed("speed", _row(item), rank) for item in shown[:most]]
+    return region, rows or [fixed("speed", "", rank)]
+
+
+def spoken(item: SpeedResult) -> str:
+    """Return a result in one sentence."""
+    where = (
+        f"{item.phase} of {', '.join(item.operators[:3]) or 'its body'} on {', '.join(item.inputs[:3]) or 'no input'}"
+    )
+    if item.ratio is None:
+        return f"{_NAMES.get(item.verdict, item.verdict)}: {item.reason}"
+    against = "the graph before the pass" if item.against == "original" else "the reference"
+    since = f"; {ratio_text(item.before)} in the baseline" if item.before is not None else ""
+    counts = item.instructions
+    counted = f"; {counts.candidate / max(counts.reference, 1):.2f} times the instructions" if counts else ""
+    why = f"; {item.reason}" if item.reason else ""
+    return (
+        f"{_NAMES.get(item.verdict, item.verdict)}: {where} takes {ratio_text(item.ratio)} times {against}, "
+        f"{_duration(item.reference_s)}{since}{counted}{why}"
+    )
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Return a ratio with its interval, ``1.52 (1.48 to 1.60)``."""
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _shown(result: RunResult, *, has_all: bool) -> list[SpeedResult]:
+    chosen = [item for item in result.speed if has_all or item.verdict in _TOLD or item.change in {"slower", "faster"}]
+    return sorted(
+        chosen,
+        key=lambda item: (
+            not is_wrong_at_size(item), not is_too_slow(item), _ORDER.index(item.verdict),
+            -(item.ratio.median if item.ratio is not None else 0.0),
+        ),
+    )  # fmt: skip
+
+
+def _row(item: SpeedResult) -> str:
+    ratio, since = "", ""
+    if item.ratio is not None:
+        ratio = ratio_text(item.ratio)
+    if item.change is not None and item.before is not None:
+        since = f"; {item.change} against the baseline's {ratio_text(item.before)}"
+    if item.instructions is not None:
+        since += f"; {item.instructions.candidate / max(item.instructions.reference, 1):.2f} times the instructions"
+    name = (
+        f"**{_NAMES.get(item.verdict, item.verdict)}**" if item.verdict in _TOLD else _NAMES.get(item.verdict, "same")
+    )
+    why = f": {text(item.reason, 200)}" if item.reason else ""
+    against = " (the graph before the pass)" if item.against == "original" else ""
+    return row(
+        code(item.test, 150), code(item.candidate, 60), text(", ".join(item.inputs), 80), item.phase, ratio,
+        f"{_duration(item.reference_s)}{against}" if item.reference_s else "", f"{name}{why}{since}",
+    )  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration with the unit in which it has one to three digits."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 1000:  # noqa: PLR2004 - the next unit
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
