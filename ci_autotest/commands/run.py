@@ -167,9 +167,9 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
             with signals.held():
                 regressed(state.regressions, by_id, tools, state.triage.findings, is_over=True)
             raise
-        timing = Timing(tools, request.config.slower_factor, state.baseline.speed if state.baseline is not None else ())
-        say = Progress(stream, 0, is_terminal=stream.isatty()).say
-        state.speed.extend(time_candidates(ledger, request.candidates, timing, say))
+        earlier, say = state.baseline, Progress(stream, 0, is_terminal=stream.isatty()).say
+        timing = Timing(tools, request.config.slower_factor, earlier.speed if earlier is not None else (), say)
+        time_candidates(ledger, request.candidates, timing, state.speed)
     finally:
         pool.close()
 

@@ -115,7 +115,6 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
         is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
-        operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
         speed=against_baseline(details.speed, () if baseline is None else baseline.speed),
     )  # fmt: skip
     return ordered(settled(made, details.fail_on))

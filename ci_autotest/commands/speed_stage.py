@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.run.instruction_request import Counted, count_instructions, has_callgrind
 from ci_autotest.run.messages import Broken, Measure
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.speed.repetition import combined, is_to_repeat
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Tools
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
+    from ci_autotest.values.speed import Instructions
 
 #: Cases whose draws are timed at larger sizes. With several dtypes, each of these has another one.
 CASES: Final = (0, 2)
+#: Calls whose instructions are counted, because that takes a minute or two each.
+_COUNTED: Final = 2
 #: Why a candidate cannot be timed at all, by backend.
 _UNTIMED: Final = {
     "module": "it runs in another process, and only candidates in the worker's own process are timed",
@@ -54,23 +58,64 @@ class Timing(NamedTuple):
         tools: The tools of the run.
         factor: ``slower_factor``.
         baseline: The results of an earlier run.
+        say: Prints a line.
     """
 
     tools: Tools
     factor: float
     baseline: Sequence[SpeedResult]
+    say: Callable[[str], None]
 
 
-def time_candidates(
-    ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, say: Callable[[str], None]
-) -> Iterator[SpeedResult]:
-    """Yield the results of every aligned test on the candidates with ``speed``, until the budget is spent."""
+def time_candidates(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, found: list[SpeedResult]) -> None:
+    """Append the results of every aligned test on the candidates with ``speed``, one by one."""
+    found.extend(_timed(ledger, candidates, timing))
+    if not has_callgrind(timing.tools.environ):
+        return
+    rows = {candidate.name: candidate for candidate in candidates}
+    for call in _to_count(found, ledger):
+        if not timing.tools.allowance.is_spent:
+            timing.say(f"counting the instructions of {call.test.id} on {call.candidate}, which is slower")
+            counts = _counted(call, rows[call.candidate], timing.tools)
+            found[:] = [
+                msgspec.structs.replace(item, instructions=counts) if _is_of(item, call) else item for item in found
+            ]
+
+
+def _to_count(results: Sequence[SpeedResult], ledger: Ledger) -> list[_Call]:
+    """Return the few calls that are slowest against the reference."""
+    slow = sorted(
+        (item for item in results if item.verdict == "slower" and item.ratio is not None),
+        key=lambda item: -item.ratio.median if item.ratio is not None else 0.0,
+    )
+    calls = dict.fromkeys(_Call(ledger.tests[item.test].info, item.case, item.candidate) for item in slow)
+    return list(calls)[:_COUNTED]
+
+
+def _is_of(item: SpeedResult, call: _Call) -> bool:
+    return (item.test, item.case, item.candidate) == (
+        call.test.id,
+        call.case,
+        call.candidate,
+    ) and item.ratio is not None
+
+
+def _counted(call: _Call, candidate: Candidate, tools: Tools) -> Instructions | None:
+    with closing(tools.fresh()) as fresh:
+        answer = fresh.measure(Measure(test=call.test, case=call.case, candidate=call.candidate, keeps_program=True))
+    if isinstance(answer, (Broken, WorkerLostError)):
+        return None
+    counted = Counted(candidate=candidate, folders=[str(folder) for folder in tools.folders])
+    return count_instructions(answer.program, answer.tensors, counted, tools.environ)
+
+
+def _timed(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing) -> Iterator[SpeedResult]:
     for candidate in candidates:
         if not candidate.speed or candidate.name not in ledger.candidates or untimed(candidate):
             continue
         calls = list(_calls(ledger, candidate.name))
         if calls:
-            say(f"timing {len(calls)} aligned cases on {candidate.name} at larger sizes")
+            timing.say(f"timing {len(calls)} aligned cases on {candidate.name} at larger sizes")
         with closing(timing.tools.fresh()) as fresh:
             yield from _of_candidate(calls, fresh, timing)
 

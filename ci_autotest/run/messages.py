@@ -164,6 +164,7 @@ class Measure(Message, frozen=True, kw_only=True):
     Attributes:
         seed: Decides the order within the pairs.
         known: Inputs of the test's cases that were timed before; a case with the same inputs is not timed.
+        keeps_program: Whether to return the case's program instead of times.
     """
 
     test: TestInfo
@@ -171,6 +172,7 @@ class Measure(Message, frozen=True, kw_only=True):
     candidate: str
     seed: int = 0
     known: list[tuple[str, ...]] = []
+    keeps_program: bool = False
 
 
 class Examine(Message, frozen=True, kw_only=True):
@@ -372,10 +374,14 @@ class Measured(Message, frozen=True, kw_only=True):
 
     Attributes:
         results: Empty if a case with the same inputs was timed before.
+        program: ``program.json`` of the case, if it was asked for.
+        tensors: ``tensors.safetensors`` of the case.
         is_changed: Whether the request has changed the process.
     """
 
     results: list[SpeedResult]
+    program: bytes = b""
+    tensors: bytes = b""
     is_changed: bool = False
 
 

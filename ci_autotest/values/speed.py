@@ -64,7 +64,7 @@ class SpeedResult(Struct, frozen=True, kw_only=True):
         ratio: Time of the candidate divided by the other.
         candidate_s: Median seconds of a call of the candidate.
         reference_s: Median seconds of a call of what it is measured against.
-        instructions: Counts of instructions, where valgrind is installed, of calls that are slower.
+        instructions: Counts of instructions, where valgrind is installed, of the calls that are slowest.
         factor: Factor of ``slower_factor`` in the run.
         before: The ratio in the baseline, if it timed the same call.
         change: What the baseline says: ``slower`` if the whole interval lies above the baseline's, by the factor;

@@ -5,6 +5,10 @@ No test here looks at a duration: a kernel is planted that is slower on any mach
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.projects import Project
@@ -61,6 +65,8 @@ def written():
     x += torch.nn.functional.gelu(x)
     return x
 """
+#: Without valgrind, which takes minutes to count instructions.
+UNCOUNTED = {"PATH": str(Path(sys.executable).parent)}
 REPLACED = {
     "torch.nn.functional.softmax": "kernels.softmax", "torch.nn.functional.gelu": "kernels.gelu",
     "torch.exp": "kernels.exp", "torch.tanh": "kernels.tanh",
@@ -78,7 +84,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def timed(project: Project):
-    return project.run("--speed", "--fail-on", "slower"), project.report()
+    return project.run("--speed", "--fail-on", "slower", environ=UNCOUNTED), project.report()
 
 
 def of(report, name: str, phase: str = "forward"):
@@ -124,7 +130,7 @@ def test_run_speed__body_that_writes_to_its_input__says_that_it_is_not_timed(tim
 def test_run_speed__baseline_with_the_same_times__fails_no_more_for_what_is_slower(timed, project: Project):
     project.write("baseline/report.json", (project.folder / "autotest-report" / "report.json").read_text("utf-8"))
     words = ("run", "--speed", "--fail-on", "slower", "--set", "slower_factor=1.5", "--baseline", "baseline")
-    done = project.command(*words, "autotests/autotest_all.py::softmax", "--output", "again")
+    done = project.command(*words, "autotests/autotest_all.py::softmax", "--output", "again", environ=UNCOUNTED)
     found = of(project.report("again"), "softmax")
     assert (done.status, found["verdict"], found["change"]) == (0, "slower", "same")
 
@@ -136,7 +142,7 @@ def test_run_speed__baseline_that_was_faster__names_what_became_slower(timed, pr
         text = text.replace(f'"{end}": {ratio[end]}', f'"{end}": 1.0')
     project.write("faster/report.json", text)
     words = ("run", "--speed", "--fail-on", "slower", "--baseline", "faster", "--output", "slower")
-    done = project.command(*words, "autotests/autotest_all.py::softmax")
+    done = project.command(*words, "autotests/autotest_all.py::softmax", environ=UNCOUNTED)
     assert (done.status, of(project.report("slower"), "softmax")["change"]) == (1, "slower")
     assert "1 slower than in the baseline" in done.out
 
@@ -172,7 +178,17 @@ def test_run_speed__pass_that_does_the_work_three_times__is_held_against_the_gra
     other.configure(
         candidates=[{"name": "pass", "backend": "fx", "transform": "passes.thrice", "speed": True}], cases=2
     )
-    done = other.run()
+    done = other.run(environ=UNCOUNTED)
     found = of(other.report(), "exp")
     assert (done.status, found["verdict"], found["against"]) == (0, "slower", "original")
     assert "times the graph before the pass" in done.out
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_run_speed__with_valgrind__counts_three_times_the_instructions(project: Project):
+    done = project.command("run", "--speed", "autotests/autotest_all.py::softmax", "--output", "counted")
+    counts = of(project.report("counted"), "softmax")["instructions"]
+    assert done.status == 0
+    assert 2 < counts["candidate"] / counts["reference"] < 3.1
+    assert "times the instructions" in done.out

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.alignment.cases import differentiate, try_case
-from ci_autotest.backends.body_call import versions
+from ci_autotest.alignment.recordings import to_recording
+from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.devices import available_device
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.backends.whole_graph import begun, prepared
 from ci_autotest.errors import error_text
 from ci_autotest.program.codegen import names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import PLACEHOLDER, REGISTERS, TensorSpec
 from ci_autotest.program.refusal import refusals
+from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY
 from ci_autotest.run.messages import Measured
+from ci_autotest.run.worker.body_sides import sides_of
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.speed.paired_ratio import paired_ratio, speed_verdict
-from ci_autotest.speed.timing import Side, measured
+from ci_autotest.speed.timing import measured
 from ci_autotest.values.case import ATTEMPTS_PER_CASE, test_key
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.speed import SpeedResult, SpeedVerdict
 
 if TYPE_CHECKING:
-    from ci_autotest.backends.body_call import BodyCalls
-    from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Program
     from ci_autotest.run.messages import Measure
     from ci_autotest.run.progress_beacon import ProgressBeacon
+    from ci_autotest.run.worker.body_sides import BodySides
     from ci_autotest.run.worker.context import WorkerContext
     from ci_autotest.values.verdict import Verdict
 
@@ -60,20 +61,6 @@ class _Untimed(Exception):  # noqa: N818 - a result, not an error
         self.verdict: SpeedVerdict = verdict
 
 
-class Calls(NamedTuple):
-    """Both sides of a case that is aligned and can be timed.
-
-    Attributes:
-        candidate: The candidate's side.
-        reference: What it is measured against.
-        is_original: Whether that is what the candidate was made from.
-    """
-
-    candidate: Side
-    reference: Side
-    is_original: bool
-
-
 class SpeedRequests:
     """Answer the requests.
 
@@ -97,6 +84,9 @@ class SpeedRequests:
             if fields["inputs"] in message.known:
                 return Measured(results=[])
             calls = self._calls(attempt, message)
+            if message.keeps_program:
+                recording = to_recording(live_of(attempt), {})
+                return Measured(results=[], program=encode_program(recording), tensors=encode_tensors(recording))
             fields["against"] = "original" if calls.is_original else "reference"
             return Measured(results=[SpeedResult(**fields, **timed) for timed in self._timed(calls, message)])
         except _Untimed as untimed:
@@ -117,8 +107,8 @@ class SpeedRequests:
                 return attempt
         raise _Untimed(_REJECTED)
 
-    def _calls(self, attempt: Attempt, message: Measure) -> Calls:
-        context, program = self._worker_context, attempt.program
+    def _calls(self, attempt: Attempt, message: Measure) -> BodySides:
+        context = self._worker_context
         declaration, _ = context.test(message.test)
         contender = context.contender(message.candidate, declaration)
         self._refuse(attempt, message.candidate)
@@ -127,16 +117,17 @@ class SpeedRequests:
         verdict = try_case(attempt, contender, context.reference).verdict
         if verdict.outcome != "aligned":
             raise _differing(verdict)
-        trace = begun(program, snapshots=False)
-        prepared(context.reference.steps, program, attempt.sources, trace)
         try:
-            return _sides(attempt, trace.values, contender.backend, context.reference)
-        except _Untimed:
-            raise
+            found = sides_of(live_of(attempt), contender.backend, context.reference)
         except FOREIGN as error:
             pass_interrupt(error)
             reason = f"its body does not run as one function: {error_text(error)}"
             raise _Untimed(reason) from error
+        if found is None:
+            raise _Untimed(_NO_CALL)
+        if found.writes:
+            raise _Untimed(_WRITES)
+        return found
 
     def _refuse(self, attempt: Attempt, candidate: str) -> None:
         """Refuse what cannot be timed before anything runs."""
@@ -154,7 +145,7 @@ class SpeedRequests:
         if kept_names(steps, names(attempt.program)) or any(REGISTERS[0] in step.modes for step in steps):
             raise _Untimed(_HOOKS)
 
-    def _timed(self, calls: Calls, message: Measure) -> list[dict[str, Any]]:
+    def _timed(self, calls: BodySides, message: Measure) -> list[dict[str, Any]]:
         found = measured(calls.candidate, calls.reference, message.seed, lambda: self._beacon.enter(message.case, 0))
         return [
             _fields("forward", found.forward),
@@ -170,34 +161,6 @@ def _fields(phase: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
         "phase": phase, "verdict": speed_verdict(ratio, reference_s), "reason": slow, "ratio": ratio,
         "candidate_s": candidate_s, "reference_s": reference_s,
     }  # fmt: skip
-
-
-def _sides(attempt: Attempt, values: list[Any], backend: Backend, reference: Backend) -> Calls:
-    """Return both sides, each run once.
-
-    Raises:
-        _Untimed: The body writes to its inputs, or the backend's calls cannot be timed.
-    """
-    found = backend.body_calls(attempt.program, values)
-    if found is None:
-        raise _Untimed(_NO_CALL)
-    before = versions(values)
-    calls = Calls(
-        Side(found.own, attempt.cotangents),
-        Side(_against(found, attempt.program, values, reference), attempt.cotangents),
-        found.is_original,
-    )
-    if before != versions(values):
-        raise _Untimed(_WRITES)
-    return calls
-
-
-def _against(found: BodyCalls, program: Program, values: list[Any], reference: Backend) -> Any:
-    if found.against is not None:
-        return found.against
-    own = reference.body_calls(program, values)
-    assert own is not None  # noqa: S101 - the reference is torch
-    return own.own
 
 
 def _differing(verdict: Verdict) -> _Untimed:
