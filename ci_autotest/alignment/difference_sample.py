@@ -59,7 +59,7 @@ def inputs_of(steps: Sequence[Step], index: int, reference: Trace, *, has_backwa
     if has_backward:
         given = [i for i, step in enumerate(steps) if step.op == PLACEHOLDER]
     values = ((_name(i, steps), _before(i, reference)) for i in dict.fromkeys(given))
-    found = [(name, value) for name, value in values if _is_readable(value)]
+    found = [(name, value) for name, value in values if isinstance(value, torch.Tensor) and _is_readable(value)]
     return dict(found[:_MOST_INPUTS])
 
 

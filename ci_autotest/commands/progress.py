@@ -116,7 +116,12 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
     for line in (*_in_part(result), *_of_tests(result)):
         console.print(Text(line, style="yellow"))
-    for line in (*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage), *speed_lines(result), *help_lines(result)):
+    for line in (
+        *(f"note: {note}" for note in result.notes),
+        *map(sentence, result.coverage),
+        *speed_lines(result),
+        *help_lines(result),
+    ):
         console.print(Text(line))
     console.print()
     console.print(Text(verdict(result).replace("\\", "").replace("`", "")))

@@ -101,20 +101,25 @@ class Dispatcher:
                 return self._discover(file)
             case RunCases(test=test):
                 return self._loader_runner.run(test) if test.candidate else self._case_runner.run(message)
+            case Confirm() | Record() | TryProgram():
+                return self._answer_about_finding(message)
+            case Replay(runs=runs):
+                return self._replay(runs)
+            case Measure():
+                return self._speed_requests.measure(message)
+            case Examine(candidate=name, operators=operators):
+                return Examined(**standing(self.worker_context.backends[name], operators)._asdict())
+
+    def _answer_about_finding(self, message: Confirm | Record | TryProgram) -> FromWorker:
+        match message:
             case Confirm(test=test) if test.candidate:
                 return self._loader_runner.confirm(test)
             case Confirm():
                 return self._finding_requests.confirm(message)
             case Record():
                 return self._finding_requests.record(message)
-            case Replay(runs=runs):
-                return self._replay(runs)
             case TryProgram():
                 return self._finding_requests.try_program(message)
-            case Measure():
-                return self._speed_requests.measure(message)
-            case Examine(candidate=name, operators=operators):
-                return Examined(**standing(self.worker_context.backends[name], operators)._asdict())
 
     def _discover(self, file: str) -> Discovered:
         assert self._state is not None  # noqa: S101 - the parent says hello first
