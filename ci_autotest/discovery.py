@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from ci_autotest.errors import UsageError
 from ci_autotest.loader.declaration import factory_of
@@ -101,11 +102,25 @@ def _files(path: Path, root: Path, asked: str) -> tuple[list[str], int]:
 
 
 def _python_files(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*.py")
-        if not any(part in _SKIPPED or part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    found = []
+    for place, folders, files in os.walk(folder, onerror=_refuse_unreadable):
+        folders[:] = [name for name in folders if not _is_skipped(name)]
+        found += [Path(place, name) for name in files if name.endswith(".py") and not _is_skipped(name)]
+    return sorted(found)
+
+
+def _is_skipped(name: str) -> bool:
+    return name in _SKIPPED or name.startswith(".")
+
+
+def _refuse_unreadable(error: OSError) -> NoReturn:
+    """Refuse a folder that cannot be listed: its tests would be missing without a word.
+
+    Raises:
+        UsageError: Always.
+    """
+    message = f"folder '{error.filename}' cannot be read: {error.strerror}. Make it readable, or name other paths."
+    raise UsageError(message) from error
 
 
 def _is_asked_for(path: Path) -> bool:

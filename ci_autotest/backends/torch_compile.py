@@ -7,6 +7,7 @@ is not a pass.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,9 @@ _KEPT: Final = (
     "which is not compiled"
 )
 
+#: Libraries that torch's list of compilers names whether they are installed or not, by the compiler's name.
+_LIBRARIES: Final = MappingProxyType({"openxla": "torch_xla", "tvm": "tvm"})
+
 
 class CompileBackend(Backend):
     """Compile each body.
@@ -62,10 +66,10 @@ class CompileBackend(Backend):
         try:
             torch._dynamo.lookup_backend(self._compiler)
         except Exception as error:
-            known = torch._dynamo.list_backends(exclude_tags=())
-            nearest = difflib.get_close_matches(str(self._compiler), known, 1, 0.5)
-            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"It has {', '.join(known)}."
-            message = f"torch.compile has no backend {self._compiler!r}. {hint}"
+            known = _compilers()
+            nearest = difflib.get_close_matches(str(self._compiler), known, 1, 0.7)
+            hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
+            message = f"torch.compile has no backend {self._compiler!r}. {hint}Allowed here: {', '.join(known)}."
             raise ConfigError(message) from error
 
     def run(
@@ -181,3 +185,18 @@ def spelled_out(program: Program, operators: frozenset[str]) -> Program:
         for step in program.body
     )
     return Program(program.setup, body, program.cotangents)
+
+
+def _compilers() -> list[str]:
+    """Return the compilers that work here, those that only fail on purpose for torch's own tests left out."""
+    return [
+        name
+        for name in torch._dynamo.list_backends(exclude_tags=())
+        if not name.endswith("_TESTING_ONLY") and _is_installed(name)
+    ]
+
+
+def _is_installed(compiler: str) -> bool:
+    """Whether the library is there that a compiler of torch's list hands the graph to."""
+    library = next((module for prefix, module in _LIBRARIES.items() if compiler.startswith(prefix)), "torch")
+    return importlib.util.find_spec(library) is not None

@@ -169,6 +169,12 @@ _TYPES: Final = {
     "int": "a whole number", "str": "text", "array": "a list", "object": "a mapping", "bool": "true or false",
     "float": "a number", "null": "nothing",
 }  # fmt: skip
+#: What a key with a unit takes.
+_FORMS: Final = {
+    "budget": "write a duration with its unit, such as 90s or 10m",
+    "case_timeout": "write a duration with its unit, such as 90s or 10m",
+    "memory": "write a size with its unit, such as 4GiB, or auto, or off",
+}
 _VALIDATION: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
@@ -180,8 +186,11 @@ def _sentence(error: str) -> str:
     if expected:
         allowed = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in expected[1].split("|"))
         where = f"a value of {path.removesuffix('[...]')}" if path.endswith("[...]") else path or "the file"
+        given = _TYPES.get(expected[2], expected[2])
+        if path in _FORMS:
+            return f"{where} is {given}; {_FORMS[path]}."
         quoted = ", in quotes" if expected[1] == "str" else ""
-        return f"{where} is {_TYPES.get(expected[2], expected[2])}; {allowed} is expected{quoted}."
+        return f"{where} is {given}; {allowed} is expected{quoted}."
     enum = re.fullmatch(r"Invalid enum value (.*)", what)
     if enum:
         return f"{path} is {enum[1]}; {_allowed(path)}."

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from ci_autotest.discovery import families, nothing_found, select
@@ -143,3 +147,36 @@ def test_select__file_that_cannot_be_read__is_named(project):
         UsageError, match=r"autotest_gone\.py cannot be read: No such file or directory\. Make it readable"
     ):
         select((), project, project)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+@pytest.mark.parametrize("name", ["locked", "locked/deeper"])
+def test_select__folder_that_cannot_be_read__is_refused_by_name(name: str, tmp_path: Path):
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    folder.chmod(0)
+    try:
+        with pytest.raises(UsageError) as caught:
+            select([str(tmp_path / "locked")], tmp_path, tmp_path)
+    finally:
+        folder.chmod(0o700)
+    assert (
+        str(caught.value)
+        == f"folder '{folder}' cannot be read: Permission denied. Make it readable, or name other paths."
+    )
+
+
+def test_select__folder_that_the_system_does_not_list__is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    listed = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    (tmp_path / "autotests" / "locked").mkdir(parents=True)
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(UsageError, match="folder '.*/autotests/locked' cannot be read: Permission denied"):
+        select(["autotests"], tmp_path, tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from importlib.util import find_spec
 
 import pytest
 import torch as real
@@ -163,8 +163,17 @@ def test_run__of_a_compiler__shows_inputs_and_outputs_only():
 
 @pytest.mark.parametrize(
     ("compiler", "said"),
-    [("inducto", "Did you mean 'inductor'?"), ("zzzzzz", "It has "), ("eagr", "Did you mean 'eager'?")],
+    [
+        ("inducto", "Did you mean 'inductor'? Allowed here: aot_eager, "),
+        ("nope", "Allowed here: aot_eager, "),
+        ("eagr", "Did you mean 'eager'? Allowed here: aot_eager, "),
+    ],
 )
-def test_backend__no_such_compiler__names_the_nearest(compiler: str, said: str):
-    with pytest.raises(ConfigError, match=re.escape(f"torch.compile has no backend {compiler!r}. {said}")):
+def test_backend__no_such_compiler__names_the_nearest_and_all_that_work_here(compiler: str, said: str):
+    with pytest.raises(ConfigError) as caught:
         CompileBackend({"backend": compiler})
+    message = str(caught.value)
+    assert message.startswith(f"torch.compile has no backend {compiler!r}. {said}")
+    assert "inductor" in message
+    assert ("openxla" in message) == (find_spec("torch_xla") is not None)
+    assert "TESTING_ONLY" not in message
