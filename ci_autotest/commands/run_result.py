@@ -165,26 +165,44 @@ def _counts(
 ) -> CaseCounts:
     """Count cases by outcome; cases of an ``unrepeated`` failure, an (operator, kind), count as flaky."""
     flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"} | unrepeated
-    misaligned = flakies = 0
+    accepted = {item.identity[1:] for item in findings if item.known is not None} - flaky
+    misaligned = flakies = known = 0
     for group, hits in pair.misaligned.items():
-        is_flaky = (group.operator, group.kind) in flaky
-        flakies += hits.count * is_flaky
-        misaligned += hits.count * (not is_flaky)
+        identity = group.operator, group.kind
+        flakies += hits.count * (identity in flaky)
+        known += hits.count * (identity in accepted)
+        misaligned += hits.count * (identity not in flaky | accepted)
     lost = {False: 0, True: 0}
     is_confirmed = any(item.outcome == "timed_out" for item in findings)
     for item in pair.lost:
         if item.error.timed_out and item.repeats == "unknown" and not is_confirmed:
             continue  # The timeout was seen once and not confirmed, so the outcome of the case is unknown.
-        lost[item.error.timed_out] += item.repeats != "never"
+        is_known = _is_known_loss(item, findings)
+        lost[item.error.timed_out] += item.repeats != "never" and not is_known
+        known += item.repeats != "never" and is_known
         flakies += item.repeats == "never"
-    run = pair.aligned + misaligned + flakies + pair.not_compared + lost[False] + lost[True]
+    run = pair.aligned + misaligned + known + flakies + pair.not_compared + lost[False] + lost[True]
     # The case of a failing probe was counted as aligned: it is misaligned as soon as the finding is confirmed.
-    probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings))
-    misaligned += probed
+    probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings if item.known is None))
+    probed_known = min(
+        pair.aligned - probed, sum(_of_probes(pair, item) for item in findings if item.known is not None)
+    )
     return CaseCounts(
-        aligned=pair.aligned - probed, misaligned=misaligned, unsupported=pair.not_compared, crashed=lost[False],
-        timed_out=lost[True], flaky=flakies, not_run=max(0, len(entry.cases) - run),
+        aligned=pair.aligned - probed - probed_known, misaligned=misaligned + probed, known=known + probed_known,
+        unsupported=pair.not_compared, crashed=lost[False], timed_out=lost[True], flaky=flakies,
+        not_run=max(0, len(entry.cases) - run),
     )  # fmt: skip
+
+
+def _is_known_loss(lost: Lost, findings: list[Finding]) -> bool:
+    """Whether a row accepts the crash or the timeout of a case: each finding of that kind with the case is accepted."""
+    kind = "timeout" if lost.error.timed_out else "crash"
+    own = [
+        item
+        for item in findings
+        if item.kind == kind and any(hit.test == lost.task.test.id and lost.case in hit.cases for hit in item.hits)
+    ]
+    return bool(own) and all(item.known is not None for item in own)
 
 
 def _of_probes(pair: PairEntry, finding: Finding) -> int:

@@ -75,12 +75,14 @@ def counted(
         return ()
     found = []
     for name in candidates:
-        misaligned = {
-            item.operator
+        differing = [
+            item
             for item in findings
             if item.candidate == name and item.outcome != "flaky" and item.kind not in _UNCOUNTED
-        }
-        families = {family: _counts(known, own, name, misaligned) for family, known in public.items()}
+        ]
+        misaligned = {item.operator for item in differing if item.known is None}
+        known = {item.operator for item in differing} - misaligned
+        families = {family: _counts(listed, own, name, (misaligned, known)) for family, listed in public.items()}
         counts = CoverageCounts(
             **{
                 field: sum(getattr(each, field) for each in families.values())
@@ -93,16 +95,17 @@ def counted(
 
 
 def _counts(
-    known: Sequence[str], own: Mapping[str, OperatorCoverage], name: str, misaligned: set[str]
+    listed: Sequence[str], own: Mapping[str, OperatorCoverage], name: str, differing: tuple[set[str], set[str]]
 ) -> CoverageCounts:
-    tested = [operator for operator in known if operator in own or operator in misaligned]
+    """Count the operators of a family; ``differing`` has the misaligned ones, and those with known differences."""
+    found = set().union(*differing)
+    tested = [operator for operator in listed if operator in own or operator in found]
     compared = {operator for operator in tested if operator in own and own[operator].candidates.get(name)}
-    aligned = {
-        operator for operator in compared if own[operator].candidates[name].aligned and operator not in misaligned
-    }
+    aligned = {operator for operator in compared - found if own[operator].candidates[name].aligned}
+    misaligned, known = (len(operators.intersection(tested)) for operators in differing)
     return CoverageCounts(
-        public=len(known), tested=len(tested), supported=len(compared | misaligned.intersection(tested)),
-        aligned=len(aligned), misaligned=len(misaligned.intersection(tested)),
+        public=len(listed), tested=len(tested), supported=len(compared | found.intersection(tested)),
+        aligned=len(aligned), misaligned=misaligned, known=known,
     )  # fmt: skip
 
 
@@ -130,5 +133,13 @@ def sentence(coverage: CandidateCoverage) -> str:
     counts = coverage.counts
     return (
         f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} tested operators are supported, "
-        f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned; torch has {counts.public:,} public operators"
+        f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}; "
+        f"torch has {counts.public:,} public operators"
     )
+
+
+def known_of(counts: CoverageCounts) -> str:
+    """Return the number of operators with known differences as the end of a list; empty if there is none."""
+    if not counts.known:
+        return ""
+    return f", {counts.known:,} with {'a known difference' if counts.known == 1 else 'known differences'}"

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.report.coverage import known_of
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.size_budget import Block, Form, Region, fixed
 from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence
@@ -28,6 +29,7 @@ _COLUMNS: Final[tuple[Outcome, ...]] = (
     "misaligned",
     "crashed",
     "timed_out",
+    "known",
     "unsupported",
     "flaky",
     "not_run",
@@ -136,9 +138,9 @@ def tests_part(result: RunResult, rank: int) -> Part:
 
 def coverage_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of torch's public operators by candidate and family."""
-    heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned")
+    heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned", "known")
     summary = "; ".join(_coverage_of(item) for item in result.coverage[:_CANDIDATES])
-    lead = f"<details><summary>Operators: {summary}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 5)}"
+    lead = f"<details><summary>Operators: {summary}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 6)}"
     lines = [
         row(code(item.candidate, 60), text(family, 60), *_counts(counts))
         for item in result.coverage
@@ -152,7 +154,8 @@ def coverage_part(result: RunResult, rank: int) -> Part:
 def _coverage_of(item: CandidateCoverage) -> str:
     counts = item.counts
     of = f"{counts.supported:,} of {counts.tested:,} tested are supported"
-    return f"{text(item.candidate, 60)} {of}, {counts.aligned:,} aligned, {counts.misaligned:,} misaligned"
+    found = f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}"
+    return f"{text(item.candidate, 60)} {of}, {found}"
 
 
 def _counts(counts: CoverageCounts) -> tuple[str, ...]:

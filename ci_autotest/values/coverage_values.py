@@ -63,7 +63,8 @@ class CoverageCounts(Struct, frozen=True, kw_only=True):
         tested: Public operators that a case calls.
         supported: Tested operators that were compared on the candidate, or that have a finding.
         aligned: Supported operators with an aligned case and without a finding.
-        misaligned: Tested operators with a finding that is neither a leniency nor flaky.
+        misaligned: Tested operators with a finding that is neither a leniency nor flaky, nor a known difference.
+        known: Tested operators whose findings are known differences.
     """
 
     public: int = 0
@@ -71,6 +72,7 @@ class CoverageCounts(Struct, frozen=True, kw_only=True):
     supported: int = 0
     aligned: int = 0
     misaligned: int = 0
+    known: int = 0
 
 
 class CandidateCoverage(Struct, frozen=True, kw_only=True):

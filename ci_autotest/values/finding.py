@@ -122,7 +122,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         variants: Other smallest programs, from other tests that hit the identity.
         calls: What the smallest program calls, with the names of keyword arguments.
         attempt: Number of the accepted attempt at the case.
-        output: For a crash or a timeout, the end of the process's output, with the fault handler's stack.
+        output: The end of what the test and the candidate printed when the case ran again; for a crash or a timeout,
+            with the fault handler's stack.
         earlier: Whether only an earlier run's cases show it: its program in ``.autotest/`` still fails.
         demanded: Whether a leniency fails the run, because the test says that the reference refuses the call.
         pattern: Which elements are wrong in the case as it was found, before shrinking.

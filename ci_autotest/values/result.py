@@ -23,10 +23,15 @@ SCHEMA: Final = "ci-autotest/report/1"
 
 
 class CaseCounts(Struct, frozen=True, kw_only=True):
-    """Number of cases of one (test, candidate) by outcome."""
+    """Number of cases of one (test, candidate) by outcome.
+
+    Attributes:
+        known: Cases that differ only in what a row of ``known`` accepts; they are in no other count.
+    """
 
     aligned: int = 0
     misaligned: int = 0
+    known: int = 0
     unsupported: int = 0
     crashed: int = 0
     timed_out: int = 0
@@ -36,7 +41,7 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
     @property
     def compared(self) -> int:
         """Number of cases in which the candidate was compared with the reference."""
-        return self.aligned + self.misaligned + self.crashed + self.timed_out + self.flaky
+        return self.aligned + self.misaligned + self.known + self.crashed + self.timed_out + self.flaky
 
 
 #: Examples that are kept for each reason.
@@ -216,6 +221,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """Number of (test, candidate) pairs by outcome.
 
     Attributes:
+        known: Pairs that differ only in what a row of ``known`` accepts.
         broken: Number of broken tests.
         findings: Number of findings.
         cases: Number of cases that were compared.
@@ -223,6 +229,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     aligned: int = 0
     misaligned: int = 0
+    known: int = 0
     unsupported: int = 0
     crashed: int = 0
     timed_out: int = 0

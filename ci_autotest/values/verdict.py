@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.errors import Unsupported
 
-Outcome: TypeAlias = Literal["aligned", "misaligned", "unsupported", "crashed", "timed_out", "flaky", "not_run"]
+Outcome: TypeAlias = Literal[
+    "aligned", "misaligned", "known", "unsupported", "crashed", "timed_out", "flaky", "not_run"
+]  # fmt: skip
 Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
     "crash", "timeout", "nondeterminism", "stateful", "randomness",
@@ -23,7 +25,7 @@ Kind: TypeAlias = Literal[
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, worst first: a test has the worst outcome of its cases.
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
-    "crashed", "timed_out", "misaligned", "flaky", "unsupported", "not_run", "aligned",
+    "crashed", "timed_out", "misaligned", "flaky", "known", "unsupported", "not_run", "aligned",
 )  # fmt: skip
 
 
