@@ -23,8 +23,12 @@ from ci_autotest.commands.command_options import (
     cases_option,
     config_option,
     fail_on_option,
+    json_option,
     kernels_option,
+    keywords_option,
+    quiet_option,
     set_option,
+    verbose_option,
 )
 from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.commands.terminal import outlast_readers
@@ -33,6 +37,8 @@ from ci_autotest.errors import AutotestError, ConfigError, OutputError, Unavaila
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from ci_autotest.commands.init import System
     from ci_autotest.commands.request import Request
     from ci_autotest.values.result import RunResult
@@ -59,7 +65,11 @@ def cli() -> None:
     type=click.Choice(["tolerance", "ulp", "bitwise"]),
     help="What counts as aligned: within the tolerance, within 4 ULP, or the same bits.",
 )
-@click.option("--workers", metavar="N|auto", help="Number of worker processes. Default: one per core.")
+@click.option(
+    "--workers",
+    metavar="N|auto",
+    help="Number of worker processes. Default: one per core. 0: run in this process, for breakpoint() and print.",
+)
 @click.option("--memory", metavar="SIZE|auto|off", help="Resident memory that each worker may use, such as 4GiB.")
 @click.option(
     "--executor",
@@ -80,16 +90,18 @@ def cli() -> None:
 @fail_on_option
 @click.option("--speed", is_flag=True, default=None, help="Also time what is aligned, at larger sizes.")
 @click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
-def run(paths: tuple[str, ...], **given: Any) -> int:
+@keywords_option
+@click.option("-x", "first_only", is_flag=True, help="Begin no further case once a finding is suspected.")
+@click.option("--maxfail", type=Number(1), metavar="N", help="Begin no further case once N findings are suspected.")
+@click.option("--lf", "last_failed", is_flag=True, help="Run only the tests that failed when they last ran.")
+@click.option("-s", "shows_output", is_flag=True, help="Show what tests and kernels print, as it comes.")
+@quiet_option
+@verbose_option
+@json_option
+def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bool, **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    # The imports of the commands are inside them, here and below, to keep --help quick.
-    from ci_autotest.commands.progress import show_result  # noqa: PLC0415
-    from ci_autotest.commands.run import run as run_session  # noqa: PLC0415
-
-    request = _request(paths, given)
-    result = run_session(request, os.environ, sys.stdout)
-    show_result(result, sys.stdout, str((request.start / request.config.output).resolve()))
-    return _status(result)
+    stream = sys.stderr if is_json else sys.stdout
+    return _run(_request(paths, given), stream, (is_quiet, is_verbose, is_json))
 
 
 @cli.command()
@@ -104,19 +116,19 @@ def run(paths: tuple[str, ...], **given: Any) -> int:
 @click.option("--seed", metavar="N|random|commit", help="Root seed.")
 @click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
 @fail_on_option
-def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) -> int:
+@quiet_option
+@verbose_option
+def loader(
+    factory: str, workers: int, epochs: int, ranks: int, *, is_quiet: bool, is_verbose: bool, **given: Any
+) -> int:
     """Test a data loader: do its workers, epochs and ranks draw random numbers of their own?
 
     FACTORY is a function of MODULE without arguments that returns a Dataset, a DataLoader, or a function make(seed).
     """
-    from ci_autotest.commands.progress import show_result  # noqa: PLC0415
-    from ci_autotest.commands.run import run as run_session  # noqa: PLC0415
     from ci_autotest.loader.declaration import factory_file  # noqa: PLC0415
 
     request = _request((factory_file(factory, workers=workers, epochs=epochs, ranks=ranks),), given)
-    result = run_session(request, os.environ, sys.stdout)
-    show_result(result, sys.stdout, str((request.start / request.config.output).resolve()))
-    return _status(result)
+    return _run(request, sys.stdout, (is_quiet, is_verbose, False))
 
 
 @cli.command(name="list")
@@ -124,6 +136,7 @@ def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) ->
 @candidate_options
 @cases_option
 @click.option("--shards", type=Number(1), metavar="N", help="Print which cases each of N shards would run.")
+@keywords_option
 def list_command(paths: tuple[str, ...], **given: Any) -> int:
     """List the tests with their ids, lines and numbers of cases, or the cases of each shard."""
     from ci_autotest.commands.list import list_tests  # noqa: PLC0415
@@ -176,13 +189,24 @@ def replay(path: Path, **given: Any) -> int:
 @click.option("--fail-on", type=click.Choice(FAIL_ON), default="misaligned", help="Which findings end with status 1.")
 @click.option("--baseline", metavar=BASELINE, default="", help=BASELINE_HELP)
 @artifact_option
-def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str, artifact_name: str) -> int:
+@quiet_option
+@verbose_option
+@json_option
+def report(  # noqa: PLR0913, PLR0917 - one parameter an option
+    folders: tuple[Path, ...],
+    output: Path,
+    fail_on: str,
+    baseline: str,
+    artifact_name: str,
+    is_quiet: bool,  # noqa: FBT001 - click passes options by name
+    is_verbose: bool,  # noqa: FBT001
+    is_json: bool,  # noqa: FBT001
+) -> int:
     """Merge the reports of a run's shards."""
-    from ci_autotest.commands.progress import show_result  # noqa: PLC0415
     from ci_autotest.commands.report import report as merge_reports  # noqa: PLC0415
 
     result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
-    show_result(result, sys.stdout, str(output))
+    _show(result, output, sys.stderr if is_json else sys.stdout, (is_quiet, is_verbose, is_json))
     return _status(result)
 
 
@@ -279,6 +303,30 @@ def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: 
     from ci_autotest.commands.request_parsing import request_of  # noqa: PLC0415
 
     return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
+
+
+def _run(request: Request, stream: TextIO, asked: tuple[bool, bool, bool]) -> int:
+    """Run tests and print the result; ``asked`` as for ``_show``."""
+    # The imports of the commands are inside functions, to keep --help quick.
+    from ci_autotest.commands.progress import Progress  # noqa: PLC0415
+    from ci_autotest.commands.run import run as run_session  # noqa: PLC0415
+
+    # A debugger in this process shares the terminal with the progress.
+    is_live = stream.isatty() and not request.is_in_process
+    result = run_session(request, os.environ, Progress(stream, is_live=is_live, is_quiet=asked[0]))
+    _show(result, (request.start / request.config.output).resolve(), stream, asked)
+    return _status(result)
+
+
+def _show(result: RunResult, output: Path, stream: TextIO, asked: tuple[bool, bool, bool]) -> None:
+    """Print a result as ``-q``, ``-v`` and ``--json`` ask for it; the first two cancel each other out."""
+    from ci_autotest.commands.result_text import Verbosity, show_result  # noqa: PLC0415
+    from ci_autotest.report.report_json import text_of  # noqa: PLC0415
+
+    is_quiet, is_verbose, is_json = asked
+    show_result(result, stream, str(output), Verbosity(is_verbose - is_quiet))
+    if is_json:
+        click.echo(text_of(result), nl=False)
 
 
 def _status(result: RunResult) -> int:

@@ -1,7 +1,8 @@
-"""Exceptions of user code: each one is the candidate's outcome, except for Ctrl-C."""
+"""Exceptions of user code: each one is the candidate's outcome, except for Ctrl-C and the debugger's ``quit``."""
 
 from __future__ import annotations
 
+import bdb
 import signal
 from typing import Final
 
@@ -10,10 +11,11 @@ FOREIGN: Final = BaseException
 
 
 def pass_interrupt(error: BaseException) -> None:
-    """Raise a ``KeyboardInterrupt`` again unless this process ignores SIGINT, as workers do.
+    """Raise what a user does at the terminal again, unless this process ignores SIGINT, as workers do.
 
     Raises:
         KeyboardInterrupt: The user may have pressed Ctrl-C.
+        bdb.BdbQuit: The user may have left the debugger.
     """
-    if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    if isinstance(error, KeyboardInterrupt | bdb.BdbQuit) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         raise error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
     from ci_autotest.values.result import UnsupportedCases
+    from ci_autotest.values.verdict import Verdict
 
 #: A note reports a candidate that is at least this many times slower than the reference, by this many seconds in total.
 _TIMES_SLOWER: Final = 100
@@ -100,8 +101,9 @@ class PairEntry:
     def fail(self, failure: CaseFailure) -> None:
         """Count a case that is not aligned."""
         verdict = failure.verdict
-        is_tolerated = verdict.blame in TOLERATED_BLAMES or (verdict.kind == "leniency" and not verdict.is_demanded)
-        group = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, verdict.is_no_case)
+        group = Failing(
+            verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated(verdict), verdict.is_no_case
+        )
         self.failures.setdefault(group, Hits()).add(failure)
 
     @property
@@ -128,6 +130,11 @@ class PairEntry:
     def is_left_alone(self) -> bool:
         """Whether the remaining cases were skipped because earlier ones ended their worker."""
         return any(item.repeats != "unknown" for item in self.lost)
+
+
+def is_tolerated(verdict: Verdict) -> bool:
+    """Whether a failing case does not count against the candidate."""
+    return verdict.blame in TOLERATED_BLAMES or (verdict.kind == "leniency" and not verdict.is_demanded)
 
 
 def uncompared(cost: Cost) -> list[str]:

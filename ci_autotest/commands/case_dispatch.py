@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.errors import ConfigError
 from ci_autotest.findings.database import Learned, today
@@ -15,9 +14,10 @@ from ci_autotest.values.result import LOADER_CANDIDATE, CandidateInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import TextIO
 
+    from ci_autotest.commands.progress import Progress
     from ci_autotest.commands.request import Request
+    from ci_autotest.config import Known
     from ci_autotest.discovery import Selection
     from ci_autotest.plan import Share
     from ci_autotest.run.events import Event
@@ -42,11 +42,11 @@ class Plan:
         self.shares: list[Share] = shares(self.counts, request.shard, self.case_s)
         self.digest = digest(list(zip(ids, self.counts, strict=True)), self.case_s)
 
-    def ledger(self, infos: Sequence[CandidateInfo]) -> Ledger:
-        """Return an empty ledger for the planned cases."""
+    def ledger(self, infos: Sequence[CandidateInfo], known: tuple[Known, ...] = ()) -> Ledger:
+        """Return an empty ledger for the planned cases; ``known`` are the differences that are accepted."""
         available = tuple(info.name for info in infos if info.available and info.name != LOADER_CANDIDATE)
         planned = [(test, share.cases) for test, share in zip(self.tests, self.shares, strict=True)]
-        return Ledger(planned, available)
+        return Ledger(planned, available, known)
 
     def tasks(self, ledger: Ledger, learned: Mapping[str, Learned]) -> Iterator[Task]:
         """Yield tasks breadth first, the longest test first; durations of this run replace those of earlier ones."""
@@ -89,17 +89,15 @@ def loader_info(tests: Sequence[TestInfo], others: Sequence[CandidateInfo], torc
     return [CandidateInfo(name=LOADER_CANDIDATE, backend=LOADER_CANDIDATE, version=torch)]
 
 
-def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable[[], bool], stream: TextIO) -> None:
+def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable[[], bool], progress: Progress) -> None:
     """Run tasks and book their events; tasks of a test that broke meanwhile are dropped."""
     if not ledger.pairs:
         return
-    total = sum(len(entry.cases) * len(entry.candidates) for entry in ledger.tests.values())
-    progress = Progress(stream, total, is_terminal=stream.isatty())
+    progress.begin(sum(len(entry.cases) * len(entry.candidates) for entry in ledger.tests.values()))
     # A broken test would fail in every further case, too.
     for event in pool.run(tasks, lambda task: None if ledger.tests[task.test.id].broken else task, is_over):
         book(ledger, event)
         progress.update(event.task.test.id, ledger.done, ledger.suspected)
-    progress.end()
 
 
 def book(ledger: Ledger, event: Event) -> None:

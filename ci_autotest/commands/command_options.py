@@ -51,6 +51,21 @@ fail_on_option = click.option("--fail-on", type=click.Choice(FAIL_ON), help="Whi
 artifact_option = click.option(
     "--artifact-name", default="ci-autotest-report", help="Name under which reports are uploaded."
 )
+keywords_option = click.option(
+    "-k",
+    "keywords",
+    metavar="EXPRESSION",
+    help="Only tests whose id has these words, joined by and, or, not: -k 'softmax and not half'.",
+)
+quiet_option = click.option(
+    "-q", "--quiet", "is_quiet", is_flag=True, help="Print only the findings, one line each, and the verdict."
+)
+verbose_option = click.option(
+    "-v", "--verbose", "is_verbose", is_flag=True, help="Print all tests, whole tracebacks and the findings' output."
+)
+json_option = click.option(
+    "--json", "is_json", is_flag=True, help="Print report.json to standard output, and the rest to standard error."
+)
 kernels_option = click.option(
     "--config",
     type=click.Path(path_type=Path),

@@ -12,7 +12,8 @@ from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.process import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from ci_autotest.commands.request import Request
     from ci_autotest.run.machine import Gpu
@@ -39,15 +40,36 @@ class Means(NamedTuple):
         self.executor.close()
 
 
-def means_for(request: Request, environ: Mapping[str, str]) -> Means:
+class Surroundings(NamedTuple):
+    """What the processes of a run come from.
+
+    Attributes:
+        environ: The parent's environment.
+        interruptible: For workers in this process: returns a block in which Ctrl-C is raised at once.
+        echo: Receives what workers print; ``None`` without ``-s``.
+    """
+
+    environ: Mapping[str, str]
+    interruptible: Callable[[], AbstractContextManager[None]]
+    echo: Callable[[bytes], None] | None = None
+
+
+def means_for(request: Request, surroundings: Surroundings) -> Means:
     """Return what starts the processes of a request.
 
     Raises:
         UnavailableError: The requested executor is not available.
     """
+    environ = surroundings.environ
+    if request.is_in_process:
+        # The parent's one exception from importing no framework, and only here.
+        from ci_autotest.run.in_process_worker import InProcessExecutor  # noqa: PLC0415
+
+        alone = ForkClient(environ, Limits(_silence_s(request)), preloaded(request.candidates))
+        return Means(InProcessExecutor(surroundings.interruptible), alone)
     if request.executor == "local":
         devices = machine.gpus(environ) if needs_gpu(request) is not False else []
-        return local_means(request, environ, devices)
+        return local_means(request, environ, devices, surroundings.echo)
     from ci_autotest.run.ray.executor import RayExecutor  # noqa: PLC0415 - an extra
 
     silence_s = _silence_s(request)
@@ -57,8 +79,13 @@ def means_for(request: Request, environ: Mapping[str, str]) -> Means:
     return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)))
 
 
-def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
-    """Return what starts processes on this machine and its GPUs ``devices``.
+def local_means(
+    request: Request,
+    environ: Mapping[str, str],
+    devices: Sequence[Gpu],
+    echo: Callable[[bytes], None] | None = None,
+) -> Means:
+    """Return what starts processes on this machine and its GPUs ``devices``; ``echo`` receives what they print.
 
     Raises:
         UsageError: More workers were requested than this machine's cores can serve.
@@ -71,7 +98,7 @@ def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[
         )
         raise UsageError(message)
     slots = machine.slots(workers, cores, devices)
-    limits = Limits(_silence_s(request), memory_limit(request, len(slots)))
+    limits = Limits(_silence_s(request), memory_limit(request, len(slots)), echo)
     fork_client = ForkClient(environ, limits, preloaded(request.candidates), slots[0])
     return Means(LocalExecutor(environ, limits, slots, fork_client), fork_client)
 

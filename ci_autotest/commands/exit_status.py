@@ -97,4 +97,6 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
         return False  # Compared, or all its cases are in other shards.
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
     is_lacking = bool(item.unsupported) and all(each.reason in _EXCUSED for each in item.unsupported)
+    # Whoever runs a part of the tests does not expect each of them to concern each candidate.
+    elsewhere |= result.is_partial and not result.interrupted and any(other.cases.compared for other in result.results)
     return not (item.outcome == "unsupported" and is_lacking and elsewhere)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.commands.case_dispatch import Plan, cases_of
 from ci_autotest.commands.exit_status import FAILED, FINE
 from ci_autotest.commands.request import Request, discovered, hello_for
+from ci_autotest.commands.selected_tests import chosen_tests
 from ci_autotest.findings.database import FOLDER, Database
 from ci_autotest.plan import shard_of
 from ci_autotest.report.markdown_text import plural
@@ -35,9 +36,10 @@ def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, sha
     hello = hello_for(replace(request, candidates=()), 0)  # Nothing runs, so no candidate is started.
     pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
     try:
-        tests, broken = discovered(pool, request)
+        found, broken = discovered(pool, request)
     finally:
         pool.close()
+    tests = chosen_tests(found, request, ()).tests
     if shards is None:
         _show_tests(tests, request, stream)
     else:

@@ -1,165 +1,145 @@
-"""Progress of a run: one line that is overwritten on a terminal, plain lines elsewhere, and the table at the end."""
+"""Progress of a run: one line with a bar that is overwritten on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
-from rich.markup import escape
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ci_autotest.report.coverage import sentence
-from ci_autotest.report.help_pages import help_lines
-from ci_autotest.report.speed_text import speed_lines
-from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence, verdict
+from ci_autotest.commands.line_width import shortened, wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TextIO
 
-    from ci_autotest.values.result import RunResult
+    from rich.console import RenderableType
 
 _PLAIN_EVERY_S: Final = 15.0
 _LINE_EVERY_S: Final = 0.1
-_COLUMNS: Final = (
-    "aligned",
-    "misaligned",
-    "crashed",
-    "timed_out",
-    "unsupported",
-    "flaky",
-    "not_run",
-)
-_COLOURS: Final = {
-    "aligned": "green",
-    "misaligned": "red",
-    "crashed": "red",
-    "timed_out": "red",
-    "flaky": "yellow",
-}
-#: Rows of aligned tests in the table; tests that need attention are always shown.
-_ROWS: Final = 24
+_MINUTE_S: Final = 60
+#: Cells of the bar, as a share of the line; fewer cells of a test's name than this say nothing.
+_BAR_SHARE: Final = 5
+_NAME_LEAST: Final = 12
 
 
 class Progress:
-    """Progress line of a run.
+    """What a run is doing.
 
     Args:
         stream: Receives the lines.
-        total: Number of cases on all candidates.
-        is_terminal: Whether one line is overwritten again and again.
+        is_live: Whether one line is overwritten again and again.
+        is_quiet: Whether nothing is written.
     """
 
-    def __init__(self, stream: TextIO, total: int, *, is_terminal: bool) -> None:
+    def __init__(self, stream: TextIO, *, is_live: bool, is_quiet: bool = False) -> None:
         self._stream = stream
+        self._is_live = is_live and not is_quiet
+        self._is_quiet = is_quiet
+        self._console = Console(file=stream, highlight=False, force_terminal=True) if self._is_live else None
+        self._live: Live | None = None
+        self._total = 0
+        self._begun = self._last_update = time.monotonic()
+
+    @contextmanager
+    def shown(self) -> Iterator[Progress]:
+        """Show the line in the block; nothing of it is left at its end."""
+        if self._console is None:
+            yield self
+            return
+        # The run's own threads and processes must not be disturbed, so the line is drawn here and by no thread.
+        live = Live(
+            Text(""), console=self._console, transient=True, auto_refresh=False,
+            redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
+        with live:
+            self._live = live
+            try:
+                yield self
+            finally:
+                self._live = None
+
+    def stage(self, text: str) -> None:
+        """Show what the run is doing, on a terminal only."""
+        if self._live is not None and self._console is not None:
+            self._live.update(Text(shortened(text, self._console.width - 1), no_wrap=True), refresh=True)
+
+    def begin(self, total: int) -> None:
+        """Begin to count cases.
+
+        Args:
+            total: Number of cases on all candidates.
+        """
         self._total = total
-        self._is_terminal = is_terminal
-        self._begun = time.monotonic()
-        self._last_update = self._begun
+        self._begun = self._last_update = time.monotonic()
 
     def update(self, test: str, done: int, findings: int) -> None:
         """Show cases, cases per second, suspected findings, the time left and the last test."""
         now = time.monotonic()
-        if now - self._last_update < (_LINE_EVERY_S if self._is_terminal else _PLAIN_EVERY_S) and done < self._total:
+        is_due = now - self._last_update >= (_LINE_EVERY_S if self._is_live else _PLAIN_EVERY_S)
+        if self._is_quiet or not (is_due or done >= self._total):
             return
         self._last_update = now
-        spent = max(now - self._begun, 1e-6)
-        rate = done / spent
-        left = max(self._total - done, 0) / rate if rate and done else 0.0
-        suspected = f", {findings} suspected" if findings else ""
-        line = f"{done} / {self._total} cases, {rate:,.0f} cases/s{suspected}, {left:.0f} s left  {test}"
-        self._write(line)
+        rate = done / max(now - self._begun, 1e-6)
+        left_s = max(self._total - done, 0) / rate if rate and done else 0.0
+        suspected = f", {findings:,} suspected" if findings else ""
+        counts, speed = f"{done:,} / {self._total:,} cases", f"{rate:,.0f} cases/s{suspected}, {_time(left_s)} left"
+        if self._live is not None and self._console is not None:
+            self._live.update(_bar_line(done, self._total, (counts, speed, test), self._console.width), refresh=True)
+        else:
+            self._write(f"{counts}, {speed}  {test}")
 
     def say(self, line: str) -> None:
         """Write a line that stays."""
-        if self._is_terminal:
-            self._stream.write("\r\x1b[2K")
+        if self._is_quiet:
+            return
+        if self._live is not None and self._console is not None:
+            self._live.console.print(Text(wrapped(line, self._console.width)), soft_wrap=True)
+        else:
+            self._write(line)
+
+    def echo(self, printed: bytes) -> None:
+        """Show what a worker has printed, as it is."""
+        text = printed.decode(errors="replace")
+        if self._live is not None:
+            self._live.console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+        else:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
-    def _write(self, line: str) -> None:
-        if self._is_terminal:
-            self._stream.write(f"\r\x1b[2K{line[:118]}")
-        else:
-            self._stream.write(f"{line}\n")
-        self._stream.flush()
 
-    def end(self) -> None:
-        """Clear the line."""
-        if self._is_terminal:
-            self._stream.write("\r\x1b[2K")
-            self._stream.flush()
-
-
-def show_result(result: RunResult, stream: TextIO, output: str) -> None:
-    """Write the table, the findings with their programs, the notes and the folder of the report."""
-    console = Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=True)
-    console.print(_table(result))
-    for finding in result.findings:
-        console.print()
-        if finding.known is not None:
-            console.print(Text(f"accepted: {finding.headline} ({finding.known})"))
-            continue
-        console.print(Text(finding.message))
-        if finding.program:
-            console.print(Text("\n".join(f"    {line}" for line in finding.program.splitlines()), style="cyan"))
-    for wrong in result.broken:
-        console.print(Text(f"broken: {wrong.test}: {wrong.message}", style="red"))
-        if wrong.traceback:
-            console.print(Text("\n".join(f"    {line}" for line in wrong.traceback.strip().splitlines()[-12:])))
-    # A reason that holds for many tests is printed once.
-    printed = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
-    for item in result.results:
-        if item.reason and not item.cases.compared and item.reason not in printed:
-            printed.add(item.reason)
-            console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
-    for line in (*_in_part(result), *_of_tests(result)):
-        console.print(Text(line, style="yellow"))
-    for line in (
-        *(f"note: {note}" for note in result.notes),
-        *map(sentence, result.coverage),
-        *speed_lines(result),
-        *help_lines(result),
-    ):
-        console.print(Text(line))
-    console.print()
-    console.print(Text(verdict(result).replace("\\", "").replace("`", "")))
-    console.print(Text(f"seed {result.seed}; report in {output}; exit status {result.exit_code}"))
-
-
-def _in_part(result: RunResult) -> list[str]:
-    return [
-        f"compared in part: {item.test} on {item.candidate}: {unsupported_sentence(item)}"
-        for item in partly_unsupported(result)
+def _bar_line(done: int, total: int, texts: tuple[str, str, str], width: int) -> Table:
+    """Return the line: counts, bar, speed, and the test's name if there is room for it."""
+    counts, speed, test = texts
+    room = width - 1 - len(counts) - 2
+    # In a narrow terminal the bar gives way before the numbers do.
+    bar = max(0, min(width // _BAR_SHARE, room - len(speed) - 2))
+    room -= bar + 2 + len(speed) + 2
+    name = shortened(test, room) if room >= _NAME_LEAST else ""
+    line = Table.grid(padding=(0, 2, 0, 0))
+    cells: list[RenderableType] = [
+        Text(counts),
+        *([ProgressBar(max(total, 1), done, width=bar)] if bar else []),
+        Text(speed),
+        Text(name),
     ]
+    for _ in cells:
+        line.add_column(no_wrap=True)
+    line.add_row(*cells)
+    return line
 
 
-def _of_tests(result: RunResult) -> list[str]:
-    """Return the lines about a test that hold for all its candidates."""
-    lines = []
-    for item in {item.test: item for item in result.results if item.cases.compared}.values():
-        if item.undefined_gradients:
-            cases = f"{item.undefined_gradients} cases of {item.test}"
-            lines.append(f"gradients not compared: {cases}: the reference has no backward pass there")
-        if item.weak:
-            example = f"; for example, the reference said: {item.refusal}" if item.refusal else ""
-            lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{example}")
-    return lines
-
-
-def _table(result: RunResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("test", "candidate", "outcome"):
-        table.add_column(name, overflow="fold")
-    for name in (*_COLUMNS, "s"):
-        table.add_column(name.replace("_", " "), justify="right")
-    quiet = [item for item in result.results if item.outcome == "aligned" and not item.reason]
-    loud = [item for item in result.results if item.outcome != "aligned" or item.reason]
-    for item in [*quiet[:_ROWS], *loud]:
-        counts = [str(getattr(item.cases, name) or "") for name in _COLUMNS]
-        outcome = Text(item.outcome.replace("_", " "), style=_COLOURS.get(item.outcome, ""))
-        table.add_row(escape(item.test), escape(item.candidate), outcome, *counts, f"{item.duration_s:.1f}")
-    if len(quiet) > _ROWS:
-        table.add_row(f"… and {len(quiet) - _ROWS} more aligned tests", "", "")
-    return table
+def _time(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), _MINUTE_S)
+    return f"{minutes} min {rest} s" if minutes < _MINUTE_S else f"{minutes // _MINUTE_S} h {minutes % _MINUTE_S} min"

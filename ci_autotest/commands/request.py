@@ -18,6 +18,7 @@ from ci_autotest.values.result import BrokenTest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ci_autotest.commands.keyword_expression import Keywords
     from ci_autotest.config import Candidate, Config
     from ci_autotest.discovery import Selection
     from ci_autotest.run.pool import Pool
@@ -41,6 +42,11 @@ class Request:
         cases: ``--cases``, which also overrides ``@autotest(n=...)``.
         executor: ``local``, or ``ray`` for the workers of a cluster.
         file: The path that ``--config`` gives; ``None`` if the nearest file was used.
+        keywords: ``-k``: the tests that run.
+        is_last_failed: ``--lf``: whether only tests run that failed when they last ran.
+        findings_at_most: ``--maxfail``: suspected findings after which no further case begins.
+        is_in_process: ``--workers 0``: whether everything runs in this process.
+        is_output_shown: ``-s``: whether what tests and kernels print is shown as it comes.
     """
 
     config: Config
@@ -53,6 +59,11 @@ class Request:
     cases: int | None = None
     executor: str = "local"
     file: Path | None = None
+    keywords: Keywords | None = None
+    is_last_failed: bool = False
+    findings_at_most: int | None = None
+    is_in_process: bool = False
+    is_output_shown: bool = False
 
     @property
     def replay(self) -> str:

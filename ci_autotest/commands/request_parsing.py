@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ci_autotest import config as configuration
+from ci_autotest.commands.keyword_expression import parsed
 from ci_autotest.commands.request import Request
 from ci_autotest.config import Config
 from ci_autotest.config.known_differences import check_known
 from ci_autotest.environments import interpreter
-from ci_autotest.errors import ConfigError, path_text
+from ci_autotest.errors import ConfigError, UsageError, path_text
 from ci_autotest.plan import shard_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
     Raises:
         ConfigError: The file or an option is wrong.
     """
+    is_in_process = _is_in_process(given)
     path = given.get("config")
     _refuse_no_text(start.resolve() / (path or ""))
     file = path if path is not None else configuration.find(start)
@@ -55,7 +57,26 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         cases=given.get("cases"),
         executor=given.get("executor") or "local",
         file=path,
+        keywords=parsed(given["keywords"]) if given.get("keywords") is not None else None,
+        is_last_failed=bool(given.get("last_failed")),
+        findings_at_most=1 if given.get("first_only") else given.get("maxfail"),
+        is_in_process=is_in_process,
+        is_output_shown=bool(given.get("shows_output")),
     )
+
+
+def _is_in_process(given: dict[str, Any]) -> bool:
+    """Return whether everything runs in this process.
+
+    Raises:
+        UsageError: An option does not go together with workers on a cluster.
+    """
+    is_in_process = given.get("workers") == "0"
+    option = "--workers 0" if is_in_process else "-s" if given.get("shows_output") else ""
+    if option and given.get("executor") == "ray":
+        message = f"{option} needs processes of this machine, and --executor is ray. Leave one of the two out."
+        raise UsageError(message)
+    return is_in_process
 
 
 def _refuse_no_text(path: Path) -> None:
@@ -92,7 +113,7 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
     found = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("seed") is not None:
         found["seed"] = _number(given["seed"], "seed", ("random", "commit"))
-    if given.get("workers") is not None:
+    if given.get("workers") not in {None, "0"}:  # 0 is no number of processes: `Request.is_in_process`.
         found["workers"] = _number(given["workers"], "workers", ("auto",))
     return found
 
@@ -104,9 +125,9 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
         number = int(text)
     except ValueError:
         number = -1
-    least, greatest = (1, configuration.AT_MOST[name]) if name == "workers" else (0, configuration.SEEDS - 1)
-    if not least <= number <= greatest:
-        allowed = f"a number from {least} to {greatest}"
+    greatest = configuration.AT_MOST[name] if name == "workers" else configuration.SEEDS - 1
+    if not 0 <= number <= greatest:
+        allowed = f"a number from 0 to {greatest}"
         *others, last = words
         listed = ", ".join([allowed, *others])
         message = f"--{name} is {text[:80]!r}. Give {listed}{',' if name == 'workers' else ''} or {last}."

@@ -15,17 +15,19 @@ from ci_autotest import config as configuration
 from ci_autotest.commands.budget import Budget, not_run_note
 from ci_autotest.commands.case_counts import left_notes, uncompared
 from ci_autotest.commands.case_dispatch import Plan, execute, learned_of, loader_info, needs_no_candidate
-from ci_autotest.commands.executors import means_for
+from ci_autotest.commands.executors import Surroundings, means_for
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.commands.run_result import Circumstances, make_result
 from ci_autotest.commands.run_statistics import Ledger
+from ci_autotest.commands.selected_tests import chosen_tests, failed_after
+from ci_autotest.commands.selected_tests import is_part as is_part_of
 from ci_autotest.commands.signals import Signals
 from ci_autotest.commands.speed_stage import Timing, time_candidates, untimed
 from ci_autotest.config import shapes_of
-from ci_autotest.config.known_differences import apply_known, unmatched
+from ci_autotest.config.known_differences import apply_known, unmatched, valid_on
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.findings.database import FOLDER, Database
@@ -34,6 +36,7 @@ from ci_autotest.findings.regressions import Regressions, kept_of, regressed, re
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.findings.triage import Triage, look_at
 from ci_autotest.report.finding_folders import check_writable, prepare
+from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
 from ci_autotest.values.case import root_seed
@@ -43,9 +46,9 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TextIO
 
     from ci_autotest.commands.executors import Means
+    from ci_autotest.commands.progress import Progress
     from ci_autotest.discovery import Selection
     from ci_autotest.findings.database import Kept, Learned
     from ci_autotest.values.finding import Finding
@@ -72,13 +75,16 @@ class _Run:
     triage: Triage = field(default_factory=Triage)
     regressions: Regressions = field(default_factory=Regressions)
     is_interrupted: bool = False
+    is_part: bool = False
+    is_stopped: bool = False
+    choice: str = ""
     failure: AutotestError | None = None
     unwritten: list[str] = field(default_factory=list)
     speed: list[SpeedResult] = field(default_factory=list)
     baseline: RunResult | None = None
 
 
-def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
+def run(request: Request, environ: Mapping[str, str], progress: Progress) -> RunResult:
     """Run the tests, write the report, and return the result with its exit status.
 
     Raises:
@@ -88,17 +94,20 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     # Everything that can be refused is refused here, before the report of an earlier run is removed.
     baseline = read_report(request.baseline) if request.baseline is not None else None
     state = replace(_begun(request, environ, begun), baseline=baseline)
-    means = means_for(request, environ)
+    signals = Signals()
+    # Said before anything heavy starts.
+    names = ", ".join(candidate.name for candidate in request.candidates)
+    progress.say(f"seed {state.seed}: {plural(len(state.selection.files), 'test file')} on {names}")
+    echo = progress.echo if request.is_output_shown else None
+    means = means_for(request, Surroundings(environ, signals.interruptible, echo))
     known = frozenset(children())
     adopt()
     end_left_behind()
-    signals = Signals()
     # Signals are held back except during the stages, so that every stage that has run gets into the report.
     with signals.installed(), signals.held():
-        stream.write(f"seed {state.seed}\n")
         try:
-            with signals.let_through():
-                _stages(state, means, (signals, environ, stream))
+            with progress.shown(), signals.let_through():
+                _stages(state, means, (signals, environ, progress))
         except KeyboardInterrupt:
             state.is_interrupted = True
         except (OutputError, UnavailableError) as error:
@@ -130,12 +139,13 @@ def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
     total_s = None if config.budget is None else configuration.duration_s(config.budget, "budget")
     database = Database(request.root / FOLDER)
     budget = Budget(time.monotonic, begun, total_s)
-    return _Run(request, selection, seed, output, budget, database, database.durations())
+    is_part = is_part_of(selection, request) or request.keywords is not None
+    return _Run(request, selection, seed, output, budget, database, database.durations(), is_part=is_part)
 
 
-def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], TextIO]) -> None:
+def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], Progress]) -> None:
     """Run all stages; each stores its result in ``state`` before the next one starts."""
-    signals, environ, stream = world
+    signals, environ, progress = world
     request = state.request
     hello = hello_for(request, state.seed, state.selection)
     folders = module_folders(request, state.selection)
@@ -143,40 +153,47 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         lambda: means.executor.start(None), means.fork_client, hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
         replay=request.replay, allowance=Allowance(state.budget.deadline), unwritten=state.unwritten,
+        known=valid_on(request.config.known, datetime.now(timezone.utc).date()),
     )  # fmt: skip
+    progress.stage("importing torch and the candidates")
     pool = Pool(means.executor, hello)
     try:
         ready = pool.ready()
         state.infos, state.torch = ready.candidates, ready.torch
         _refuse_missing(state.infos, request)
-        tests, state.broken = discover_tests(pool, state.selection)
+        progress.stage("importing the tests")
+        found, state.broken = discover_tests(pool, state.selection)
+        tests, state.choice = chosen_tests(found, request, state.database.failed() if request.is_last_failed else ())
+        state.is_part |= len(tests) < len(found)
         if not (request.candidates or needs_no_candidate(tests, state.selection)):
             configuration.chosen(request.config, ())
         state.infos = [*state.infos, *loader_info(tests, state.infos, state.torch)]
+        if state.choice:
+            progress.say(state.choice)
         state.plan = plan = Plan(tests, request, state.learned)
         prepare(state.output)
-        state.ledger = ledger = plan.ledger(state.infos)
+        state.ledger = ledger = plan.ledger(state.infos, tools.known)
         by_id = {test.id: test for test in tests}
         # Only the first shard replays findings of earlier runs: the others would count them again.
         kept = state.database.findings() if request.shard[0] == 1 else ()
         state.regressions = replay_kept(kept, by_id, ledger.candidates, tools)
         try:
-            _cases(state, pool, tools, (signals, stream))
+            _cases(state, pool, tools, (signals, progress))
             regressed(state.regressions, by_id, tools, state.triage.findings)
         except (KeyboardInterrupt, AutotestError):
             with signals.held():
                 regressed(state.regressions, by_id, tools, state.triage.findings, is_over=True)
             raise
-        earlier, say = state.baseline, Progress(stream, 0, is_terminal=stream.isatty()).say
-        timing = Timing(tools, request.config.slower_factor, earlier.speed if earlier is not None else (), say)
+        earlier = state.baseline.speed if state.baseline is not None else ()
+        timing = Timing(tools, request.config.slower_factor, earlier, progress.say)
         time_candidates(ledger, request.candidates, timing, state.speed)
     finally:
         pool.close()
 
 
-def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO]) -> None:
+def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, Progress]) -> None:
     """Run the cases and make findings of the failing ones; a run that is stopped reports them as first seen."""
-    signals, stream = world
+    signals, progress = world
     plan, ledger, triage = state.plan, state.ledger, state.triage
     assert plan is not None  # noqa: S101 - the caller has made it
     try:
@@ -184,25 +201,33 @@ def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO])
             try:
                 execute(
                     pool, ledger, plan.tasks(ledger, state.learned),
-                    lambda: signals.is_pending or state.budget.is_over(has_found=bool(ledger.suspected)), stream,
+                    lambda: signals.is_pending or _is_over(state), progress,
                 )  # fmt: skip
                 pool.close()
             finally:
                 triage.left = ledger.suspects()
-        look_at(triage, tools, Progress(stream, 0, is_terminal=stream.isatty()).say, signals.held)
+        look_at(triage, tools, progress.say, signals.held, progress.stage)
     except (KeyboardInterrupt, AutotestError):
         with signals.held():
             triage.tell_as_seen(tools)
         raise
 
 
+def _is_over(state: _Run) -> bool:
+    """Return whether no further case begins: the time is up, or as many findings as asked for are suspected."""
+    ledger, most = state.ledger, state.request.findings_at_most
+    state.is_stopped = most is not None and ledger.suspected >= most and not ledger.is_complete
+    return state.is_stopped or state.budget.is_over(has_found=ledger.has_suspects)
+
+
 def _result(state: _Run, environ: Mapping[str, str]) -> RunResult:
     request, ledger = state.request, state.ledger
+    if request.is_in_process:  # No process was fresh.
+        state.triage.findings = [msgspec.structs.replace(item, confirmed=False) for item in state.triage.findings]
     known = apply_known(tuple(state.triage.findings), request.config.known, datetime.now(timezone.utc).date())
     # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
-    is_partial = bool(state.selection.wanted) or not is_whole
-    _learn(state)
+    is_partial = state.is_part or not is_whole
     circumstances = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
         shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
@@ -213,6 +238,7 @@ def _result(state: _Run, environ: Mapping[str, str]) -> RunResult:
         unrepeated=frozenset(state.triage.unrepeated), speed=tuple(state.speed),
     )  # fmt: skip
     result = make_result(ledger, known, circumstances)
+    _learn(state, result)
     if state.failure is not None and not state.is_interrupted:
         result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
     return not_written(result, state.unwritten)
@@ -223,8 +249,8 @@ def _shared_plan(state: _Run) -> str:
     return state.plan.digest if state.plan is not None and state.request.shard != (1, 1) else ""
 
 
-def _learn(state: _Run) -> None:
-    """Save durations and findings for the next run; not for shards, which must all plan alike: ``report`` does it."""
+def _learn(state: _Run, result: RunResult) -> None:
+    """Save what the next run wants to know; not for shards, which must all plan alike: ``report`` does it."""
     if state.plan is None or state.request.shard != (1, 1):
         return
     kept: dict[str, Kept] = {item.entry.id: item for item in state.regressions.kept}
@@ -232,7 +258,8 @@ def _learn(state: _Run) -> None:
         item = kept_of(finding, state.output)
         if item is not None:
             kept[finding.id] = item
-    state.database.save(learned_of(state.ledger, state.learned), kept.values())
+    failed = failed_after(result, state.database.failed())
+    state.database.save(learned_of(state.ledger, state.learned), kept.values(), failed)
 
 
 def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry
+from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry, is_tolerated
+from ci_autotest.config.known_differences import matches
 from ci_autotest.findings.suspect import Suspect
 from ci_autotest.report.coverage import add
 from ci_autotest.report.merge import first_refusal
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.commands.case_counts import Hits
+    from ci_autotest.config import Known
     from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
@@ -34,15 +36,31 @@ class Identity(NamedTuple):
     kind: str
 
 
+class Seen(NamedTuple):
+    """A failing case, as far as a row of ``known`` looks at it."""
+
+    candidate: str
+    operator: str
+    target: str
+    kind: str
+
+
 class Ledger:
     """Counts of a run.
 
     Args:
         tests: Tests in order, with their cases in this shard.
         candidates: Names of the candidates that run; a test of a data loader has one of its own besides.
+        known: Rows of differences that are accepted.
     """
 
-    def __init__(self, tests: Sequence[tuple[TestInfo, Sequence[int]]], candidates: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        tests: Sequence[tuple[TestInfo, Sequence[int]]],
+        candidates: tuple[str, ...],
+        known: tuple[Known, ...] = (),
+    ) -> None:
+        self._known = known
         own = dict.fromkeys(info.candidate for info, _ in tests if info.candidate)
         #: The candidates that run operators, which coverage counts.
         self.operator_candidates = candidates
@@ -65,7 +83,8 @@ class Ledger:
         self.ended_after: list[Lost] = []
         #: Changes that tests left in their process, by (test, candidate): (operators, change).
         self.left: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-        self._identities: set[tuple[str, str, str]] = set()
+        #: Whether an identity counts against the run, by identity.
+        self._identities: dict[Identity, bool] = {}
         self._done = 0
         #: What the process had run before a failing case, by (test, candidate) and case, for the first few cases.
         self._before: dict[tuple[str, str], dict[int, tuple[RunCases, ...]]] = {}
@@ -113,8 +132,14 @@ class Ledger:
     def _seen(self, failure: CaseFailure) -> None:
         verdict = failure.verdict
         if verdict.outcome == "misaligned":
-            self._identities.add((failure.candidate, verdict.operator, verdict.kind or ""))
+            self._suspect(Seen(failure.candidate, verdict.operator, verdict.target, verdict.kind or ""), failure)
             self._done += not verdict.is_no_case
+
+    def _suspect(self, seen: Seen, failure: CaseFailure | None) -> None:
+        """Note an identity: it counts if any of its cases does, and no row of ``known`` accepts it."""
+        identity = Identity(seen.candidate, seen.operator, seen.kind)
+        counts = not any(matches(row, seen) for row in self._known) and not (failure and is_tolerated(failure.verdict))
+        self._identities[identity] = self._identities.get(identity, False) or counts
 
     def lost(self, lost: Lost) -> None:
         """Count a case that ended its worker; if the reference does that alone, the test is broken."""
@@ -128,7 +153,8 @@ class Ledger:
             entry.broken_traceback = lost.error.output
         else:
             self._done += 1
-            self._identities.add((lost.candidate, lost.task.test.id, "timeout" if lost.error.timed_out else "crash"))
+            test = lost.task.test.id
+            self._suspect(Seen(lost.candidate, test, test, "timeout" if lost.error.timed_out else "crash"), None)
             self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
 
     def changed(self, test: str, left: Sequence[Left]) -> None:
@@ -159,9 +185,14 @@ class Ledger:
         )
 
     @property
+    def has_suspects(self) -> bool:
+        """Whether an identity was seen."""
+        return bool(self._identities)
+
+    @property
     def suspected(self) -> int:
-        """Number of identities seen so far."""
-        return len(self._identities)
+        """Number of identities seen so far that would count against the run."""
+        return sum(self._identities.values())
 
     def suspects(self) -> list[Suspect]:
         """Return each identity's first failing case by test and case, which is the same for any number of workers."""

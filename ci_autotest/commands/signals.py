@@ -107,6 +107,17 @@ class Signals:
             self._raise_once()
 
     @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise signals at once in the block, however often they are held around it."""
+        held, self._held = self._held, 0
+        try:
+            if self.is_pending:
+                self._raise_once()
+            yield
+        finally:
+            self._held = held
+
+    @contextmanager
     def let_through(self) -> Iterator[None]:
         """Let signals through in the block, also those held back before; hold them back again at its end."""
         self._held -= 1

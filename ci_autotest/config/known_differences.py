@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 import msgspec
 
@@ -31,8 +31,28 @@ def _names(operator: str) -> set[str]:
     }
 
 
-def matches(row: Known, finding: Finding) -> bool:
-    """Whether a row accepts a finding's operator, candidate and kind."""
+class Difference(Protocol):
+    """A finding, or the first sight of one."""
+
+    @property
+    def candidate(self) -> str:
+        """Name of the candidate."""
+
+    @property
+    def operator(self) -> str:
+        """Canonical operator."""
+
+    @property
+    def target(self) -> str:
+        """The operator as the test spells it."""
+
+    @property
+    def kind(self) -> str:
+        """What differs."""
+
+
+def matches(row: Known, finding: Difference) -> bool:
+    """Whether a row accepts the operator, candidate and kind of a difference."""
     spelled = _names(finding.operator) | {finding.target}
     return (
         # Not `fnmatch`, which ignores case on some systems.
@@ -67,12 +87,16 @@ def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:
 
 def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:
     """Return the findings, each with the reason of the row that accepts it; a row past its date accepts nothing."""
-    # A row still holds on its last day.
-    valid = [row for row in rows if row.until is None or today <= row.until]
+    valid = valid_on(rows, today)
     return tuple(
         msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
         for finding in findings
     )
+
+
+def valid_on(rows: Iterable[Known], today: date) -> tuple[Known, ...]:
+    """Return the rows whose date has not passed."""
+    return tuple(row for row in rows if row.until is None or today <= row.until)
 
 
 def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> list[str]:

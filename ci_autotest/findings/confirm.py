@@ -31,6 +31,7 @@ def confirm(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         return lost_again(diagnosis, again)
     if isinstance(again, Broken):
         return diagnosis.settled(f"not confirmed: {again.message}")
+    diagnosis = replace(diagnosis, printed=inspection.fresh.printed)
     return _confirmed(diagnosis, _on_suspected_operator(again, suspect, inspection), inspection)
 
 

@@ -3,6 +3,7 @@
 ```
 .autotest/history.json                      outcomes, greatest errors and speed of earlier runs
 .autotest/durations.json                    seconds per case and share of accepted attempts, by test
+.autotest/failed.json                       tests and files that failed when they last ran
 .autotest/findings/<id>/entry.json          the case that showed the finding, and whether it is fixed
                        /program.json        its smallest program
                        /tensors.safetensors the program's data
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,7 +27,7 @@ from ci_autotest.values.past_run import RUNS_AT_MOST, History
 from ci_autotest.values.verdict import Kind, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ci_autotest.values.past_run import PastRun
@@ -40,9 +41,12 @@ TESTS_AT_MOST: Final = 20_000
 _FILE_BYTES: Final = 64 << 20
 _DAY_S: Final = 86_400
 
-_Name = Annotated[str, msgspec.Meta(max_length=500)]
+_NAME_CHARS: Final = 500
+_Name = Annotated[str, msgspec.Meta(max_length=_NAME_CHARS)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+_T = TypeVar("_T")
 
 
 class Learned(Struct, frozen=True, kw_only=True):
@@ -64,6 +68,13 @@ class Durations(Struct, frozen=True, kw_only=True):
 
     schema: Literal["ci-autotest/durations/1"] = "ci-autotest/durations/1"
     tests: dict[_Name, Learned] = msgspec.field(default_factory=dict)
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """The content of ``failed.json``."""
+
+    schema: Literal["ci-autotest/failed/1"] = "ci-autotest/failed/1"
+    tests: tuple[_Name, ...] = ()
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -109,28 +120,30 @@ class Database:
 
     def durations(self) -> dict[str, Learned]:
         """Return what earlier runs know, by test."""
-        path = self._folder / "durations.json"
-        data = self._read(path)
-        if data is None:
-            return {}
-        try:
-            return msgspec.json.decode(data, type=Durations).tests
-        except (ValueError, RecursionError) as error:
-            # msgspec raises its own kinds of ValueError, UnicodeDecodeError for invalid UTF-8, and RecursionError.
-            self.notes.append(f"{path} is damaged ({error}) and is left out")
-            return {}
+        found = self._decoded("durations.json", Durations)
+        return {} if found is None else found.tests
 
     def history(self) -> tuple[PastRun, ...]:
         """Return earlier runs, oldest first."""
-        path = self._folder / "history.json"
+        found = self._decoded("history.json", History)
+        return () if found is None else found.runs[-RUNS_AT_MOST:]
+
+    def failed(self) -> tuple[str, ...]:
+        """Return the ids of tests, and the files, that failed when they last ran."""
+        found = self._decoded("failed.json", Failed)
+        return () if found is None else found.tests
+
+    def _decoded(self, name: str, kind: type[_T]) -> _T | None:
+        path = self._folder / name
         data = self._read(path)
         if data is None:
-            return ()
+            return None
         try:
-            return msgspec.json.decode(data, type=History).runs[-RUNS_AT_MOST:]
+            return msgspec.json.decode(data, type=kind)
         except (ValueError, RecursionError) as error:
+            # msgspec raises its own kinds of ValueError, UnicodeDecodeError for invalid UTF-8, and RecursionError.
             self.notes.append(f"{path} is damaged ({error}) and is left out")
-            return ()
+            return None
 
     def remember(self, run: PastRun) -> None:
         """Add a run to the history; like ``save``, it never fails a run."""
@@ -180,8 +193,14 @@ class Database:
             self.notes.append(f"{path} cannot be read ({error.strerror}) and is left out")
             return None
 
-    def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept]) -> None:
-        """Write the database; if the folder cannot be written, that is a note: no run depends on it."""
+    def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept], failed: Sequence[str] | None = None) -> None:
+        """Write the database; if the folder cannot be written, that is a note: no run depends on it.
+
+        Args:
+            durations: By test.
+            kept: Findings with their programs.
+            failed: Tests and files that failed when they last ran; ``None`` leaves what is there.
+        """
         # Those that still fail come first, then the newest.
         chosen = sorted(kept, key=lambda item: (item.entry.is_fixed, -item.entry.day, item.entry.id))
         tests = sorted(durations.items(), key=lambda item: (-item[1].day, item[0]))[:TESTS_AT_MOST]
@@ -196,6 +215,9 @@ class Database:
             write_bytes(
                 self._folder / "durations.json", msgspec.json.encode(Durations(tests=dict(sorted(tests)))) + b"\n"
             )
+            if failed is not None:
+                known = tuple(name for name in failed if len(name) <= _NAME_CHARS)[:TESTS_AT_MOST]
+                write_bytes(self._folder / "failed.json", msgspec.json.encode(Failed(tests=known)) + b"\n")
         except (OSError, OutputError) as error:
             self.notes.append(f"{self._folder} cannot be written ({error}); the next run learns nothing from this one")
 

@@ -92,6 +92,7 @@ class Diagnosis:
         detail: Replaces the verdict's detail; ``None`` keeps it.
         notes: Lines below its message.
         script: The repro of a finding without a recorded program.
+        printed: The end of what its test and kernels printed when its case ran again.
     """
 
     suspect: Suspect
@@ -112,6 +113,7 @@ class Diagnosis:
     detail: str | None = None
     notes: tuple[str, ...] = ()
     script: str = ""
+    printed: str = ""
 
     @property
     def recording(self) -> Recording | None:
@@ -196,7 +198,7 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
         finding_message.finding_of(msgspec.structs.replace(diagnosis.verdict, pattern=found), about),
         confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
         variants=diagnosis.variants, repro_verified=diagnosis.is_verified, earlier=diagnosis.seed is not None,
-        output=suspect.lost.output.strip() if suspect.lost is not None else "",
+        output=suspect.lost.output.strip() if suspect.lost is not None else diagnosis.printed.strip(),
     )  # fmt: skip
 
 

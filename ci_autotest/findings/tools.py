@@ -16,6 +16,7 @@ from ci_autotest.run.single_worker import SingleWorker
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from ci_autotest.config import Known
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.fork_client import ForkClient
@@ -67,6 +68,7 @@ class Tools:
         shown: The output folder as the user wrote it.
         replay: The command that runs a finding's program again, without its folder.
         allowance: The time left.
+        known: Rows of differences that are accepted today.
         unwritten: Sentences about what could not be written; the run goes on and reports them at its end.
     """
 
@@ -82,6 +84,7 @@ class Tools:
     replay: str = "ci-autotest replay"
     allowance: Allowance = field(default_factory=Allowance)
     unwritten: list[str] = field(default_factory=list)
+    known: tuple[Known, ...] = ()
 
     def fresh(self, seed: int | None = None) -> SingleWorker:
         """Return a worker for one request at a time; ``seed`` replaces this run's root seed."""

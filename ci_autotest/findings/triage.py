@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.config.known_differences import matches
 from ci_autotest.errors import OutputError, UnavailableError
 from ci_autotest.findings.crash import by_operator
 from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
@@ -56,7 +57,11 @@ class Triage:
 
 
 def look_at(
-    triage: Triage, tools: Tools, say: Callable[[str], None], undivided: Callable[[], AbstractContextManager[None]]
+    triage: Triage,
+    tools: Tools,
+    say: Callable[[str], None],
+    undivided: Callable[[], AbstractContextManager[None]],
+    stage: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make findings of the suspects that are left.
 
@@ -65,9 +70,11 @@ def look_at(
         tools: The tools of the run.
         say: Prints a line for each finding.
         undivided: Returns a block that no signal interrupts, for the move.
+        stage: Shows which suspect is inspected.
     """
     triage.left[:] = [part for suspect in triage.left for part in _split(suspect, tools)]
     for i, suspect in enumerate(tuple(triage.left)):
+        stage(f"finding {i + 1} of {len(triage.left) + i}: {_name(suspect)} on {suspect.candidate}")
         is_inspected = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
         # Read anew each time, because the suspects before have added findings.
         known = {finding.id: finding.confirmed for finding in triage.findings}
@@ -81,7 +88,12 @@ def look_at(
                 triage.add(finding)
             del triage.left[0]
         if finding is not None and finding.id not in known:
-            say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+            is_known = any(matches(row, finding) for row in tools.known)
+            say(f"{'accepted' if is_known else finding.outcome.replace('_', ' ')}: {finding.headline}")
+
+
+def _name(suspect: Suspect) -> str:
+    return suspect.verdict.operator if suspect.verdict is not None else suspect.test.id
 
 
 def _split(suspect: Suspect, tools: Tools) -> list[Suspect]:

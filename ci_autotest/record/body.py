@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -51,8 +52,10 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
         raise AuthorError(message) from error
     except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
         pass_interrupt(error)
-        line = _body_line(error, call)
-        message = f"the body raised {type(error).__name__}: {error_text(error)}{line}{meaning(error_text(error))}"
+        line, hint = _body_line(error, call), meaning(error_text(error))
+        if isinstance(error, bdb.BdbQuit):
+            hint = ". A worker has no terminal: debug with `ci-autotest run --workers 0`"
+        message = f"the body raised {type(error).__name__}: {error_text(error)}{line}{hint}"
         raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)

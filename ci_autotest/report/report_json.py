@@ -59,9 +59,14 @@ def write(result: RunResult, path: Path) -> None:
     Raises:
         OutputError: The folder cannot be written, or a number is not finite and the schema allows no ``null``.
     """
-    data = _encoded(ordered(result))
+    data = text_of(result)
     _decoded(data, str(path))
-    write_bytes(path, msgspec.json.format(data, indent=2) + b"\n")
+    write_bytes(path, data)
+
+
+def text_of(result: RunResult) -> bytes:
+    """Return the content of ``report.json``."""
+    return msgspec.json.format(_encoded(ordered(result)), indent=2) + b"\n"
 
 
 def read(path: Path) -> RunResult:

@@ -36,6 +36,9 @@ class Worker(Protocol):
     def buffered(self) -> FromWorker | None:
         """Return the next complete message that was already read, or ``None``."""
 
+    def printed(self) -> str:
+        """Return the end of what user code printed since ``begin``, as far as it is known here."""
+
     def check(self) -> None:
         """End the worker if it made no progress for too long or exceeds a limit."""
 

@@ -23,7 +23,7 @@ from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError, ending
 from ci_autotest.run.worker_start import Start, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
     from ci_autotest.run.progress_beacon import Spot
@@ -47,10 +47,12 @@ class Limits(NamedTuple):
     Attributes:
         silence_s: Seconds without progress after which the worker is ended.
         memory_bytes: Resident memory above which the worker is ended; 0: no limit.
+        echo: Receives what the worker prints, as it comes; ``None`` keeps only the end of it, for findings.
     """
 
     silence_s: float
     memory_bytes: int = 0
+    echo: Callable[[bytes], None] | None = None
 
 
 class WorkerProcess:
@@ -154,6 +156,7 @@ class WorkerProcess:
         if now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
+        self._echo()
         self._output.bound()
         self._check_memory()
         spot = self.beacon.read()
@@ -166,6 +169,14 @@ class WorkerProcess:
             self.kill()
             reason = f"made no progress for {limit:g} s and was ended"
             raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True)
+
+    def _echo(self) -> None:
+        if self._limits.echo is not None and (printed := self._output.taken()):
+            self._limits.echo(printed)
+
+    def printed(self) -> str:
+        """Return the end of what was printed since ``begin``."""
+        return self._output.tail()
 
     def _check_memory(self) -> None:
         allowed = self._limits.memory_bytes
@@ -235,6 +246,7 @@ class WorkerProcess:
         for fd in (self._to, self._from):
             with contextlib.suppress(OSError):
                 os.close(fd)
+        self._echo()
         self._output.close()
         self.beacon.close()
 

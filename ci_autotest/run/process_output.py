@@ -30,7 +30,7 @@ class Output:
             self.fd = os.dup(file.fileno())
         # With O_APPEND the worker goes on at the new end after the file was cut, and leaves no gap before it.
         fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
-        self._since = self._hole = 0
+        self._since = self._hole = self._taken = 0
 
     def begin(self) -> None:
         """Start a new task: ``tail`` returns only what is printed from now on."""
@@ -47,6 +47,13 @@ class Output:
         else:
             os.ftruncate(self.fd, 0)
             self._since = self._hole = 0
+
+    def taken(self) -> bytes:
+        """Return what was printed since the last call; what the file has dropped meanwhile is left out."""
+        size = os.fstat(self.fd).st_size
+        start = max(min(self._taken, size), self._hole)
+        self._taken = size
+        return os.pread(self.fd, size - start, start)
 
     def tail(self) -> str:
         """Return the end of what was printed since ``begin``."""

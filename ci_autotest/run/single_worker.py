@@ -37,6 +37,8 @@ class SingleWorker:
         self._deadline = deadline
         self._worker: Worker | None = None
         self._candidate = ""
+        #: The end of what user code printed during the last request that was answered.
+        self.printed = ""
         #: Candidates and tests for which the float64 oracle has ended a worker: their requests go without it.
         self._ended_by_float64: set[tuple[str, str]] = set()
 
@@ -87,6 +89,7 @@ class SingleWorker:
                     return ready
             self._worker.begin()
             answer = self._worker.ask(message, self._deadline)
+            self.printed = self._worker.printed()
         except WorkerLostError as error:
             self.close()
             return error

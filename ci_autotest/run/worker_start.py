@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ _SECRET: Final = (
     "TOKEN", "KEY", "CREDENTIAL", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
     "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
 )  # fmt: skip
+
+#: One thread, the fault handler on, no TF32.
+#:
+#: Source: NVIDIA's documentation of ``NVIDIA_TF32_OVERRIDE``, and cuBLAS's of ``CUBLAS_WORKSPACE_CONFIG``
+#: (reproducible results need one of two values).
+WORKER_VARIABLES: Final = MappingProxyType({
+    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", "NVIDIA_TF32_OVERRIDE": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+})  # fmt: skip
 
 
 class Handle(Protocol):
@@ -69,12 +79,6 @@ def package_folder() -> str:
 
 
 def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for foreign code: no secrets, one thread, the fault handler on, no TF32.
-
-    Source:
-        NVIDIA's documentation of ``NVIDIA_TF32_OVERRIDE``, and cuBLAS's of ``CUBLAS_WORKSPACE_CONFIG``
-        (reproducible results need one of two values).
-    """
+    """Return the environment for foreign code: no secrets, and the variables of a worker."""
     kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
-    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-    return {**kept, **own, "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    return {**kept, **WORKER_VARIABLES}

@@ -22,13 +22,13 @@ OPTIONS = {
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
-        "fail-on", "output", "memory", "executor", "speed",
+        "fail-on", "output", "memory", "executor", "maxfail", "lf", "quiet", "verbose", "json", "speed",
     },
     "list": {"config", "set", "candidate", "cases", "shards"},
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
-    "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on"},
+    "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on", "quiet", "verbose"},
     "replay": {"config", "set", "candidate"},
-    "report": {"output", "fail-on", "baseline", "artifact-name"},
+    "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
     "render": {"limit", "config"},
     "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output", "config"},
 }  # fmt: skip

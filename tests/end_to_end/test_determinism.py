@@ -165,7 +165,7 @@ def test_run__another_seed__other_inputs(name: str, right: Project):
 def test_run__seed_random__is_printed_and_replays(right: Project):
     seed = right.report("random")["seed"]
     done = given(right, "replayed", "--seed", str(seed))
-    assert done.out.startswith(f"seed {seed}\n")
+    assert done.out.startswith(f"seed {seed}: ")
     assert inputs(right, "replayed") == inputs(right, "random")
 
 

@@ -233,7 +233,7 @@ def test_run__working_folder_has_a_numpy_of_its_own__the_real_one_is_used(tmp_pa
 def test_command__row_names_what_is_not_there__is_status_2(command: str, mapping: Any, message: str, tmp_path: Path):
     project = made_in(tmp_path, {"name": "c", "backend": "module", "module": "torch", "mapping": mapping})
     done = project.command(command)
-    assert (done.status, done.out.removeprefix("seed 0\n")) == (2, ""), done.said
+    assert (done.status, done.out.removeprefix("seed 0: 1 test file on c\n")) == (2, ""), done.said
     assert re.fullmatch(message, done.err.strip()), done.err
     assert processes(str(tmp_path)) == []
 

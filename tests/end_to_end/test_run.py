@@ -122,7 +122,7 @@ def test_run__everything_is_aligned__is_0(ran: dict[str, Ran]):
     done, report, folder = ran["right"]
     assert (done.status, done.err, report["exit_code"]) == (0, "", 0), done.said
     assert (outcomes(report), report["findings"]) == ({("exp", "kernels"): "aligned"}, [])
-    assert done.out.startswith("seed 0\n")
+    assert done.out.startswith("seed 0: 1 test file on kernels\n")
     ends = f"✓ aligned: 1 test on 1 candidate, 2 cases\nseed 0; report in {folder}/autotest-report; exit status 0\n"
     assert done.out.endswith(ends), done.out
 

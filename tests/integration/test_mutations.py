@@ -23,10 +23,10 @@ from ci_autotest.backends.remote.response import about_of
 from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.draw_log import asked_for
 from ci_autotest.commands.output_writer import setting_for, write_surfaces
-from ci_autotest.commands.progress import show_result
 from ci_autotest.commands.report import report
 from ci_autotest.commands.request import hello_for
 from ci_autotest.commands.request_parsing import request_of
+from ci_autotest.commands.result_text import show_result
 from ci_autotest.commands.run_result import Circumstances, make_result
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.config import Candidate

@@ -178,5 +178,5 @@ def test_select__folder_that_the_system_does_not_list__is_refused_by_name(
 
     (tmp_path / "autotests" / "locked").mkdir(parents=True)
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(UsageError, match="folder '.*/autotests/locked' cannot be read: Permission denied"):
+    with pytest.raises(UsageError, match=r"folder '.*/autotests/locked' cannot be read: Permission denied"):
         select(["autotests"], tmp_path, tmp_path)

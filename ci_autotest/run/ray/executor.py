@@ -223,6 +223,10 @@ class RayWorker:
             )
         return None
 
+    def printed(self) -> str:
+        """Return nothing: output stays on its node, except that of a lost worker."""
+        return ""
+
     def check(self) -> None:
         """Check whether a worker that waits for a node can still get one.
 

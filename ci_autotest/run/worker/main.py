@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
         body = _read(read_fd, size) if size is not None else None
         if body is None:
             os._exit(0)
-        _write(write_fd, frame(_answer(dispatcher, decode_to_worker(body))))
+        _write(write_fd, frame(answer_of(dispatcher, decode_to_worker(body))))
 
 
 def end_with_parent() -> None:
@@ -65,13 +65,15 @@ def end_with_parent() -> None:
         os._exit(0)
 
 
-def _answer(dispatcher: Dispatcher, message: ToWorker) -> FromWorker:
-    """Return the answer to a message; any error of user code becomes a ``Broken``."""
+def answer_of(dispatcher: Dispatcher, message: ToWorker, passed: tuple[type[BaseException], ...] = ()) -> FromWorker:
+    """Return the answer to a message; any error of user code becomes a ``Broken``, except those that are ``passed``."""
     from ci_autotest.errors import AutotestError, UnavailableError  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
 
     try:
         return dispatcher.answer(message)
+    except passed:
+        raise
     except AutotestError as error:
         cause = error.__cause__
         shown = cause is not None and not isinstance(cause, AutotestError)

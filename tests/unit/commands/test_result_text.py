@@ -6,7 +6,7 @@ import io
 
 import msgspec
 
-from ci_autotest.commands.progress import show_result
+from ci_autotest.commands.result_text import show_result
 from ci_autotest.values.result import CaseCounts
 from tests import report_samples as samples
 

@@ -71,7 +71,8 @@ def test_suspects__not_the_candidates_fault__never_stands_for_what_is():
 def test_done__misaligned_case__is_counted_where_it_is_one(verdict, count):
     held = ledger()
     held.part(FIRST.id, done([0], verdict))
-    assert (held.done, held.pairs[FIRST.id, "here"].done, held.suspected) == (count, count, 1)
+    assert (held.done, held.pairs[FIRST.id, "here"].done, held.has_suspects) == (count, count, True)
+    assert held.suspected == (verdict is OFF)
 
 
 def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():

@@ -61,6 +61,9 @@ class Worker:
         self.answers = answers
         self.asked: defaultdict[type, int] = defaultdict(int)
 
+    def printed(self) -> str:
+        return ""
+
     def begin(self) -> None:
         pass
 

@@ -53,7 +53,7 @@ def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(ope
     tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
     triage, signals = Triage(left=ledger.suspects()), Signals()
     with signals.installed(), pytest.raises(KeyboardInterrupt):
-        look_at(triage, tools, Progress(Stopping(operator), 0, is_terminal=False).say, signals.held)
+        look_at(triage, tools, Progress(Stopping(operator), is_live=False).say, signals.held)
     triage.tell_as_seen(tools)
     assert [(item.operator, item.cases) for item in triage.findings] == [(name, 1) for name in OPERATORS]
 

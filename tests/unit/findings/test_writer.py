@@ -50,6 +50,9 @@ class Answering:
         self.asked: list[Any] = []
         self.is_closed = False
 
+    def printed(self) -> str:
+        return ""
+
     def begin(self) -> None:
         pass
 

@@ -1,0 +1,145 @@
+"""What a command prints at the end of a run: the table, the findings with their programs, the notes and the verdict."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from ci_autotest.commands.line_width import wrapped
+from ci_autotest.commands.result_table import result_table
+from ci_autotest.report.coverage import sentence
+from ci_autotest.report.help_pages import help_lines
+from ci_autotest.report.speed_text import speed_lines
+from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence, verdict
+from ci_autotest.values.finding import counts_against
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import BrokenTest, RunResult
+
+#: Width of the table where there is no terminal.
+_PLAIN_WIDTH: Final = 160
+_VERDICT_COLOURS: Final = {"✓": "bold green", "⚠": "bold yellow", "✗": "bold red"}
+_TRACEBACK_LINES: Final = 12
+#: Lines of a case's output that are shown; the report has more.
+_OUTPUT_LINES: Final = 10
+
+
+class Verbosity(IntEnum):
+    """How much a command prints.
+
+    Attributes:
+        QUIET: The findings in one line each, and the verdict.
+        NORMAL: Also the table, programs and notes.
+        VERBOSE: Also all aligned tests, whole tracebacks and the whole output of a finding's case.
+    """
+
+    QUIET = -1
+    NORMAL = 0
+    VERBOSE = 1
+
+
+def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+    """Write the table, the findings with their programs, the notes and the folder of the report."""
+    is_terminal = stream.isatty()
+    console = Console(file=stream, width=None if is_terminal else _PLAIN_WIDTH, highlight=False)
+    width = console.width if is_terminal else None
+    lines = _brief(result) if verbosity is Verbosity.QUIET else _lines(result, width, verbosity)
+    if verbosity is not Verbosity.QUIET:
+        for row in result_table(result, console.width, is_whole=verbosity is Verbosity.VERBOSE):
+            console.print(row)
+    for line in lines:
+        # Soft: only the terminal breaks what is left longer than it is wide, so that it can be copied in one piece.
+        console.print(line, soft_wrap=True)
+    words = verdict(result).replace("\\", "").replace("`", "")
+    console.print(Text(wrapped(words, width), style=_VERDICT_COLOURS.get(words[:1], "")), soft_wrap=True)
+    console.print(
+        Text(wrapped(f"seed {result.seed}; report in {output}; exit status {result.exit_code}", width)), soft_wrap=True
+    )
+
+
+def _brief(result: RunResult) -> Iterator[Text]:
+    for finding in result.findings:
+        if counts_against(finding):
+            yield Text(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+    for wrong in result.broken:
+        yield Text(f"broken: {wrong.test}: {wrong.message}")
+
+
+def _lines(result: RunResult, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
+    for finding in result.findings:
+        yield Text("")
+        yield from _finding(finding, width, verbosity)
+    for wrong in result.broken:
+        yield from _broken(wrong, width, verbosity)
+    for line in (*_uncompared(result), *_in_part(result), *_of_tests(result)):
+        yield Text(wrapped(line, width), style="yellow")
+    notes = (f"note: {note}" for note in result.notes)
+    for line in (*notes, *map(sentence, result.coverage), *speed_lines(result), *help_lines(result)):
+        yield Text(wrapped(line, width))
+    yield Text("")
+
+
+def _finding(finding: Finding, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
+    if finding.known is not None:
+        yield Text(wrapped(f"accepted: {finding.headline} ({finding.known})", width))
+        return
+    yield Text(wrapped(finding.message, width))
+    if finding.program:
+        yield Text("\n".join(f"    {line}" for line in finding.program.splitlines()), style="cyan")
+    # The message of a crash or a timeout has the output's last line; all of it is in the report.
+    if finding.output and (finding.outcome not in {"crashed", "timed_out"} or verbosity is Verbosity.VERBOSE):
+        yield from _output(finding.output, verbosity)
+
+
+def _output(output: str, verbosity: Verbosity) -> Iterator[Text]:
+    lines = output.strip("\n").splitlines()
+    shown = lines if verbosity is Verbosity.VERBOSE else lines[-_OUTPUT_LINES:]
+    left = len(lines) - len(shown)
+    yield Text(f"  printed in this case{f', the last {len(shown)} of {len(lines)} lines' if left else ''}:")
+    yield Text("\n".join(f"    {line}" for line in shown), style="dim")
+
+
+def _broken(wrong: BrokenTest, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
+    yield Text(wrapped(f"broken: {wrong.test}: {wrong.message}", width), style="red")
+    if wrong.traceback:
+        lines = wrong.traceback.strip().splitlines()
+        shown = lines if verbosity is Verbosity.VERBOSE else lines[-_TRACEBACK_LINES:]
+        yield Text("\n".join(f"    {line}" for line in shown))
+
+
+def _uncompared(result: RunResult) -> list[str]:
+    """Return why nothing was compared, a reason that holds for many tests only once."""
+    printed = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
+    lines = []
+    for item in result.results:
+        if item.reason and not item.cases.compared and item.reason not in printed:
+            printed.add(item.reason)
+            lines.append(f"not compared: {item.test} on {item.candidate}: {item.reason}")
+    return lines
+
+
+def _in_part(result: RunResult) -> list[str]:
+    return [
+        f"compared in part: {item.test} on {item.candidate}: {unsupported_sentence(item)}"
+        for item in partly_unsupported(result)
+    ]
+
+
+def _of_tests(result: RunResult) -> list[str]:
+    """Return the lines about a test that hold for all its candidates."""
+    lines = []
+    for item in {item.test: item for item in result.results if item.cases.compared}.values():
+        if item.undefined_gradients:
+            cases = f"{item.undefined_gradients} cases of {item.test}"
+            lines.append(f"gradients not compared: {cases}: the reference has no backward pass there")
+        if item.weak:
+            example = f"; for example, the reference said: {item.refusal}" if item.refusal else ""
+            lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{example}")
+    return lines
