@@ -22,14 +22,16 @@ from ci_autotest.commands.command_options import (
     candidate_options,
     cases_option,
     config_option,
+    display_options,
     fail_on_option,
-    json_option,
     kernels_option,
     keywords_option,
-    quiet_option,
+    runner_options,
     set_option,
-    verbose_option,
+    tests_argument,
+    usage_of,
 )
+from ci_autotest.commands.completion import candidates_of, tests_of
 from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.commands.terminal import outlast_readers
 from ci_autotest.doc_links import more
@@ -37,8 +39,6 @@ from ci_autotest.errors import AutotestError, ConfigError, OutputError, Unavaila
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from ci_autotest.commands.init import System
     from ci_autotest.commands.request import Request
     from ci_autotest.values.result import RunResult
@@ -55,7 +55,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...")
+@tests_argument
 @candidate_options
 @cases_option
 @click.option("--budget", metavar="DURATION", help="Time for the whole run, such as 10m. Cases left over are reported.")
@@ -90,18 +90,11 @@ def cli() -> None:
 @fail_on_option
 @click.option("--speed", is_flag=True, default=None, help="Also time what is aligned, at larger sizes.")
 @click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
-@keywords_option
-@click.option("-x", "first_only", is_flag=True, help="Begin no further case once a finding is suspected.")
-@click.option("--maxfail", type=Number(1), metavar="N", help="Begin no further case once N findings are suspected.")
-@click.option("--lf", "last_failed", is_flag=True, help="Run only the tests that failed when they last ran.")
-@click.option("-s", "shows_output", is_flag=True, help="Show what tests and kernels print, as it comes.")
-@quiet_option
-@verbose_option
-@json_option
+@runner_options
+@display_options
 def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bool, **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    stream = sys.stderr if is_json else sys.stdout
-    return _run(_request(paths, given), stream, (is_quiet, is_verbose, is_json))
+    return _run(_request(paths, given), is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
 
 
 @cli.command()
@@ -116,23 +109,21 @@ def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bo
 @click.option("--seed", metavar="N|random|commit", help="Root seed.")
 @click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
 @fail_on_option
-@quiet_option
-@verbose_option
-def loader(
-    factory: str, workers: int, epochs: int, ranks: int, *, is_quiet: bool, is_verbose: bool, **given: Any
-) -> int:
+@display_options
+def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) -> int:
     """Test a data loader: do its workers, epochs and ranks draw random numbers of their own?
 
     FACTORY is a function of MODULE without arguments that returns a Dataset, a DataLoader, or a function make(seed).
     """
     from ci_autotest.loader.declaration import factory_file  # noqa: PLC0415
 
+    display = {name: given.pop(name) for name in ("is_quiet", "is_verbose", "is_json")}
     request = _request((factory_file(factory, workers=workers, epochs=epochs, ranks=ranks),), given)
-    return _run(request, sys.stdout, (is_quiet, is_verbose, False))
+    return _run(request, **display)
 
 
 @cli.command(name="list")
-@click.argument("paths", nargs=-1)
+@tests_argument
 @candidate_options
 @cases_option
 @click.option("--shards", type=Number(1), metavar="N", help="Print which cases each of N shards would run.")
@@ -148,7 +139,7 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
 
 
 @cli.command()
-@click.argument("test", required=False, metavar="[PATH::TEST]")
+@click.argument("test", required=False, metavar="[PATH::TEST]", shell_complete=tests_of)
 @candidate_options
 @click.option("--case", type=Number(0), metavar="N", default=0, help="Number of the case, from 0.")
 @click.option("--edit", multiple=True, metavar="SITE=VALUE", help="Use this value for a draw; repeatable.")
@@ -189,9 +180,7 @@ def replay(path: Path, **given: Any) -> int:
 @click.option("--fail-on", type=click.Choice(FAIL_ON), default="misaligned", help="Which findings end with status 1.")
 @click.option("--baseline", metavar=BASELINE, default="", help=BASELINE_HELP)
 @artifact_option
-@quiet_option
-@verbose_option
-@json_option
+@display_options
 def report(  # noqa: PLR0913, PLR0917 - one parameter an option
     folders: tuple[Path, ...],
     output: Path,
@@ -204,9 +193,11 @@ def report(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> int:
     """Merge the reports of a run's shards."""
     from ci_autotest.commands.report import report as merge_reports  # noqa: PLC0415
+    from ci_autotest.commands.result_text import Display, show_as  # noqa: PLC0415
 
     result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
-    _show(result, output, sys.stderr if is_json else sys.stdout, (is_quiet, is_verbose, is_json))
+    stream = sys.stderr if is_json else sys.stdout
+    show_as(result, str(output), stream, Display(is_quiet, is_verbose, is_json))
     return _status(result)
 
 
@@ -268,7 +259,7 @@ def comment(**given: Any) -> int:
 
 
 @cli.command()
-@click.argument("candidate", nargs=-1, metavar="[CANDIDATE]...")
+@click.argument("candidate", nargs=-1, metavar="[CANDIDATE]...", shell_complete=candidates_of)
 @config_option
 @set_option
 def doctor(**given: Any) -> int:
@@ -305,28 +296,20 @@ def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: 
     return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
 
 
-def _run(request: Request, stream: TextIO, asked: tuple[bool, bool, bool]) -> int:
-    """Run tests and print the result; ``asked`` as for ``_show``."""
+def _run(request: Request, *, is_quiet: bool, is_verbose: bool, is_json: bool) -> int:
+    """Run tests, and print the result."""
     # The imports of the commands are inside functions, to keep --help quick.
     from ci_autotest.commands.progress import Progress  # noqa: PLC0415
+    from ci_autotest.commands.result_text import Display, show_as  # noqa: PLC0415
     from ci_autotest.commands.run import run as run_session  # noqa: PLC0415
 
+    stream = sys.stderr if is_json else sys.stdout
     # A debugger in this process shares the terminal with the progress.
     is_live = stream.isatty() and not request.is_in_process
-    result = run_session(request, os.environ, Progress(stream, is_live=is_live, is_quiet=asked[0]))
-    _show(result, (request.start / request.config.output).resolve(), stream, asked)
+    result = run_session(request, os.environ, Progress(stream, is_live=is_live, is_quiet=is_quiet))
+    folder = (request.start / request.config.output).resolve()
+    show_as(result, str(folder), stream, Display(is_quiet, is_verbose, is_json))
     return _status(result)
-
-
-def _show(result: RunResult, output: Path, stream: TextIO, asked: tuple[bool, bool, bool]) -> None:
-    """Print a result as ``-q``, ``-v`` and ``--json`` ask for it; the first two cancel each other out."""
-    from ci_autotest.commands.result_text import Verbosity, show_result  # noqa: PLC0415
-    from ci_autotest.report.report_json import text_of  # noqa: PLC0415
-
-    is_quiet, is_verbose, is_json = asked
-    show_result(result, stream, str(output), Verbosity(is_verbose - is_quiet))
-    if is_json:
-        click.echo(text_of(result), nl=False)
 
 
 def _status(result: RunResult) -> int:
@@ -334,15 +317,6 @@ def _status(result: RunResult) -> int:
     if result.notes and result.exit_code in {OutputError.exit_code, UnavailableError.exit_code}:
         click.echo(result.notes[-1], err=True)
     return result.exit_code
-
-
-def _usage(error: click.ClickException) -> str:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return error.format_message()
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    command = context.command_path if context is not None else "ci-autotest"
-    message = error.format_message()
-    return f"{message if message.endswith(('.', '?', ')')) else f'{message}.'} See {command} --help."
 
 
 def main() -> None:
@@ -357,7 +331,7 @@ def main() -> None:
         click.echo("interrupted", err=True)
         status = INTERRUPTED
     except click.ClickException as error:
-        click.echo(_usage(error), err=True)
+        click.echo(usage_of(error), err=True)
         status = ConfigError.exit_code
     except AutotestError as error:
         click.echo(f"{error}{more(error.page) if error.page else ''}", err=True)

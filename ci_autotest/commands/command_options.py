@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ci_autotest.commands.completion import candidates_of, tests_of
 from ci_autotest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Number(click.IntRange):
             raise ConfigError(message) from None
 
 
+tests_argument = click.argument(
+    "paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...", shell_complete=tests_of
+)
 config_option = click.option("--config", type=click.Path(path_type=Path), help=_CONFIG_HELP)
 set_option = click.option(
     "--set", multiple=True, metavar="KEY=YAML", help="Set a key of autotest.yml, whatever the file says; repeatable."
@@ -57,13 +61,13 @@ keywords_option = click.option(
     metavar="EXPRESSION",
     help="Only tests whose id has these words, joined by and, or, not: -k 'softmax and not half'.",
 )
-quiet_option = click.option(
+_QUIET: Final = click.option(
     "-q", "--quiet", "is_quiet", is_flag=True, help="Print only the findings, one line each, and the verdict."
 )
-verbose_option = click.option(
+_VERBOSE: Final = click.option(
     "-v", "--verbose", "is_verbose", is_flag=True, help="Print all tests, whole tracebacks and the findings' output."
 )
-json_option = click.option(
+_JSON: Final = click.option(
     "--json", "is_json", is_flag=True, help="Print report.json to standard output, and the rest to standard error."
 )
 kernels_option = click.option(
@@ -73,12 +77,43 @@ kernels_option = click.option(
 )
 
 
+_STOPS_AND_SHOWS: Final = (
+    click.option("-x", "first_only", is_flag=True, help="Begin no further case once a finding is suspected."),
+    click.option("--maxfail", type=Number(1), metavar="N", help="Begin no further case once N findings are suspected."),
+    click.option("--lf", "last_failed", is_flag=True, help="Run only the tests that failed when they last ran."),
+    click.option("-s", "shows_output", is_flag=True, help="Show what tests and kernels print, as it comes."),
+)
+
+
+def display_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that prints the result of a run."""
+    return _QUIET(_VERBOSE(_JSON(command)))
+
+
+def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose tests, end the run and show output, as in pytest."""
+    for option in reversed(_STOPS_AND_SHOWS):
+        command = option(command)
+    return keywords_option(command)
+
+
 def candidate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that reads the configuration and its candidates."""
     candidate = click.option(
         "--candidate",
         multiple=True,
         metavar="NAME",
+        shell_complete=candidates_of,
         help="Use only this candidate; repeatable. Default: all candidates of autotest.yml.",
     )
     return config_option(set_option(candidate(command)))
+
+
+def usage_of(error: click.ClickException) -> str:
+    """Return click's message of a wrong command line, with where to read more."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context is not None else "ci-autotest"
+    message = error.format_message()
+    return f"{message if message.endswith(('.', '?', ')')) else f'{message}.'} See {command} --help."

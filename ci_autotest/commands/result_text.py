@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import click
 from rich.console import Console
 from rich.text import Text
 
@@ -12,6 +13,7 @@ from ci_autotest.commands.line_width import wrapped
 from ci_autotest.commands.result_table import result_table
 from ci_autotest.report.coverage import sentence
 from ci_autotest.report.help_pages import help_lines
+from ci_autotest.report.report_json import text_of
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence, verdict
 from ci_autotest.values.finding import counts_against
@@ -43,6 +45,21 @@ class Verbosity(IntEnum):
     QUIET = -1
     NORMAL = 0
     VERBOSE = 1
+
+
+class Display(NamedTuple):
+    """What ``-q``, ``-v`` and ``--json`` ask for; the first two cancel each other out."""
+
+    is_quiet: bool
+    is_verbose: bool
+    is_json: bool
+
+
+def show_as(result: RunResult, output: str, stream: TextIO, display: Display) -> None:
+    """Write a result to ``stream``, and with ``--json`` the report to standard output."""
+    show_result(result, stream, output, Verbosity(display.is_verbose - display.is_quiet))
+    if display.is_json:
+        click.echo(text_of(result), nl=False)
 
 
 def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbosity = Verbosity.NORMAL) -> None:

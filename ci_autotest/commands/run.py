@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import time
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,29 +11,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ci_autotest import config as configuration
-from ci_autotest.commands.budget import Budget, not_run_note
-from ci_autotest.commands.case_counts import left_notes, uncompared
+from ci_autotest.commands.budget import Budget
 from ci_autotest.commands.case_dispatch import Plan, execute, learned_of, loader_info, needs_no_candidate
 from ci_autotest.commands.executors import Surroundings, means_for
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import NothingFoundError, Request, discover_tests, hello_for, module_folders
+from ci_autotest.commands.run_notes import run_notes, why_not_available
 from ci_autotest.commands.run_result import Circumstances, make_result
-from ci_autotest.commands.run_statistics import Ledger
+from ci_autotest.commands.run_state import RunState
 from ci_autotest.commands.selected_tests import chosen_tests, failed_after
 from ci_autotest.commands.selected_tests import is_part as is_part_of
 from ci_autotest.commands.signals import Signals
-from ci_autotest.commands.speed_stage import Timing, time_candidates, untimed
+from ci_autotest.commands.speed_stage import Timing, time_candidates
 from ci_autotest.config import shapes_of
-from ci_autotest.config.known_differences import apply_known, unmatched, valid_on
+from ci_autotest.config.known_differences import apply_known, valid_on
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.findings.database import FOLDER, Database
-from ci_autotest.findings.own_tests import unrepeated_notes
-from ci_autotest.findings.regressions import Regressions, kept_of, regressed, replay_kept
+from ci_autotest.findings.regressions import kept_of, regressed, replay_kept
 from ci_autotest.findings.tools import Allowance, Tools
-from ci_autotest.findings.triage import Triage, look_at
+from ci_autotest.findings.triage import look_at
 from ci_autotest.report.finding_folders import check_writable, prepare
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
@@ -49,39 +47,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.executors import Means
     from ci_autotest.commands.progress import Progress
-    from ci_autotest.discovery import Selection
-    from ci_autotest.findings.database import Kept, Learned
-    from ci_autotest.values.finding import Finding
-    from ci_autotest.values.result import BrokenTest, CandidateInfo, RunResult
-    from ci_autotest.values.speed import SpeedResult
-
-
-@dataclass(slots=True)
-class _Run:
-    """State of a run. The report is made of it however the run ends."""
-
-    request: Request
-    selection: Selection
-    seed: int
-    output: Path
-    budget: Budget
-    database: Database
-    learned: dict[str, Learned]
-    infos: list[CandidateInfo] = field(default_factory=list)
-    torch: str = ""
-    plan: Plan | None = None
-    ledger: Ledger = field(default_factory=lambda: Ledger([], ()))
-    broken: list[BrokenTest] = field(default_factory=list)
-    triage: Triage = field(default_factory=Triage)
-    regressions: Regressions = field(default_factory=Regressions)
-    is_interrupted: bool = False
-    is_part: bool = False
-    is_stopped: bool = False
-    choice: str = ""
-    failure: AutotestError | None = None
-    unwritten: list[str] = field(default_factory=list)
-    speed: list[SpeedResult] = field(default_factory=list)
-    baseline: RunResult | None = None
+    from ci_autotest.findings.database import Kept
+    from ci_autotest.values.result import CandidateInfo, RunResult
 
 
 def run(request: Request, environ: Mapping[str, str], progress: Progress) -> RunResult:
@@ -93,7 +60,8 @@ def run(request: Request, environ: Mapping[str, str], progress: Progress) -> Run
     begun = time.monotonic()
     # Everything that can be refused is refused here, before the report of an earlier run is removed.
     baseline = read_report(request.baseline) if request.baseline is not None else None
-    state = replace(_begun(request, environ, begun), baseline=baseline)
+    state = _begun(request, environ, begun)
+    state.baseline = baseline
     signals = Signals()
     # Said before anything heavy starts.
     names = ", ".join(candidate.name for candidate in request.candidates)
@@ -128,7 +96,7 @@ def run(request: Request, environ: Mapping[str, str], progress: Progress) -> Run
         return write_surfaces(result, state.output, setting)
 
 
-def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
+def _begun(request: Request, environ: Mapping[str, str], begun: float) -> RunState:
     config = request.config
     seed = root_seed(config.seed, environ)
     selection = select(request.paths or config.paths, request.root, request.start if request.paths else request.root)
@@ -140,10 +108,10 @@ def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
     database = Database(request.root / FOLDER)
     budget = Budget(time.monotonic, begun, total_s)
     is_part = is_part_of(selection, request) or request.keywords is not None
-    return _Run(request, selection, seed, output, budget, database, database.durations(), is_part=is_part)
+    return RunState(request, selection, seed, output, budget, database, database.durations(), is_part=is_part)
 
 
-def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], Progress]) -> None:
+def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, str], Progress]) -> None:
     """Run all stages; each stores its result in ``state`` before the next one starts."""
     signals, environ, progress = world
     request = state.request
@@ -191,7 +159,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         pool.close()
 
 
-def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, Progress]) -> None:
+def _cases(state: RunState, pool: Pool, tools: Tools, world: tuple[Signals, Progress]) -> None:
     """Run the cases and make findings of the failing ones; a run that is stopped reports them as first seen."""
     signals, progress = world
     plan, ledger, triage = state.plan, state.ledger, state.triage
@@ -213,14 +181,14 @@ def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, Progress
         raise
 
 
-def _is_over(state: _Run) -> bool:
+def _is_over(state: RunState) -> bool:
     """Return whether no further case begins: the time is up, or as many findings as asked for are suspected."""
     ledger, most = state.ledger, state.request.findings_at_most
     state.is_stopped = most is not None and ledger.suspected >= most and not ledger.is_complete
     return state.is_stopped or state.budget.is_over(has_found=ledger.has_suspects)
 
 
-def _result(state: _Run, environ: Mapping[str, str]) -> RunResult:
+def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
     request, ledger = state.request, state.ledger
     if request.is_in_process:  # No process was fresh.
         state.triage.findings = [msgspec.structs.replace(item, confirmed=False) for item in state.triage.findings]
@@ -231,7 +199,7 @@ def _result(state: _Run, environ: Mapping[str, str]) -> RunResult:
     circumstances = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
         shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
-        notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
+        notes=run_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
         broken=tuple(state.broken), baseline=state.baseline, fail_on=request.config.fail_on, is_partial=is_partial,
         duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
@@ -244,12 +212,12 @@ def _result(state: _Run, environ: Mapping[str, str]) -> RunResult:
     return not_written(result, state.unwritten)
 
 
-def _shared_plan(state: _Run) -> str:
+def _shared_plan(state: RunState) -> str:
     """Return the digest of a shard's plan, which `report` compares; nothing if the run has only one shard."""
     return state.plan.digest if state.plan is not None and state.request.shard != (1, 1) else ""
 
 
-def _learn(state: _Run, result: RunResult) -> None:
+def _learn(state: RunState, result: RunResult) -> None:
     """Save what the next run wants to know; not for shards, which must all plan alike: ``report`` does it."""
     if state.plan is None or state.request.shard != (1, 1):
         return
@@ -266,63 +234,11 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
     required = {candidate.name for candidate in request.candidates if candidate.required}
     for info in infos:
         if not info.available and info.name in required:
-            message = f"candidate '{info.name}' is required and not available: {_why(info)}"
+            message = f"candidate '{info.name}' is required and not available: {why_not_available(info)}"
             raise UnavailableError(message)
 
 
-def _why(info: CandidateInfo) -> str:
-    """Return why a candidate is not available, without its name, which the caller's sentence has."""
-    return info.reason.removeprefix(f"candidate '{info.name}': ")
-
-
-def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
-    known = state.request.config.known
-    notes = [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
-    if shapes := shapes_of(state.request.candidates):
-        notes.append(
-            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
-            "candidate compiles for every shape (`shapes:` of a candidate)"
-        )
-    notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
-    if is_whole:
-        notes += unmatched(findings, known, datetime.now(timezone.utc).date())
-    if state.ledger.passed:
-        reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
-        notes.append(
-            f"workers were lost {len(state.ledger.passed)} times ({reasons}), and no case repeats it; their cases were "
-            "run again, and that result counts"
-        )
-    notes += [
-        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer fails; it is kept as a regression case"
-        for entry in state.regressions.fixed
-    ]
-    notes += [
-        f"{entry.info.id}: {entry.outside} cases have an input that may have been computed outside of the recorded "
-        "steps, by numpy or another library; both sides get it as an input, and it is not compared"
-        for entry in state.ledger.tests.values()
-        if entry.outside
-    ]
-    notes += [
-        f"{name} has no {', '.join(sorted(lacked))}: left out of its modules, and not compared"
-        for name, lacked in state.ledger.left_out.items()
-        if lacked
-    ]
-    notes += [
-        f"{test} on {name}: {note}"
-        for (test, name), pair in state.ledger.pairs.items()
-        for note in uncompared(pair.cost)
-    ]
-    notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in state.ledger.remarks.get(test, ())]
-    notes += dict.fromkeys(state.ledger.cut)
-    notes += left_notes(state.ledger.left)
-    notes += unrepeated_notes(state.triage.unrepeated)
-    notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
-    # The last note explains the exit status: the command line prints it to standard error.
-    notes += [str(state.failure)] if state.failure is not None else []
-    return tuple(notes)
-
-
-def _environment(state: _Run, environ: Mapping[str, str]) -> Environment:
+def _environment(state: RunState, environ: Mapping[str, str]) -> Environment:
     return Environment(
         ci_autotest=VERSION, python=platform.python_version(), platform=f"{platform.system()} {platform.machine()}",
         torch=state.torch, commit=environ.get("GITHUB_SHA", ""), folder=_in_repository(state.request.root, environ),

@@ -26,7 +26,7 @@ OPTIONS = {
     },
     "list": {"config", "set", "candidate", "cases", "shards"},
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
-    "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on", "quiet", "verbose"},
+    "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on", "quiet", "verbose", "json"},
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
     "render": {"limit", "config"},

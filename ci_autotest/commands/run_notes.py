@@ -1,0 +1,82 @@
+"""The notes of a run: what a reader of its report must know beside the findings."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from ci_autotest.commands.budget import not_run_note
+from ci_autotest.commands.case_counts import left_notes, uncompared
+from ci_autotest.commands.speed_stage import untimed
+from ci_autotest.config import shapes_of
+from ci_autotest.config.known_differences import unmatched
+from ci_autotest.findings.own_tests import unrepeated_notes
+from ci_autotest.report.markdown_text import plural
+
+if TYPE_CHECKING:
+    from ci_autotest.commands.run_state import RunState
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import CandidateInfo
+
+
+def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
+    """Return the sentences that every reader must see; the last one explains the exit status of an error."""
+    known = state.request.config.known
+    notes = [
+        f"candidate {info.name!r} was skipped: {why_not_available(info)}" for info in state.infos if not info.available
+    ]
+    if shapes := shapes_of(state.request.candidates):
+        notes.append(
+            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
+            "candidate compiles for every shape (`shapes:` of a candidate)"
+        )
+    notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
+    notes += [state.choice] if state.choice else []
+    if state.is_stopped:
+        notes.append(f"stopped at {plural(state.ledger.suspected, 'suspected finding')} (-x or --maxfail)")
+    if state.request.is_in_process:
+        notes.append(
+            "everything ran in one process (--workers 0): no finding was confirmed in a fresh process, and no case "
+            "had a time limit"
+        )
+    if is_whole:
+        notes += unmatched(findings, known, datetime.now(timezone.utc).date())
+    if state.ledger.passed:
+        reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
+        notes.append(
+            f"workers were lost {len(state.ledger.passed)} times ({reasons}), and no case repeats it; their cases were "
+            "run again, and that result counts"
+        )
+    notes += [
+        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer fails; it is kept as a regression case"
+        for entry in state.regressions.fixed
+    ]
+    notes += [
+        f"{entry.info.id}: {entry.outside} cases have an input that may have been computed outside of the recorded "
+        "steps, by numpy or another library; both sides get it as an input, and it is not compared"
+        for entry in state.ledger.tests.values()
+        if entry.outside
+    ]
+    notes += [
+        f"{name} has no {', '.join(sorted(lacked))}: left out of its modules, and not compared"
+        for name, lacked in state.ledger.left_out.items()
+        if lacked
+    ]
+    notes += [
+        f"{test} on {name}: {note}"
+        for (test, name), pair in state.ledger.pairs.items()
+        for note in uncompared(pair.cost)
+    ]
+    notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in state.ledger.remarks.get(test, ())]
+    notes += dict.fromkeys(state.ledger.cut)
+    notes += left_notes(state.ledger.left)
+    notes += unrepeated_notes(state.triage.unrepeated)
+    notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
+    # The last note explains the exit status: the command line prints it to standard error.
+    notes += [str(state.failure)] if state.failure is not None else []
+    return tuple(notes)
+
+
+def why_not_available(info: CandidateInfo) -> str:
+    """Return why a candidate is not available, without its name, which the caller's sentence has."""
+    return info.reason.removeprefix(f"candidate '{info.name}': ")
