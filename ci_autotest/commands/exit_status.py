@@ -9,7 +9,7 @@ import msgspec
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError, UnsupportedReason
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
-from ci_autotest.values.result import CaseCounts, RunResult, TestResult, uncalled
+from ci_autotest.values.result import CaseCounts, RunResult, TestResult, not_called, uncalled
 from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _EXCUSED: Final = frozenset({
     UnsupportedReason.CONSTANT,
 })  # fmt: skip
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
+#: Operators that a note names.
+_NAMED: Final = 5
 
 
 def settled(result: RunResult, fail_on: str) -> RunResult:
@@ -33,8 +35,18 @@ def settled(result: RunResult, fail_on: str) -> RunResult:
         f"Correct the spelling, or add a test that uses it.{more(Page.NEVER_CALLED)}"
         for name, missing in uncalled(result).items()
     )
-    noted = msgspec.structs.replace(result, notes=(*result.notes, *sentences))
+    noted = msgspec.structs.replace(result, notes=(*result.notes, *sentences, *_not_called_in_part(result)))
     return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on))
+
+
+def _not_called_in_part(result: RunResult) -> list[str]:
+    """Return a note for each candidate of which a part of the tests does not call some replacements."""
+    missing = not_called(result) if result.is_partial else {}
+    return [
+        f"candidate '{name}': {', '.join(operators[:_NAMED])}{' and others' if len(operators) > _NAMED else ''} not "
+        "called, because a part of the tests ran"
+        for name, operators in missing.items()
+    ]
 
 
 def not_written(result: RunResult, failures: Sequence[str]) -> RunResult:

@@ -196,6 +196,7 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
     # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
     is_partial = state.is_part or not is_whole
+    _learn(state)  # Before the notes, which say what could not be written.
     circumstances = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
         shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
@@ -206,7 +207,8 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
         unrepeated=frozenset(state.triage.unrepeated), speed=tuple(state.speed),
     )  # fmt: skip
     result = make_result(ledger, known, circumstances)
-    _learn(state, result)
+    if state.plan is not None and request.shard == (1, 1):
+        state.database.save_failed(failed_after(result, state.database.failed()))
     if state.failure is not None and not state.is_interrupted:
         result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
     return not_written(result, state.unwritten)
@@ -217,7 +219,7 @@ def _shared_plan(state: RunState) -> str:
     return state.plan.digest if state.plan is not None and state.request.shard != (1, 1) else ""
 
 
-def _learn(state: RunState, result: RunResult) -> None:
+def _learn(state: RunState) -> None:
     """Save what the next run wants to know; not for shards, which must all plan alike: ``report`` does it."""
     if state.plan is None or state.request.shard != (1, 1):
         return
@@ -226,8 +228,7 @@ def _learn(state: RunState, result: RunResult) -> None:
         item = kept_of(finding, state.output)
         if item is not None:
             kept[finding.id] = item
-    failed = failed_after(result, state.database.failed())
-    state.database.save(learned_of(state.ledger, state.learned), kept.values(), failed)
+    state.database.save(learned_of(state.ledger, state.learned), kept.values())
 
 
 def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:

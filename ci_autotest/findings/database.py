@@ -193,14 +193,8 @@ class Database:
             self.notes.append(f"{path} cannot be read ({error.strerror}) and is left out")
             return None
 
-    def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept], failed: Sequence[str] | None = None) -> None:
-        """Write the database; if the folder cannot be written, that is a note: no run depends on it.
-
-        Args:
-            durations: By test.
-            kept: Findings with their programs.
-            failed: Tests and files that failed when they last ran; ``None`` leaves what is there.
-        """
+    def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept]) -> None:
+        """Write the database; if the folder cannot be written, that is a note: no run depends on it."""
         # Those that still fail come first, then the newest.
         chosen = sorted(kept, key=lambda item: (item.entry.is_fixed, -item.entry.day, item.entry.id))
         tests = sorted(durations.items(), key=lambda item: (-item[1].day, item[0]))[:TESTS_AT_MOST]
@@ -215,11 +209,16 @@ class Database:
             write_bytes(
                 self._folder / "durations.json", msgspec.json.encode(Durations(tests=dict(sorted(tests)))) + b"\n"
             )
-            if failed is not None:
-                known = tuple(name for name in failed if len(name) <= _NAME_CHARS)[:TESTS_AT_MOST]
-                write_bytes(self._folder / "failed.json", msgspec.json.encode(Failed(tests=known)) + b"\n")
         except (OSError, OutputError) as error:
             self.notes.append(f"{self._folder} cannot be written ({error}); the next run learns nothing from this one")
+
+    def save_failed(self, tests: Sequence[str]) -> None:
+        """Write the tests and files that failed when they last ran, after ``save``, which has made the folder."""
+        known = tuple(name for name in tests if len(name) <= _NAME_CHARS)[:TESTS_AT_MOST]
+        try:
+            write_bytes(self._folder / "failed.json", msgspec.json.encode(Failed(tests=known)) + b"\n")
+        except (OSError, OutputError) as error:
+            self.notes.append(f"{self._folder} cannot be written ({error}); --lf does not know this run")
 
     def _save(self, item: Kept) -> None:
         folder = self._folder / "findings" / item.entry.id

@@ -295,7 +295,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 def uncalled(result: RunResult) -> dict[str, list[str]]:
     """Return the replacements that were never called, by candidate; empty unless the run is whole."""
-    if result.interrupted or result.is_partial or result.broken or result.shard != (1, 1):
+    return {} if result.is_partial else not_called(result)
+
+
+def not_called(result: RunResult) -> dict[str, list[str]]:
+    """Return the replacements that this run or part of a run has not called; empty if it is not known."""
+    if result.interrupted or result.broken or result.shard != (1, 1):
         return {}
     found = {}
     for candidate in result.candidates:

@@ -88,3 +88,22 @@ def test_over__signal__changes_nothing_and_no_handler_is_put_back():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_interruptible__held_around_it__is_raised_in_it_and_held_again_after_it():
+    signals = Signals()
+    with signals.installed(), signals.held(), signals.held():
+        with pytest.raises(KeyboardInterrupt), signals.interruptible():
+            send()
+        send()
+        assert signals.is_pending
+        signals.is_pending = False
+
+
+def test_interruptible__pressed_before_it__is_raised_at_its_start():
+    signals, reached = Signals(), []
+    with signals.installed(), signals.held():
+        send()
+        with pytest.raises(KeyboardInterrupt), signals.interruptible():
+            reached.append(1)
+    assert reached == []

@@ -103,3 +103,19 @@ def test_database__two_copies_merged_by_file__is_one(tmp_path: Path):
         if file.is_file():
             target.write_bytes(file.read_bytes())
     assert [item.entry.id for item in Database(tmp_path / "one").findings()] == ["exp-000000", "relu-3f2a1b"]
+
+
+def test_failed__written__is_read_back_and_kept_by_a_run_that_says_nothing(tmp_path: Path):
+    database = Database(tmp_path)
+    database.save({}, [])
+    database.save_failed(["a.py::one", "x" * 501])
+    database.save({}, [])
+    assert (Database(tmp_path).failed(), database.notes) == (("a.py::one",), [])
+
+
+@pytest.mark.parametrize("content", [b"", b"{}[", b'{"tests": [1]}', b'{"tests": ["' + b"x" * 501 + b'"]}', b"\xff"])
+def test_failed__damaged__is_left_out_and_told(tmp_path: Path, content: bytes):
+    (tmp_path / "failed.json").write_bytes(content)
+    database = Database(tmp_path)
+    assert database.failed() == ()
+    assert [note.startswith(f"{tmp_path / 'failed.json'} is damaged") for note in database.notes] == [True]
