@@ -94,7 +94,8 @@ def cli() -> None:
 @display_options
 def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bool, **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    return _run(_request(paths, given), is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
+    request = _request(paths, {**given, "is_json": is_json})
+    return _run(request, is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
 
 
 @cli.command()
@@ -305,7 +306,7 @@ def _run(request: Request, *, is_quiet: bool, is_verbose: bool, is_json: bool) -
 
     stream = sys.stderr if is_json else sys.stdout
     # A debugger in this process shares the terminal with the progress.
-    is_live = stream.isatty() and not request.is_in_process
+    is_live = stream.isatty() and not request.is_in_process and os.environ.get("TERM") != "dumb"
     result = run_session(request, os.environ, Progress(stream, is_live=is_live, is_quiet=is_quiet))
     folder = (request.start / request.config.output).resolve()
     show_as(result, str(folder), stream, Display(is_quiet, is_verbose, is_json))

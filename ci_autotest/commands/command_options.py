@@ -78,8 +78,8 @@ kernels_option = click.option(
 
 
 _STOPS_AND_SHOWS: Final = (
-    click.option("-x", "first_only", is_flag=True, help="Begin no further case once a finding is suspected."),
-    click.option("--maxfail", type=Number(1), metavar="N", help="Begin no further case once N findings are suspected."),
+    click.option("-x", "first_only", is_flag=True, help="Begin no further case after the first failure."),
+    click.option("--maxfail", type=Number(1), metavar="N", help="Begin no further case after N failures."),
     click.option("--lf", "last_failed", is_flag=True, help="Run only the tests that failed when they last ran."),
     click.option("-s", "shows_output", is_flag=True, help="Show what tests and kernels print, as it comes."),
 )

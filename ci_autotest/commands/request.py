@@ -44,7 +44,7 @@ class Request:
         file: The path that ``--config`` gives; ``None`` if the nearest file was used.
         keywords: ``-k``: the tests that run.
         is_last_failed: ``--lf``: whether only tests run that failed when they last ran.
-        findings_at_most: ``--maxfail``: suspected findings after which no further case begins.
+        failures_at_most: ``--maxfail``: suspected findings and broken tests after which no further case begins.
         is_in_process: ``--workers 0``: whether everything runs in this process.
         is_output_shown: ``-s``: whether what tests and kernels print is shown as it comes.
     """
@@ -61,7 +61,7 @@ class Request:
     file: Path | None = None
     keywords: Keywords | None = None
     is_last_failed: bool = False
-    findings_at_most: int | None = None
+    failures_at_most: int | None = None
     is_in_process: bool = False
     is_output_shown: bool = False
 

@@ -59,7 +59,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         file=path,
         keywords=parsed(given["keywords"]) if given.get("keywords") is not None else None,
         is_last_failed=bool(given.get("last_failed")),
-        findings_at_most=1 if given.get("first_only") else given.get("maxfail"),
+        failures_at_most=1 if given.get("first_only") else given.get("maxfail"),
         is_in_process=is_in_process,
         is_output_shown=bool(given.get("shows_output")),
     )
@@ -75,6 +75,9 @@ def _is_in_process(given: dict[str, Any]) -> bool:
     option = "--workers 0" if is_in_process else "-s" if given.get("shows_output") else ""
     if option and given.get("executor") == "ray":
         message = f"{option} needs processes of this machine, and --executor is ray. Leave one of the two out."
+        raise UsageError(message)
+    if is_in_process and given.get("is_json"):
+        message = "with --workers 0, what tests print would be among the lines of --json. Leave one of the two out."
         raise UsageError(message)
     return is_in_process
 

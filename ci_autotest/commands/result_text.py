@@ -116,7 +116,8 @@ def _finding(finding: Finding, width: int | None, verbosity: Verbosity) -> Itera
 
 
 def _output(output: str, verbosity: Verbosity) -> Iterator[Text]:
-    lines = output.strip("\n").splitlines()
+    # Codes that move the cursor would change what stands above.
+    lines = ["".join(char for char in line if char.isprintable() or char == "\t") for line in output.splitlines()]
     shown = lines if verbosity is Verbosity.VERBOSE else lines[-_OUTPUT_LINES:]
     left = len(lines) - len(shown)
     yield Text(f"  printed in this case{f', the last {len(shown)} of {len(lines)} lines' if left else ''}:")

@@ -182,9 +182,9 @@ def _cases(state: RunState, pool: Pool, tools: Tools, world: tuple[Signals, Prog
 
 
 def _is_over(state: RunState) -> bool:
-    """Return whether no further case begins: the time is up, or as many findings as asked for are suspected."""
-    ledger, most = state.ledger, state.request.findings_at_most
-    state.is_stopped = most is not None and ledger.suspected >= most and not ledger.is_complete
+    """Return whether no further case begins: the time is up, or there are as many failures as asked for."""
+    ledger, most = state.ledger, state.request.failures_at_most
+    state.is_stopped = most is not None and state.failures >= most and not ledger.is_complete
     return state.is_stopped or state.budget.is_over(has_found=ledger.has_suspects)
 
 

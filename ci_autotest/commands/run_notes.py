@@ -33,7 +33,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
     notes += [state.choice] if state.choice else []
     if state.is_stopped:
-        notes.append(f"stopped at {plural(state.ledger.suspected, 'suspected finding')} (-x or --maxfail)")
+        notes.append(f"stopped after {plural(state.failures, 'failure')} (-x or --maxfail)")
     if state.request.is_in_process:
         notes.append(
             "everything ran in one process (--workers 0): no finding was confirmed in a fresh process, and no case "

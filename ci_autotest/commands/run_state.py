@@ -56,3 +56,9 @@ class RunState:
     unwritten: list[str] = field(default_factory=list)
     speed: list[SpeedResult] = field(default_factory=list)
     baseline: RunResult | None = None
+
+    @property
+    def failures(self) -> int:
+        """Number of suspected findings and broken tests so far."""
+        broken = sum(bool(entry.broken) for entry in self.ledger.tests.values())
+        return self.ledger.suspected + broken + len(self.broken)

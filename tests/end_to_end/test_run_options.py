@@ -118,9 +118,9 @@ def test_run__so_many_findings__no_further_case_begins(tmp_path, words: tuple[st
     done = ran(made, *words, "--cases", "1000")
 
     report = made.report()
-    notes = [note for note in report["notes"] if note.startswith("stopped at ")]
+    notes = [note for note in report["notes"] if note.startswith("stopped after ")]
     assert (done.status, len(report["findings"])) == (1, most), done.said
-    assert notes == [f"stopped at {most} suspected finding{'s' * (most > 1)} (-x or --maxfail)"]
+    assert notes == [f"stopped after {most} failure{'s' * (most > 1)} (-x or --maxfail)"]
     assert sum(item["cases"]["not_run"] for item in report["results"]) > 0
 
 
@@ -193,6 +193,21 @@ def test_run__on_a_cluster__refuses_what_needs_this_machine(tmp_path, words: tup
     done = made.command("run", "--executor", "ray", *words)
     message = f"{option} needs processes of this machine, and --executor is ray. Leave one of the two out.\n"
     assert (done.status, done.err) == (2, message)
+
+
+def test_run__json_and_this_process__refuses_lines_among_the_report(tmp_path):
+    made = project(tmp_path)
+    done = made.command("run", "--workers", "0", "--json")
+    message = "with --workers 0, what tests print would be among the lines of --json. Leave one of the two out.\n"
+    assert (done.status, done.out, done.err) == (2, "", message)
+
+
+def test_run__first_test_is_broken__no_further_case_begins(tmp_path):
+    made = project(tmp_path)
+    made.tests("@autotest(n=5)\ndef broken():\n    raise RuntimeError('no')\n" + TESTS)
+    done = ran(made, "-x", "-k", "broken or exp")
+    assert (done.status, made.report()["interrupted"]) == (1, False), done.said
+    assert "stopped after 1 failure (-x or --maxfail)" in made.report()["notes"]
 
 
 def test_run__torch_cannot_be_imported__the_run_has_said_before_what_it_does(tmp_path):

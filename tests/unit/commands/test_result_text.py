@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 
 import msgspec
+import pytest
 
-from ci_autotest.commands.result_text import show_result
+from ci_autotest.commands.result_text import Verbosity, show_result
 from ci_autotest.values.result import CaseCounts
 from tests import report_samples as samples
 
@@ -32,3 +33,17 @@ def test_show_result__weak_test__is_told_once_with_what_the_reference_said_last(
     # The first candidate is not there: the test is as weak.
     assert said(("a", left), ("b", ran)) == expected
     assert said(("a", left)) == []
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "shown"),
+    [(Verbosity.NORMAL, 10), (Verbosity.VERBOSE, 30), (Verbosity.QUIET, 0)],
+    ids=["normal", "verbose", "quiet"],
+)
+def test_show_result__output_of_a_finding__its_end_without_codes_of_a_terminal(verbosity: Verbosity, shown: int):
+    output = "".join(f"line {number}\x1b[2J\x07\n" for number in range(30))
+    finding = msgspec.structs.replace(samples.finding(), output=output, outcome="misaligned", known=None)
+    stream = io.StringIO()
+    show_result(samples.run(findings=(finding,)), stream, "out", verbosity)
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("    line ")]
+    assert lines == [f"    line {number}[2J" for number in range(30)][30 - shown :]
