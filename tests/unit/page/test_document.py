@@ -12,6 +12,7 @@ import pytest
 from ci_autotest.commands.output_writer import rendered
 from ci_autotest.page.document import render_page
 from ci_autotest.report.finding_text import Setting
+from ci_autotest.report.merge import merge
 from tests import page_samples, report_samples
 from tests.report_samples import HOSTILE
 
@@ -66,7 +67,7 @@ def test_render_page__saved_program__shows_culprit_graphs_values_and_pattern(fol
 def test_render_page__no_network__names_no_address(folder):
     text = rendered(folder, "page", None, {})
 
-    assert Reader(text).addresses == {"#findings"}
+    assert Reader(text).addresses == {"#findings", "#operators", "#tests"}
     assert not re.search(r"(?:https?:)?//[a-z]|@import|url\((?!#)", text.replace("// ", ""))
 
 
@@ -91,7 +92,7 @@ def test_render_page__hostile_text_everywhere__adds_no_element(folder, name):
     found = Reader(text)
     assert found.tags - {"rect"} <= harmless.tags | {"ul", "li"}
     assert found.attributes <= harmless.attributes | {"data-candidate"}
-    assert found.addresses == {"#findings"}
+    assert found.addresses == {"#findings", "#operators", "#tests"}
     data_of(text)
 
 
@@ -138,3 +139,15 @@ def test_render_page__more_findings_than_panels__are_counted(monkeypatch):
     text = render_page(page_samples.result(), Setting())
 
     assert "1 more findings are in report.json." in text
+
+
+def test_render_page__merged_shards__has_the_findings_of_all():
+    first = report_samples.misaligned(
+        shard=(1, 2), findings=(report_samples.finding(pattern=page_samples.pattern(5, 8)),)
+    )
+    other = report_samples.misaligned(shard=(2, 2), findings=(report_samples.numbered(7, candidate="compiled"),))
+
+    text = render_page(merge([first, other]), Setting())
+
+    assert re.findall(r'<details class="panel" id="([^"]*)"', text) == ["op00007-0000", "layer_norm-3f2a"]
+    assert 'data-candidate="compiled"' in text
