@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -70,7 +70,7 @@ def _name(index: int, steps: Sequence[Step]) -> str:
     return steps[refs[0].index].name if step.name == COPY and refs else step.name
 
 
-def _before(index: int, trace: Trace) -> object:
+def _before(index: int, trace: Trace) -> Any:
     """Return a value as it was at its step, because a later one may have written to it."""
     seen = trace.observations[index] if index < len(trace.observations) else None
     return trace.values[index] if seen is None else seen.data
