@@ -26,6 +26,7 @@ from ci_autotest.commands.command_options import (
     fail_on_option,
     kernels_option,
     keywords_option,
+    loader_options,
     runner_options,
     set_option,
     tests_argument,
@@ -100,22 +101,10 @@ def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bo
 
 @cli.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--workers", type=Number(2), default=4, metavar="N", help="Worker processes of the loader. Default: 4.")
-@click.option("--epochs", type=Number(1), default=2, metavar="N", help="Epochs that are compared. Default: 2.")
-@click.option(
-    "--ranks", type=Number(1), default=1, metavar="N", help="Processes with torchrun's variables. Default: 1."
-)
-@config_option
-@set_option
-@click.option("--seed", metavar="N|random|commit", help="Root seed.")
-@click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
-@fail_on_option
+@loader_options
 @display_options
 def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) -> int:
-    """Test a data loader: do its workers, epochs and ranks draw random numbers of their own?
-
-    FACTORY is a function of MODULE without arguments that returns a Dataset, a DataLoader, or a function make(seed).
-    """
+    """Test a data loader: FACTORY is a function of MODULE that returns a Dataset, a DataLoader, or make(seed)."""
     from ci_autotest.loader.declaration import factory_file  # noqa: PLC0415
 
     display = {name: given.pop(name) for name in ("is_quiet", "is_verbose", "is_json")}

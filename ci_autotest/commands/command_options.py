@@ -109,6 +109,25 @@ def candidate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return config_option(set_option(candidate(command)))
 
 
+def loader_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the command that tests a data loader."""
+    options = (
+        click.option("--workers", type=Number(2), default=4, metavar="N", help="Workers of the loader. Default: 4."),
+        click.option("--epochs", type=Number(1), default=2, metavar="N", help="Epochs that are compared. Default: 2."),
+        click.option(
+            "--ranks", type=Number(1), default=1, metavar="N", help="Processes, as torchrun starts them. Default: 1."
+        ),
+        config_option,
+        set_option,
+        click.option("--seed", metavar="N|random|commit", help="Root seed."),
+        click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report."),
+        fail_on_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def usage_of(error: click.ClickException) -> str:
     """Return click's message of a wrong command line, with where to read more."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -175,6 +175,13 @@ def test_list__shards__share_the_loaders(project):
     assert [done.out.count(f"  {test}  cases 0\n") for test in tests] == [1, 1, 1]
 
 
+def test_draws__of_a_loader__says_that_it_has_none(project):
+    done = project.command("draws", "test_data.py::test_shared")
+
+    assert "test_data.py::test_shared tests a data loader, so it has no draws and no program." in done.said
+    assert done.status == 1
+
+
 def test_pytest_and_unittest__fail_with_the_finding(project):
     under_pytest = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_data.py")
     under_unittest = python(project, "-m", "unittest", "test_data.Loaders")

@@ -62,7 +62,11 @@ class Library:
 
         Raises:
             LookupError: The file no longer defines it.
+            AuthorError: It is a test of a data loader.
         """
+        if test.candidate:
+            message = f"{test.id} tests a data loader, so it has no draws and no program. Use `ci-autotest run`."
+            raise AuthorError(message)
         found = self._tests.get(test.file)
         if found is None:
             found = self._tests[test.file] = {}
