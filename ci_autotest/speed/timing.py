@@ -33,6 +33,8 @@ _CALLS: Final = 50
 #: Seconds after which a measurement with enough pairs for an interval ends, and after which any does.
 _ENOUGH_S: Final = 3.0
 _MOST_S: Final = 20.0
+#: Seconds of one call of both sides beyond which there is no time for enough pairs.
+LONGEST_S: Final = 1.0
 _ENOUGH_PAIRS: Final = 15
 
 #: Reads the time after all work on an accelerator is done.
@@ -95,7 +97,7 @@ class Measurement(NamedTuple):
 
 
 def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[], None]) -> Measurement:
-    """Return the paired times of two sides.
+    """Return the paired times of two sides; none if a call of both takes longer than ``LONGEST_S``.
 
     Args:
         candidate: The side that is measured.
@@ -108,6 +110,8 @@ def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[],
     found = Measurement([], [])
     sides = (candidate, reference)
     with _without_collector():
+        if sum(sum(side.once()) for side in sides) > LONGEST_S:
+            return found
         calls = _calls(sides)
         while not _is_enough(found, time.monotonic() - begun):
             progress()
@@ -129,9 +133,7 @@ def _is_enough(found: Measurement, spent_s: float) -> bool:
 
 
 def _calls(sides: tuple[Side, Side]) -> int:
-    """Warm up, and return how many calls of each side a pair has."""
-    for side in sides * 2:
-        side.once()
+    """Return how many calls of each side a pair has; the sides are warm afterwards."""
     one_s = median(sum(side.once()) for side in sides * 2)
     return max(2, min(_CALLS, round(_PAIR_S / max(one_s, 1e-9))))
 

@@ -187,7 +187,8 @@ def test_run_speed__pass_that_does_the_work_three_times__is_held_against_the_gra
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_run_speed__with_valgrind__counts_three_times_the_instructions(project: Project):
-    done = project.command("run", "--speed", "autotests/autotest_all.py::softmax", "--output", "counted")
+    patient = Project(project.folder, greatest_s=1800)  # Callgrind is 50 times slower, on a loaded machine more.
+    done = patient.command("run", "--speed", "autotests/autotest_all.py::softmax", "--output", "counted")
     counts = of(project.report("counted"), "softmax")["instructions"]
     assert done.status == 0
     assert 2 < counts["candidate"] / counts["reference"] < 3.1

@@ -22,7 +22,7 @@ from ci_autotest.run.messages import Measured
 from ci_autotest.run.worker.body_sides import sides_of
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.speed.paired_ratio import paired_ratio, speed_verdict
-from ci_autotest.speed.timing import measured
+from ci_autotest.speed.timing import LONGEST_S, measured
 from ci_autotest.values.case import ATTEMPTS_PER_CASE, test_key
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.speed import SpeedResult, SpeedVerdict
@@ -43,6 +43,7 @@ _LARGE_ATTEMPTS: Final = 2
 _REJECTED: Final = "the reference rejected every attempt"
 _REFUSES: Final = "its body expects an error"
 _HOOKS: Final = "its body registers hooks"
+_LONG: Final = f"a call of both sides takes longer than {LONGEST_S:.0f} s at these sizes"
 _NO_CALL: Final = "its backend has no call of a whole body that could be timed"
 _WRITES: Final = "its body writes to its inputs, so that each call gets other ones"
 
@@ -147,6 +148,8 @@ class SpeedRequests:
 
     def _timed(self, calls: BodySides, message: Measure) -> list[dict[str, Any]]:
         found = measured(calls.candidate, calls.reference, message.seed, lambda: self._beacon.enter(message.case, 0))
+        if not found.forward:
+            raise _Untimed(_LONG)
         return [
             _fields("forward", found.forward),
             *([_fields("backward", found.backward)] if found.backward else []),

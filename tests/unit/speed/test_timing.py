@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ci_autotest.speed.timing import PAIRS, Side, measured
+from ci_autotest.speed.timing import LONGEST_S, PAIRS, Side, Times, measured
 
 
 def leaf(*shape: int) -> torch.Tensor:
@@ -49,3 +49,12 @@ def test_measured__one_side_without_gradient__has_no_backward_times():
     weights = {0: torch.ones(8, 8)}
     found = measured(Side(lambda: (x.detach(),), weights), Side(lambda: (x * 1,), weights), 0, lambda: None)
     assert found.backward == []
+
+
+def test_measured__call_that_is_too_long_for_pairs__has_none():
+    class Long(Side):
+        def once(self) -> Times:
+            return Times(LONGEST_S, 0.0)
+
+    side = Long(lambda: (torch.ones(2),), {})
+    assert measured(side, side, 0, lambda: None) == ([], [])
