@@ -91,6 +91,7 @@ class UnsupportedReason(str, Enum):
         OUTSIDE: All outputs of the test were computed outside the recorded steps.
         COPIED: The test writes to a tensor that is a copy on the device but not on the reference.
         NO_SAMPLES: A data loader gave no sample.
+        OUT_OF_SCOPE: The candidate's row in the configuration says that its kernels do not take the call.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -105,6 +106,7 @@ class UnsupportedReason(str, Enum):
     OUTSIDE = "outside"
     COPIED = "copied"
     NO_SAMPLES = "no_samples"
+    OUT_OF_SCOPE = "out_of_scope"
 
 
 class Unsupported(NamedTuple):
@@ -145,6 +147,15 @@ class UnsupportedError(AutotestError):
     def why(self) -> Unsupported:
         """Why the case is unsupported."""
         return Unsupported(self.reason, str(self))
+
+
+class OutOfScopeError(NotImplementedError):
+    """A call is outside what a candidate's row says that its kernels take; the kernel is not called."""
+
+    @property
+    def why(self) -> Unsupported:
+        """Why the case is unsupported."""
+        return Unsupported(UnsupportedReason.OUT_OF_SCOPE, str(self))
 
 
 class AuthorError(AutotestError):

@@ -14,11 +14,11 @@ from ci_autotest.alignment.localize.search import Sides
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, judge_program, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
-from ci_autotest.backends.protocol import run_backward, run_forward
+from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forward
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.values.case import ATTEMPTS_PER_CASE
-from ci_autotest.values.verdict import Call, Misalignment, Verdict
+from ci_autotest.values.verdict import Call, Misalignment, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -118,6 +118,8 @@ def refusal_of(attempt: Attempt) -> str:
 
 def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     """Return the verdict when a candidate accepts the step that the reference refused."""
+    if out_of_scope(contender.backend, attempt) is not None:
+        return None
     trace = contender.backend.run(attempt.program, attempt.sources)
     index = output_refs(attempt.program)[0].index
     # A refusal is a text that is not empty, so that a true value means that the candidate refuses too.
@@ -208,6 +210,9 @@ def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) ->
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
     """Run both sides again with a copy of every value at its step, and return the verdict."""
+    outside = out_of_scope(contender.backend, attempt)
+    if outside is not None:
+        return Judged(unsupported_verdict(outside), live_of(attempt))
     trace.load()
     sides = contender.beside(reference)
     judged = judge_program(live_of(attempt), sides)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import (
+    OutOfScopeError,
     UnavailableError,
     Unsupported,
     UnsupportedReason,
@@ -138,6 +139,8 @@ def lacking(error: BaseException) -> Unsupported | None:
     If torch's compiled library raises ``NotImplementedError``, the device has no such kernel, whatever the message. If
     the error passed through a function of the user's, or Python code raised it, that function is not implemented.
     """
+    if isinstance(error, OutOfScopeError):
+        return error.why
     if not isinstance(error, NotImplementedError):
         return None
     if is_of_library(error) and not is_in_user_code(error, _TORCH):

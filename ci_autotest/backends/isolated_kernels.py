@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.torch_like import TorchLike
+from ci_autotest.values.kernel_scope import KernelScope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ci_autotest.backends.mapping.translation import Translator
+    from ci_autotest.backends.remote.interpreter import Interpreter
+    from ci_autotest.backends.remote.response import Reader
+    from ci_autotest.backends.remote.response_trace import ResponseTrace
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
@@ -25,6 +31,16 @@ class IsolatedBackend(RemoteBackend):
     """Execute programs with replacements in a host of this interpreter."""
 
     lacks_graph = "isolated kernels are not compiled; drop `isolated: true` for this test's candidate"
+
+    def __init__(self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
+        super().__init__(interpreter, translator, ends_with_host=ends_with_host)
+        self.scope = CallScope(interpreter.scope)
+        self.profiles = self.scope.profiles
+
+    def _note_calls(self, trace: ResponseTrace, reader: Reader) -> None:
+        super()._note_calls(trace, reader)
+        if self.scope.is_forward_only(trace.calls):
+            trace.has_backward, trace.has_gone_back = False, True
 
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
         """Return ``None``, because a repro is a process of its own and calls the replacements itself."""
@@ -44,19 +60,25 @@ class IsolatedKernels(TorchLike):
         module: Always ``torch``.
         device: ``cpu`` or ``cuda``.
         replace: Dotted path of the replacement by operator, in any spelling.
+        scope: What the replacements take: the fields of ``KernelScope``.
 
     Raises:
         UnavailableError: A replacement cannot be imported.
     """
 
-    def __init__(self, module: str, device: str, replace: Mapping[str, str]) -> None:
+    def __init__(self, module: str, device: str, replace: Mapping[str, str], scope: Sequence[Sequence[str]]) -> None:
         super().__init__(module, device)
         self._functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
-        self.around = Replacing(self._functions)
+        self._scope = CallScope(KernelScope(*map(tuple, scope)))
+        self.around = Replacing(self._functions, self._scope)
 
     def begin(self) -> None:
         """Begin a run with new counts."""
-        self.around = Replacing(self._functions)
+        self.around = Replacing(self._functions, self._scope)
+
+    def has_backward(self) -> bool:
+        """Whether this run has a backward pass; a kernel may have none."""
+        return not self._scope.is_forward_only(self.around.counts)
 
     def calls(self) -> dict[str, int]:
         """Return how often each replacement was called in this run, and 0 for every other operator that was called."""

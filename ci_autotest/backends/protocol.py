@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
+from ci_autotest.backends.trace import Trace
+from ci_autotest.errors import Unsupported, UnsupportedReason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.backends.body_call import BodyCalls
-    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Program
 
 
@@ -61,6 +64,7 @@ class Backend(Protocol):
         functions: The user's functions that replace operators in this process, by operator.
         is_in_process: Whether the framework's code runs in this process.
         lacks_graph: Why a test that asks for a graph is not compared; empty if it is, or if this is a graph mode.
+        profiles: The profiles of the cases that the candidate takes; empty for all.
     """
 
     shows_steps: bool = True
@@ -73,6 +77,7 @@ class Backend(Protocol):
     functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     is_in_process: bool = True
     lacks_graph: str = ""
+    profiles: frozenset[str] = frozenset()
 
     @abstractmethod
     def run(
@@ -192,8 +197,22 @@ def each_step(backend: Backend, enter: Callable[[int], None]) -> Iterator[None]:
         backend.on_step = before
 
 
+def out_of_scope(backend: Backend, attempt: Attempt) -> Unsupported | None:
+    """Return that a candidate does not take an attempt's profile; ``None`` if it does."""
+    if not backend.profiles or attempt.profile in backend.profiles:
+        return None
+    taken = ", ".join(sorted(backend.profiles))
+    detail = f"profile {attempt.profile}; the candidate's row has profiles: {taken}"
+    return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail)
+
+
 def run_forward(backend: Backend, attempt: Attempt) -> Trace:
     """Run the forward pass of an attempt, and copy the values that the reference copied."""
+    outside = out_of_scope(backend, attempt)
+    if outside is not None:
+        trace = Trace()
+        trace.untested = outside
+        return trace
     copies = attempt.trace.copies
     if copies and backend.takes_copies:
         return backend.run(attempt.program, attempt.sources, copied=copies)
@@ -201,6 +220,6 @@ def run_forward(backend: Backend, attempt: Attempt) -> Trace:
 
 
 def run_backward(backend: Backend, attempt: Attempt, trace: Trace) -> None:
-    """Run the backward pass of an attempt unless its forward pass raised an error."""
-    if attempt.cotangents and trace.failure is None:
+    """Run the backward pass of an attempt unless its forward pass raised an error or did not run."""
+    if attempt.cotangents and trace.failure is None and out_of_scope(backend, attempt) is None:
         backend.backward(attempt.program, trace, attempt.cotangents)

@@ -30,7 +30,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
-    "substitute": lambda candidate, device: SubstituteBackend(_replaced(candidate), device),
+    "substitute": lambda candidate, device: SubstituteBackend(_replaced(candidate), device, candidate.scope),
 }
 
 
@@ -50,7 +50,9 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
     if candidate.is_isolated:
-        interpreter = _interpreter(candidate, device, folders)._replace(module="torch", replace=_replaced(candidate))
+        interpreter = _interpreter(candidate, device, folders)._replace(
+            module="torch", replace=_replaced(candidate), scope=candidate.scope
+        )
         table = Table("torch", "", "torch", like_torch=True, rows={})
         return IsolatedBackend(interpreter, Translator(table), ends_with_host=isolated)
     attach(candidate, device)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import importlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
+from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
 from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user, import_failure
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
+from ci_autotest.values.kernel_scope import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from ci_autotest.backends.body_call import BodyCall
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program, Step
+    from ci_autotest.values.kernel_scope import KernelScope
+
+LACKS_GRAPH: Final = "kernels with a declared scope are not compiled; drop it for this test's candidate"
 
 
 class SubstituteBackend(Backend):
@@ -35,6 +40,7 @@ class SubstituteBackend(Backend):
     Args:
         replace: Dotted path of the replacement by operator, in any spelling.
         device: ``cpu``, ``cuda`` or another attached device.
+        scope: What the functions take.
 
     Raises:
         UnavailableError: A replacement cannot be imported.
@@ -42,8 +48,12 @@ class SubstituteBackend(Backend):
 
     takes_copies = True
 
-    def __init__(self, replace: Mapping[str, str], device: str = "cpu") -> None:
+    def __init__(self, replace: Mapping[str, str], device: str = "cpu", scope: KernelScope = EVERYTHING) -> None:
         self._torch = TorchBackend(device)
+        self.scope = CallScope(scope)
+        self.profiles = self.scope.profiles
+        # A graph calls the functions where nobody can ask what they take.
+        self.lacks_graph = "" if self.scope.is_everything else LACKS_GRAPH
         self.device = self._torch.device
         self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
 
@@ -51,13 +61,14 @@ class SubstituteBackend(Backend):
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
     ) -> Trace:
         """Run the steps forward with the replacements."""
-        mode = Replacing(self.functions)
+        mode = Replacing(self.functions, self.scope)
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         trace.around, trace.calls = mode, mode.counts
         if self.device.type == "cpu":
             trace.answered = mode.counts
         if not mode.replaced:
             trace.untested = nothing_replaced(self.functions, mode)
+        trace.has_backward = not self.scope.is_forward_only(mode.counts)
         return trace
 
     @property
@@ -71,6 +82,8 @@ class SubstituteBackend(Backend):
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; calls in hooks are replaced too."""
+        if not trace.has_backward:
+            return
         self._torch.backward(program, trace, cotangents)
         if isinstance(trace.around, Replacing) and trace.around.replaced:
             trace.untested = None
@@ -82,10 +95,10 @@ class SubstituteBackend(Backend):
     def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
         """Return what runs the body once: with plain calls of the replacements, if that replaces as many calls."""
         plain = called_with(python_function(program, self.device), program, values)
-        if self._replaces_all(program, plain):
+        if self.scope.is_everything and self._replaces_all(program, plain):
             return BodyCalls(called_with(python_function(program, self.device, self.functions), program, values))
         # Torch passes the calls of both sides to a mode, so that what this costs is on both sides.
-        return BodyCalls(_within(plain, Replacing(self.functions)), _within(plain, Replacing({})))
+        return BodyCalls(_within(plain, Replacing(self.functions, self.scope)), _within(plain, Replacing({})))
 
     def _replaces_all(self, program: Program, plain: BodyCall) -> bool:
         """Whether every replaced call of a body is a plain call of its own, not one inside a module or a function."""
@@ -98,8 +111,10 @@ class SubstituteBackend(Backend):
             plain()
         return sum(mode.counts[operator] for operator in mode.replaced) == len(own)
 
-    def as_graph(self) -> Backend:
-        """Return a backend that compiles bodies together with the replacements."""
+    def as_graph(self) -> Backend | None:
+        """Return a backend that compiles bodies together with the replacements; ``None`` if these have a scope."""
+        if self.lacks_graph:
+            return None
         found = graph_on(self._torch)
         found.functions = self.functions
         return found
@@ -135,9 +150,10 @@ class Replacing(TorchFunctionMode):
         seen: Operators that were called and have no replacement.
     """
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], scope: CallScope | None = None) -> None:
         super().__init__()
         self.functions = functions
+        self._scope = scope or CallScope()
         self.counts: dict[str, int] = {}
         self.replaced: set[str] = set()
         self.seen: set[str] = set()
@@ -158,6 +174,7 @@ class Replacing(TorchFunctionMode):
                 self.seen.add(operator)
                 self.counts.setdefault(operator, 0)
             return func(*args, **kwargs)
+        self._scope.refuse(operator, (args, kwargs))
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
         self.replaced.add(operator)
         self.counts[operator] = self.counts.get(operator, 0) + 1
@@ -172,11 +189,11 @@ class Replacing(TorchFunctionMode):
         kwargs = _written(func, function, kwargs)
         receiver = args[0] if args else kwargs.get("input")
         if not (in_place and isinstance(receiver, torch.Tensor)):
-            return by_user(function, *args, **kwargs)
+            return self._scope.call(operator, function, args, kwargs)
         # The replacement's backward pass may need its input, which is overwritten afterwards.
         given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
         args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
-        return _overwritten(receiver, by_user(function, *args, **kwargs))
+        return _overwritten(receiver, self._scope.call(operator, function, args, kwargs))
 
 
 def _overwritten(receiver: torch.Tensor, result: object) -> torch.Tensor:

@@ -94,6 +94,7 @@ class PairEntry:
 
     aligned: int = 0
     unsupported: tuple[UnsupportedCases, ...] = ()
+    values_only: int = 0
     cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Reasons that lie in the candidate, not in the test: a test that is unsupported for these alone does not fail the run.
 _EXCUSED: Final = frozenset({
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
-    UnsupportedReason.CONSTANT,
+    UnsupportedReason.CONSTANT, UnsupportedReason.OUT_OF_SCOPE,
 })  # fmt: skip
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
 #: Operators that a note names.
@@ -101,9 +101,10 @@ def _is_failed_by_speed(results: Sequence[SpeedResult], fail_on: str) -> bool:
 def _is_untested(item: TestResult, result: RunResult) -> bool:
     """Return whether a (test, candidate) has no compared case and that fails the run.
 
-    A candidate may lack the operators of a test: a substitute replaces others, a framework has no counterpart, or a
-    device has no kernel. Such a test does not count for that candidate if another test was compared on it. Replacements
-    that were never called are checked separately, and the report lists the operators that are missing.
+    A candidate may lack the operators of a test: a substitute replaces others, a framework has no counterpart, a device
+    has no kernel, or the candidate's row rules the calls out. Such a test does not count for that candidate if another
+    test was compared on it. Replacements that were never called are checked separately, and the report lists the
+    operators that are missing.
     """
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # Compared, or all its cases are in other shards.

@@ -15,7 +15,7 @@ from ci_autotest.report.coverage import sentence
 from ci_autotest.report.help_pages import help_lines
 from ci_autotest.report.report_json import text_of
 from ci_autotest.report.speed_text import speed_lines
-from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence, verdict
+from ci_autotest.report.verdict_line import partial_sentences, partly_compared, verdict
 from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def _uncompared(result: RunResult) -> list[str]:
 
 def _in_part(result: RunResult) -> list[str]:
     return [
-        f"compared in part: {item.test} on {item.candidate}: {unsupported_sentence(item)}"
-        for item in partly_unsupported(result)
+        f"compared in part: {item.test} on {item.candidate}: {'; '.join(partial_sentences(item))}"
+        for item in partly_compared(result)
     ]
 
 

@@ -155,6 +155,7 @@ def _result(
         findings=tuple(sorted(item.id for item in own)), reason=reason,
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
+        values_only=pair.values_only if pair is not None else 0,
         rejected_cases=entry.empty, left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,
     )  # fmt: skip

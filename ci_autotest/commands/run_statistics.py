@@ -112,6 +112,7 @@ class Ledger:
         for name in entry.candidates:  # A test can forge its worker's messages: other names are not counted.
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
+            pair.values_only += done.values_only.get(name, 0)
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
             unsupported = done.unsupported.get(name, ())
             pair.unsupported = joined_unsupported((*pair.unsupported, *unsupported))

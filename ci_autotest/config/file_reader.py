@@ -215,6 +215,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "fail_on": ("misaligned", "new", "never", "flaky", "leniency", "slower"),
     "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),
     "candidates.mode": ("eager", "graph"),
+    "candidates.layouts": ("contiguous",),
     "reference.device": ("cpu", "cuda", "auto"),
     "reference.backend": ("torch",),
 }

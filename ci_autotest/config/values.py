@@ -14,6 +14,7 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
+from ci_autotest.values.kernel_scope import KernelScope, Layout
 from ci_autotest.values.tolerance import Strictness
 
 if TYPE_CHECKING:
@@ -76,6 +77,18 @@ class Candidate(Section, frozen=True, kw_only=True):
             graph before it). Only for candidates that run in the worker's own process.
         env: For backends ``module`` and ``substitute``: environment variables of the process in which the candidate
             runs; the candidate then has a process of its own.
+        forward_only: For backend ``substitute``: whether the functions of ``replace`` have no backward pass, or the
+            operators of ``replace`` whose functions have none. They get tensors without a graph, and of a case that
+            calls one only values are compared.
+        dtypes: For backend ``substitute``: dtypes that the functions of ``replace`` take, for example ``float16``. A
+            call's dtypes are those of its floating-point and complex tensors, or of all its tensors if it has none of
+            these. Empty for all dtypes.
+        profiles: For backend ``substitute``: profiles that the functions of ``replace`` take, for example
+            ``ordinary``. Empty for all profiles.
+        layouts: For backend ``substitute``: layouts that the functions of ``replace`` take; ``contiguous`` is the only
+            one. Empty for all layouts.
+        devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
+            example ``cuda``. Empty for all devices.
     """
 
     name: str
@@ -93,11 +106,23 @@ class Candidate(Section, frozen=True, kw_only=True):
     isolated: bool = False
     speed: bool = False
     env: dict[str, str] = {}
+    forward_only: bool | tuple[str, ...] = False
+    dtypes: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def is_isolated(self) -> bool:
         """Whether the user's functions run in a host."""
         return self.backend == "substitute" and (self.isolated or bool(self.env))
+
+    @property
+    def scope(self) -> KernelScope:
+        """What the user's functions take."""
+        every = tuple(self.replace) if self.forward_only else ()
+        forward_only = self.forward_only if isinstance(self.forward_only, tuple) else every
+        return KernelScope(forward_only, self.dtypes, self.profiles, self.layouts, self.devices)
 
 
 class ToleranceRule(Section, frozen=True, kw_only=True):

@@ -139,7 +139,7 @@ class RequestHandler:
             snapshots=job.snapshots,
         )
         finished = _JobRun(job, run, DeferredReads(self._framework))
-        if job.cotangents is not None and not run.has_stopped:
+        if job.cotangents is not None and not run.has_stopped and self._has_backward():
             self._run_backward(finished, job.cotangents)
         self._note_calls(run)
         place[1] = NOWHERE  # only reading the values is left
@@ -151,6 +151,11 @@ class RequestHandler:
             finished.reading.begin(value)
         self._last = finished
         return finished
+
+    def _has_backward(self) -> bool:
+        """Whether the run has a backward pass; the user's functions may have none."""
+        has_backward = getattr(self._framework, "has_backward", None)
+        return has_backward is None or has_backward()
 
     def _note_calls(self, run: Run) -> None:
         """Record which of the user's functions were called. A run that called none has not tested them."""

@@ -60,10 +60,10 @@ def main(argv: Sequence[str]) -> None:
 
     Args:
         argv: Descriptors to read from, to write to, for printed output, and of the progress beacon; the module; the
-            device; the user's functions by operator, as JSON; folders of the user's own modules.
+            device; the user's functions by operator and what they take, as JSON; folders of the user's own modules.
     """
     read_fd, write_fd, output, place = map(int, argv[:4])
-    module, device, replace, *folders = argv[4:]
+    module, device, kernels, *folders = argv[4:]
     # First of all, because importing a framework may already crash or outlive the worker.
     _end_with_worker()
     faulthandler.enable()
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     wire = Wire(read_fd, write_fd)
     sys.path += folders
     try:
-        framework = _adapter(module, device, json.loads(replace))
+        framework = _adapter(module, device, *json.loads(kernels))
     except BaseException as error:  # noqa: BLE001 - foreign code at import may raise anything, SystemExit too
         wire.send(_encoded({"error": type(error).__name__, "message": str(error), "name": _missing(error)}))
         return
@@ -110,11 +110,11 @@ def _end_with_worker() -> None:
         os._exit(0)
 
 
-def _adapter(module: str, device: str, replace: Mapping[str, str]) -> Framework:
+def _adapter(module: str, device: str, replace: Mapping[str, str], scope: Sequence[Sequence[str]]) -> Framework:
     importlib.import_module("numpy")  # first, so that a missing numpy is reported as such and not as a broken framework
     framework: Framework
     if replace:  # This host runs in the worker's own interpreter, where the rest of ci-autotest can be imported.
-        framework = getattr(importlib.import_module(_ISOLATED[0]), _ISOLATED[1])(module, device, replace)
+        framework = getattr(importlib.import_module(_ISOLATED[0]), _ISOLATED[1])(module, device, replace, scope)
         _prove(framework, device)
         return framework
     where, name = ADAPTERS.get(module, ("ci_autotest.host.frameworks.torch_like", "TorchLike"))

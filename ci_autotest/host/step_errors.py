@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.errors import OutOfScopeError, Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, Ref, TensorSpec
 
@@ -35,6 +35,8 @@ def record_error(run: Run, step: Step, index: int, error: BaseException, framewo
         # The test did not ask for this step: it is how ci-autotest copies the reference's state.
         text = f"its module cannot load the state of the reference's module ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
+    elif isinstance(error, OutOfScopeError):
+        run.lacking = error.why
     elif lacking := framework.lacking(error):
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking)
     elif isinstance(error, NotImplementedError):

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
-from ci_autotest.report.verdict_line import headline, unsupported_sentence
+from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
 from ci_autotest.values.finding import counts_against
 from ci_autotest.values.result import BrokenTest
 
@@ -158,8 +158,7 @@ def _details(item: TestResult, own: Sequence[Finding]) -> str:
     ]
     if item.outcome == "flaky":
         lines.append(f"flaky: {item.cases.flaky:,} of {plural(item.cases.compared, 'case')} differ from run to run")
-    if item.unsupported:
-        lines.append(unsupported_sentence(item))
+    lines += partial_sentences(item)
     lines += [_tolerated(finding) for finding in own if not counts_against(finding)]
     return "\n".join(plain(each) for each in lines)
 

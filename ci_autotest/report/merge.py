@@ -215,6 +215,7 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
         refusal=first_refusal(part.refusal for part in parts),
         unsupported=joined_unsupported(each for part in parts for each in part.unsupported),
         undefined_gradients=sum(part.undefined_gradients for part in parts),
+        values_only=sum(part.values_only for part in parts),
         rejected_cases=sum(part.rejected_cases for part in parts),
         left_alone=any(part.left_alone for part in parts),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.report.coverage import known_of
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.size_budget import Block, Form, Region, fixed
-from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence
+from ci_autotest.report.verdict_line import partial_sentences, partly_compared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,13 +88,13 @@ def silent_part(result: RunResult, most: int, rank: int) -> Part:
 
 
 def unsupported_part(result: RunResult, most: int, rank: int) -> Part:
-    """Return the tests with both compared and unsupported cases, with the reasons."""
-    partly = partly_unsupported(result)
+    """Return the tests of which something was compared and something was not, with the reasons."""
+    partly = partly_compared(result)
     lines = [
-        f"- {code(item.test)} on {code(item.candidate, 60)}: {text(unsupported_sentence(item), 400)}\n"
+        f"- {code(item.test)} on {code(item.candidate, 60)}: {text('; '.join(partial_sentences(item)), 400)}\n"
         for item in partly[:most]
     ]
-    title = f"Partly unsupported ({len(partly):,} of {len(result.results):,})"
+    title = f"Compared in part ({len(partly):,} of {len(result.results):,})"
     return _listing("unsupported", title, lines, rank, _beyond(partly, most))
 
 

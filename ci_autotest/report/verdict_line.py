@@ -32,7 +32,9 @@ _REASONS = {
     UnsupportedReason.OUTSIDE: "computed outside the recorded steps",
     UnsupportedReason.COPIED: "writes to a tensor that is a copy on the device",
     UnsupportedReason.NO_SAMPLES: "gives no sample",
+    UnsupportedReason.OUT_OF_SCOPE: "outside the kernels' declared scope",
 }
+_NO_BACKWARD = "the candidate has no backward pass there"
 _NAMES_SHOWN = 3
 _UNAVAILABLE = 4
 _USAGE = 2
@@ -93,9 +95,17 @@ def unsupported_sentence(item: TestResult) -> str:
     return f"{count:,} of {plural(item.cases.compared + count, 'case')} unsupported: {reasons}"
 
 
-def partly_unsupported(result: RunResult) -> list[TestResult]:
-    """Return the tests of which some cases were compared and some are unsupported."""
-    return [item for item in result.results if item.cases.compared and item.unsupported]
+def partial_sentences(item: TestResult) -> list[str]:
+    """Return what of a test was not compared and why, a sentence each; not yet escaped for Markdown."""
+    found = [unsupported_sentence(item)] if item.unsupported else []
+    if item.values_only:
+        found.append(f"{item.values_only:,} of {plural(item.cases.compared, 'case')} without gradients: {_NO_BACKWARD}")
+    return found
+
+
+def partly_compared(result: RunResult) -> list[TestResult]:
+    """Return the tests of which some cases were compared, and some are unsupported or compared without gradients."""
+    return [item for item in result.results if item.cases.compared and (item.unsupported or item.values_only)]
 
 
 def is_wholly_aligned(result: RunResult) -> bool:
@@ -110,6 +120,8 @@ def verdict(result: RunResult) -> str:
         return f"✗ {'; '.join(faults)}"
     accepted = sum(finding.known is not None for finding in result.findings)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
+    if outside := _out_of_scope(result):
+        tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
     if caveats:
         standing = "still misaligned" if _counting(result) else "aligned where compared"
         return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
@@ -208,7 +220,7 @@ def _caveats(result: RunResult) -> list[str]:
     silence = [_silence(result)] if _silent(result) else []
     if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
         silence.append(f"{plural(left, 'case')} not run")
-    if lacking := sum(each.cases for item in partly_unsupported(result) for each in item.unsupported):
+    if lacking := _unsupported(result) - _out_of_scope(result):
         silence.append(f"{plural(lacking, 'case')} unsupported")
     counted = {
         "test{} with differences that are not the candidate's fault": _excused(result),
@@ -220,6 +232,18 @@ def _caveats(result: RunResult) -> list[str]:
     return silence + [
         f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count
     ]
+
+
+def _unsupported(result: RunResult) -> int:
+    """Count the unsupported cases of tests of which something was compared."""
+    return sum(each.cases for item in result.results if item.cases.compared for each in item.unsupported)
+
+
+def _out_of_scope(result: RunResult) -> int:
+    """Count those of these cases that nobody asked for: the configuration rules them out."""
+    asked_not = UnsupportedReason.OUT_OF_SCOPE
+    compared = [item for item in result.results if item.cases.compared]
+    return sum(each.cases for item in compared for each in item.unsupported if each.reason is asked_not)
 
 
 def _excused(result: RunResult) -> int:

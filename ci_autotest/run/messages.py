@@ -306,6 +306,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
         profiles: Number of accepted cases, by profile.
         seen: Calls by operator, for candidates that count them.
         left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
+        values_only: Number of cases of which only values were compared, because the candidate has no backward pass
+            there, by candidate.
         covered: How each operator was exercised, by candidate; the name ``""`` stands for everything recorded.
         costs: By candidate.
         left: What the cases have changed in the process, by the candidate that changed it.
@@ -328,6 +330,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     profiles: dict[str, int]
     seen: dict[str, dict[str, int]]
     left_out: dict[str, list[str]] = {}
+    values_only: dict[str, int] = {}
     covered: dict[str, dict[str, Exercised]] = {}
     costs: dict[str, Cost] = {}
     duration_s: float

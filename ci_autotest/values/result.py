@@ -152,6 +152,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         weak: Whether the reference accepted fewer than one in ten ordinary attempts.
         refusal: For a weak test, the reference's error for a rejected attempt.
         undefined_gradients: Cases whose backward pass the reference refused, so that only values were compared.
+        values_only: Cases of which only values were compared because the candidate has no backward pass there.
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
         left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
         location: Definition of the test.
@@ -170,6 +171,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     weak: bool = False
     refusal: str = ""
     undefined_gradients: int = 0
+    values_only: int = 0
     rejected_cases: int = 0
     left_alone: bool = False
     location: Location | None = None

@@ -8,7 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ci_autotest.backends.memory_filling import filling_program
-from ci_autotest.backends.protocol import Backend
+from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.backends.remote.process import HostLostError, HostProcess, end_as
 from ci_autotest.backends.remote.request import Message, Outstanding, outside, placed
@@ -86,7 +86,10 @@ class RemoteBackend(Backend):
         for number, attempt in enumerate(attempts):
             trace = ResponseTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
             traces.append(trace)
-            if self._prepare(attempt.program, attempt.sources, trace):
+            outside_scope = out_of_scope(self, attempt)
+            if outside_scope is not None:
+                _left_out(trace, outside_scope)
+            elif self._prepare(attempt.program, attempt.sources, trace):
                 trace.loader = self._load
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.has_backward else None
@@ -119,7 +122,7 @@ class RemoteBackend(Backend):
                 message.add(trace, sources, None, snapshots=snapshots)
                 self._channel.send(message)
                 reader = self._channel.next()
-                trace.calls = trace.answered = reader.answer.calls
+                self._note_calls(trace, reader)
                 self._take(trace, reader)
             return trace
 
@@ -234,11 +237,15 @@ class RemoteBackend(Backend):
         with self._outstanding.restored() if owed else nullcontext():
             for trace in owed:
                 trace.reader = self._channel.next()
-                trace.calls, trace.left_out = trace.reader.answer.calls, trace.reader.answer.left_out
-                trace.answered = trace.calls
+                trace.left_out = trace.reader.answer.left_out
+                self._note_calls(trace, trace.reader)
             for trace in owed:
                 if trace.reader is not None and trace.reader.answer.has_kept:
                     self._take(trace, trace.reader)
+
+    def _note_calls(self, trace: ResponseTrace, reader: Reader) -> None:
+        """Note which of the user's functions the host called."""
+        trace.calls = trace.answered = reader.answer.calls
 
     def _take(self, trace: ResponseTrace, reader: Reader) -> None:
         trace.reader = None

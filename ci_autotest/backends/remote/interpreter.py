@@ -13,10 +13,13 @@ import msgspec
 
 from ci_autotest.environments import RECIPES, package_of
 from ci_autotest.errors import UnavailableError
+from ci_autotest.values.kernel_scope import EVERYTHING
 from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ci_autotest.values.kernel_scope import KernelScope
 
 #: The beginning of the message with which a host's boot refuses its interpreter (``host/main.BOOT``).
 _TOO_OLD: Final = "it is Python "
@@ -58,6 +61,7 @@ class Interpreter(NamedTuple):
         device: ``cpu`` or ``cuda``.
         folders: Folders of the user's own modules.
         replace: Dotted path of the user's function by the operator that it replaces.
+        scope: What these functions take.
         env: Environment variables of the host, in addition to the worker's.
     """
 
@@ -67,6 +71,7 @@ class Interpreter(NamedTuple):
     device: str
     folders: tuple[str, ...] = ()
     replace: Mapping[str, str] = MappingProxyType({})
+    scope: KernelScope = EVERYTHING
     env: Mapping[str, str] = MappingProxyType({})
 
     def executable(self) -> str:

@@ -76,8 +76,8 @@ class HostProcess:
             # Afterwards it prints where this worker does.
             output = os.dup(2)
             descriptors = to_read, to_write, output, place.fileno()
-            replace = msgspec.json.encode(dict(interpreter.replace)).decode()
-            words = [*map(str, descriptors), interpreter.module, interpreter.device, replace, *interpreter.folders]
+            kernels = msgspec.json.encode((dict(interpreter.replace), interpreter.scope)).decode()
+            words = [*map(str, descriptors), interpreter.module, interpreter.device, kernels, *interpreter.folders]
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-c", BOOT, _PACKAGE, *words],

@@ -48,6 +48,7 @@ class BatchCounts:
         self._profiles: dict[str, int] = {}
         self._seen: dict[str, dict[str, int]] = {}
         self._left_out: dict[str, set[str]] = {}
+        self._values_only: Counter[str] = Counter()
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._undefined = self._outside = 0
         self._has_loader = False
@@ -87,6 +88,7 @@ class BatchCounts:
             self._count_aligned(name, len(one.sure & {*counted}))
             self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
             self._count_traces(name, [one.traces[position] for position in counted])
+            self._values_only[name] += sum(_is_of_values_only(batch, position, one) for position in counted)
 
     def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
@@ -152,6 +154,7 @@ class BatchCounts:
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self._undefined, outside=self._outside,
             refusal=self._refusal, profiles=self._profiles, seen=seen,
+            values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
@@ -166,6 +169,12 @@ class BatchCounts:
                 before = found.get(use.operator)
                 found[use.operator] = one if before is None else joined(before, one)
         return dict(sorted(found.items()))
+
+
+def _is_of_values_only(batch: Batch, position: int, judged: Judged) -> bool:
+    """Whether a case has gradients on the reference and was compared without them, for the candidate has none."""
+    has_backward = judged.traces[position].has_backward or not batch.attempts[position].cotangents
+    return not has_backward and is_aligned(judged.verdicts.get(position)) is not None
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

@@ -30,6 +30,7 @@ HOSTILE = (
 )  # fmt: skip
 EXCUSED = {
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
+    UnsupportedReason.OUT_OF_SCOPE,
     UnsupportedReason.CONSTANT,
 }  # fmt: skip
 

@@ -1,0 +1,124 @@
+"""The scope of kernels, call by call: refuse what they do not take, and call forward-only kernels without a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.errors import OutOfScopeError, by_user
+from ci_autotest.values.kernel_scope import EVERYTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+    from ci_autotest.values.kernel_scope import KernelScope
+
+_Tensor: Final = torch.Tensor
+
+
+class CallScope:
+    """What a candidate's kernels take, asked before each call.
+
+    Args:
+        scope: What the configuration says.
+    """
+
+    def __init__(self, scope: KernelScope = EVERYTHING) -> None:
+        self._forward_only = frozenset(map(operator_of, scope.forward_only))
+        self._dtypes = frozenset(scope.dtypes)
+        self._layouts = scope.layouts
+        self._devices = frozenset(scope.devices)
+        self.profiles = frozenset(scope.profiles)
+        self._has_limits = bool(scope.dtypes or scope.layouts or scope.devices)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the kernels take everything that their operators take."""
+        return not (self._has_limits or self.profiles or self._forward_only)
+
+    def is_forward_only(self, calls: Mapping[str, int]) -> bool:
+        """Whether any of the operators that were answered has no backward pass."""
+        return any(calls.get(operator) for operator in self._forward_only)
+
+    def refuse(self, operator: str, given: tuple[Any, Any]) -> None:
+        """Refuse a call that is outside the scope.
+
+        Args:
+            operator: The operator.
+            given: Positional and keyword arguments.
+
+        Raises:
+            OutOfScopeError: A tensor has a dtype, a layout or a device that the kernel does not take.
+        """
+        if not self._has_limits:
+            return
+        tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, _Tensor)]
+        inexact = [value for value in tensors if value.is_floating_point() or value.is_complex()]
+        if self._dtypes:
+            _refuse(
+                operator, "dtype", {_name(value.dtype) for value in inexact or tensors} - self._dtypes, self._dtypes
+            )
+        if self._devices:
+            _refuse(operator, "device", {value.device.type for value in tensors} - self._devices, self._devices)
+        if self._layouts and not all(_is_contiguous(value) for value in tensors):
+            message = f"{operator}: a tensor is not contiguous; the candidate's row has layouts: contiguous"
+            raise OutOfScopeError(message)
+
+    def call(
+        self, operator: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call a kernel; one without a backward pass gets tensors without a graph, and its results raise in backward.
+
+        The results require grad as the operator's would, so that the flags of later values can be compared.
+        """
+        if operator not in self._forward_only:
+            return by_user(function, *args, **kwargs)
+        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        plain = [value.detach() if isinstance(value, _Tensor) else value for value in leaves]
+        given, named = pytree.tree_unflatten(plain, spec)
+        with torch.no_grad():
+            found = by_user(function, *given, **named)
+        own = {id(new): old for new, old in zip(plain, leaves, strict=True) if isinstance(old, _Tensor)}
+        inputs = [value for value in leaves if isinstance(value, _Tensor) and value.requires_grad]
+        if not inputs or not torch.is_grad_enabled():
+            return pytree.tree_map(lambda value: own.get(id(value), value), found)
+        return pytree.tree_map(lambda value: own.get(id(value)) if id(value) in own else _raising(value, inputs), found)
+
+
+def _raising(value: Any, inputs: list[torch.Tensor]) -> Any:
+    """Return a kernel's result as one that depends on its inputs and has no gradient."""
+    if not isinstance(value, _Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return value
+    return _NoBackward.apply(value, *inputs)  # type: ignore[no-untyped-call]
+
+
+class _NoBackward(torch.autograd.Function):
+    """The identity, whose backward pass is outside the scope."""
+
+    @staticmethod
+    def forward(_: Any, value: torch.Tensor, *__: torch.Tensor) -> torch.Tensor:
+        return value.detach()
+
+    @staticmethod
+    def backward(*_: Any) -> NoReturn:
+        message = "a gradient is asked of a kernel without one; the candidate's row has forward_only"
+        raise OutOfScopeError(message)
+
+
+def _refuse(operator: str, what: str, outside: set[str], taken: frozenset[str]) -> None:
+    if outside:
+        names = ", ".join(sorted(outside))
+        message = f"{operator}: {what} {names}; the candidate's row has {what}s: {', '.join(sorted(taken))}"
+        raise OutOfScopeError(message)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.is_contiguous()

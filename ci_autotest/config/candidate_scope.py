@@ -1,0 +1,55 @@
+"""Refuse a candidate whose declared scope names something that does not exist or that its backend does not use."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import ConfigError
+from ci_autotest.program.python_names import is_name
+from ci_autotest.values.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ci_autotest.config.values import Candidate
+
+#: Profiles of cases. ``record/draw/profiles.py`` applies them, which the parent process does not import.
+PROFILES: Final = (
+    "ordinary", "zero_dim", "zero_size", "size_one", "boundary", "non_contiguous", "zeros_and_ties", "large", "special",
+)  # fmt: skip
+_KEYS: Final = ("forward_only", "dtypes", "profiles", "layouts", "devices")
+
+
+def check_scope(candidate: Candidate, where: str) -> None:
+    """Refuse a scope that names something unknown.
+
+    Raises:
+        ConfigError: It does; the message names the nearest known name.
+    """
+    given = next((key for key in _KEYS if getattr(candidate, key)), None)
+    if given is not None and candidate.backend != "substitute":
+        message = (
+            f"{where}: candidate {candidate.name!r} has {given!r}, which backend {candidate.backend} does not use. "
+            "It says what the functions of `replace` take: write backend: substitute, or remove it."
+        )
+        raise ConfigError(message)
+    named = f"{where}: candidate {candidate.name!r}"
+    for key, known in (("dtypes", DTYPES.keys()), ("profiles", PROFILES)):
+        _check_names(getattr(candidate, key), known, f"{named} has {key}: ", "which does not exist")
+    if isinstance(candidate.forward_only, tuple):
+        what = "which it does not replace"
+        _check_names(candidate.forward_only, candidate.replace, f"{named} has forward_only: ", what)
+    wrong = next((name for name in candidate.devices if not is_name(name)), None)
+    if wrong is not None:
+        message = f"{named} has devices: {wrong[:80]!r}. Write kinds of devices without an index, such as cpu or cuda."
+        raise ConfigError(message)
+
+
+def _check_names(names: tuple[str, ...], known: Collection[str], what: str, why: str) -> None:
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(known)}."
+            message = f"{what}{name[:80]!r}, {why}. {hint}"
+            raise ConfigError(message)
