@@ -63,8 +63,8 @@ def cli() -> None:
 @click.option("--seed", metavar="N|random|commit", help="Root seed; the same seed gives the same inputs.")
 @click.option(
     "--strictness",
-    type=click.Choice(["tolerance", "ulp", "bitwise"]),
-    help="What counts as aligned: within the tolerance, within 4 ULP, or the same bits.",
+    type=click.Choice(["tolerance", "measured", "ulp", "bitwise"]),
+    help="What counts as aligned: the tolerance, twice the reference's own error, 4 ULP, or the same bits.",
 )
 @click.option(
     "--workers",
@@ -189,6 +189,15 @@ def report(  # noqa: PLR0913, PLR0917 - one parameter an option
     stream = sys.stderr if is_json else sys.stdout
     show_as(result, str(output), stream, Display(is_quiet, is_verbose, is_json))
     return _status(result)
+
+
+@cli.command()
+@click.argument("report", type=click.Path(path_type=Path))
+def tolerances(report: Path) -> int:
+    """Propose tolerances from the greatest errors of a report's aligned cases, with the numbers they rest on."""
+    from ci_autotest.commands.tolerances import tolerances as propose  # noqa: PLC0415
+
+    return propose(report, sys.stdout)
 
 
 @cli.command()

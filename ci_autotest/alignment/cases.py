@@ -69,7 +69,7 @@ class Accepted(NamedTuple):
     lenient: dict[str, Lenient]
 
 
-_ALIGNED = Verdict(outcome="aligned")
+ALIGNED = Verdict(outcome="aligned")
 
 
 def accept(
@@ -155,7 +155,7 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
     """
     trace = _run(attempt, contender.backend)
     if is_aligned(attempt, contender, trace):
-        return Judged(_ALIGNED, live_of(attempt))
+        return Judged(ALIGNED, live_of(attempt))
     return judge_case(attempt, contender, reference, trace)
 
 

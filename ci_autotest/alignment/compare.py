@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.alignment.elements import close, difference, same_bits
+from ci_autotest.alignment.blame.reference_error import allowed_by
+from ci_autotest.alignment.elements import close, difference, has_any, metric_of, mismatches, same_bits
+from ci_autotest.values.tolerance import Tolerance
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Metadata, Observation
-    from ci_autotest.values.tolerance import Tolerance
-    from ci_autotest.values.verdict import Kind
+    from ci_autotest.values.verdict import Difference, Kind
 
 #: Types of plain values that each framework has its own version of.
 _WORDS: Final = (torch.dtype, torch.layout, torch.memory_format)
@@ -31,7 +32,7 @@ def compare(
 
     Elements are aligned when ``|candidate - reference| <= atol + rtol * |reference|``, in float64.
     NaN aligns with NaN only. ``ulp`` and ``bitwise`` also distinguish -0.0 from 0.0 and a flushed
-    denormal from zero; ``bitwise`` compares strides.
+    denormal from zero; ``bitwise`` compares strides. ``measured`` allows a multiple of the reference's own error.
 
     Args:
         candidate: Any shape ``(d0, ..., dn)``, or a plain value.
@@ -55,9 +56,7 @@ def compare(
     same_dtype = candidate.metadata.dtype == reference.metadata.dtype
     if same_dtype and same_bits(candidate.data, reference.data):
         return None
-    if close(candidate.data, reference.data, tolerance):
-        return None
-    found = difference(candidate.data, reference.data, tolerance)
+    found, detail = _difference(candidate.data, reference.data, tolerance, reference.exact)
     if found is None:
         return None
     return Misalignment(
@@ -66,7 +65,26 @@ def compare(
         candidate=str(candidate.metadata),
         reference=str(reference.metadata),
         difference=found,
+        detail=detail,
     )
+
+
+def _difference(
+    candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, exact: torch.Tensor | None
+) -> tuple[Difference | None, str]:
+    """Return by how much the elements differ, and what the tolerance says of it besides."""
+    is_measured = tolerance.strictness == "measured" and exact is not None and candidate.dtype is reference.dtype
+    allowed = allowed_by(reference, exact, tolerance) if is_measured and exact is not None else None
+    if allowed is not None:
+        bad = allowed.misaligned(candidate, reference)
+        return (difference(candidate, reference, allowed.beside, bad), allowed.text) if has_any(bad) else (None, "")
+    if close(candidate, reference, tolerance):
+        return None, ""
+    if tolerance.is_of_elements:
+        return difference(candidate, reference, tolerance), ""
+    found = metric_of(candidate, reference, tolerance)
+    each = Tolerance(tolerance.rtol, found.bound or tolerance.atol)
+    return difference(candidate, reference, each, mismatches(candidate, reference, tolerance)), found.text
 
 
 def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, check_grad: bool) -> Kind | None:

@@ -6,18 +6,20 @@ every value at its step and reports what differs, where and in which order.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 
+from ci_autotest.alignment.blame.reference_error import ExactValues
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.device_copies import as_moved
 from ci_autotest.alignment.elements import dense, has_any, same_bits
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.fast_path_bytes import is_intermediate
 from ci_autotest.alignment.scalars import as_elements
-from ci_autotest.alignment.single_step import writes_in_place
+from ci_autotest.alignment.single_step import Live, writes_in_place
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.backends.remote.response import ResponseModule
 from ci_autotest.backends.snapshots import observed
@@ -29,6 +31,7 @@ from ci_autotest.values.verdict import BackwardPass, Call, Cotangent, Gradient, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import GradientKey, Observation, Trace
@@ -48,6 +51,7 @@ class Examination:
         sources: Data by key.
         cotangents: Gradients of the outputs, by position of the output's tensors.
         rules: How values are compared.
+        in_float64: Entered while float64 runs, which only ``strictness: measured`` needs; ``None`` if it must not run.
     """
 
     def __init__(
@@ -56,8 +60,10 @@ class Examination:
         sources: Mapping[str, Any],
         cotangents: Mapping[int, Any],
         rules: Rules,
+        in_float64: InFloat64 | None = nullcontext,
     ) -> None:
         self.program = program
+        self._exact = ExactValues(Live(program, sources, cotangents), in_float64)
         self.steps = program.steps
         self.sources = sources
         self.cotangents = cotangents
@@ -113,7 +119,7 @@ class Examination:
                 sides = as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
                 flags = candidate.has_flags and not _is_argument(step, index, candidate, sides)
-                misalignment = arity or self._compared(*sides, flags=flags)
+                misalignment = arity or self._compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
                     found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
         return found
@@ -145,9 +151,13 @@ class Examination:
             )
         ]  # fmt: skip
 
-    def _compared(self, left: Observation, right: Observation, *, flags: bool = True) -> Misalignment | None:
+    def _compared(
+        self, left: Observation, right: Observation, *, flags: bool = True, part: Part | None = None
+    ) -> Misalignment | None:
         dtype = right.metadata.dtype if right.metadata else ""
         tolerance = self.rules.tolerance(self.operators, dtype)
+        if tolerance.strictness == "measured" and part is not None and isinstance(right.data, _Tensor):
+            right = right._replace(exact=self._exact.find(part, right.data.dtype))
         return compare(
             left, right, tolerance,
             check_dtype=self.rules.check_dtype, check_grad_flags=flags, check_strides=self._has_strides,
@@ -202,7 +212,9 @@ class Examination:
             )  # fmt: skip
         for name, expected in theirs.items():
             if name in ours:
-                misalignment = self._compared(observed(ours[name]), observed(expected), flags=False)
+                misalignment = self._compared(
+                    observed(ours[name]), observed(expected), flags=False, part=("state", (index, name))
+                )
                 found += _moved(misalignment, "state", index, State(name=name))
         return found
 
@@ -215,11 +227,12 @@ class Examination:
         seen_left, seen_right = candidate.observations[index], reference.observations[index]
         if seen_left is not None and seen_right is not None:
             seen = as_moved((seen_left, seen_right), index, self.steps, traces)
-            if self._compared(*seen, flags=candidate.has_flags):
+            if self._compared(*seen, flags=candidate.has_flags, part=("value", index)):
                 return []
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
         at = Value(name=self.steps[index].name, aspect="end")
-        return _moved(self._compared(*ended, flags=candidate.has_flags), "mutation", index, at)
+        part = ("end", index)
+        return _moved(self._compared(*ended, flags=candidate.has_flags, part=part), "mutation", index, at)
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         calls = self.program.calls
@@ -253,7 +266,7 @@ class Examination:
                 continue  # After a write to a view, gradients flow through its base and not through the view.
             left, right = candidate.gradients.get(key), reference.gradients[key]
             at = Gradient(name=self.steps[index].name, parameter="" if isinstance(key, int) else key[1])
-            found += _moved(self._gradient(left, right), "gradient", index, at)
+            found += _moved(self._gradient(left, right, key), "gradient", index, at)
         return found
 
     def _accepted_misuse(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
@@ -283,14 +296,15 @@ class Examination:
             again = self.run(TorchBackend())
         return again.failure is None and again.backward_failure is None
 
-    def _gradient(self, left: Any, right: Any) -> Misalignment | None:
+    def _gradient(self, left: Any, right: Any, key: GradientKey) -> Misalignment | None:
         if left is None or right is None:
             present = right if left is None else left
             if present is None or not has_any(dense(present)):
                 return None  # To autograd, no gradient and a gradient of zeros are the same.
             shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
             return Misalignment(kind="gradient", step=-1, candidate=shown[0], reference=shown[1])
-        misalignment = self._compared(observed(left), observed(right), flags=False)
+        part = ("gradient", key)
+        misalignment = self._compared(observed(left), observed(right), flags=False, part=part)
         if misalignment is None:
             return None
         detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.alignment.element_text import decimal, hexadecimal
+from ci_autotest.alignment.metrics import Measured, measure, misaligned_as_a_whole
 from ci_autotest.values.dtypes import BITS, FLOATING, ITEM_SIZE
-from ci_autotest.values.tolerance import ANY, ULP_LIMIT
+from ci_autotest.values.tolerance import ANY, ULP_LIMIT, Tolerance
 from ci_autotest.values.verdict import Difference
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ci_autotest.values.tolerance import Tolerance
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -121,7 +122,7 @@ def close(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
     if tolerance is ANY:
         return True
     is_inexact = reference.is_floating_point() or reference.is_complex()
-    if tolerance.strictness != "tolerance" or not is_inexact:
+    if tolerance.is_strict or not (is_inexact and tolerance.is_of_elements):
         return not has_any(mismatches(candidate, reference, tolerance))
     return _is_near(candidate, reference, tolerance) or _allclose(
         wide(candidate), wide(reference), rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True
@@ -171,13 +172,16 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     Source:
         ``torch.testing.assert_close`` (PyTorch 2.13) for the formula at ``tolerance``.
     """
+    if not tolerance.is_of_elements:
+        off = beyond_limit(candidate, reference, tolerance)
+        return misaligned_as_a_whole(wide(candidate), wide(reference), off, tolerance)
     if is_whole(candidate, reference):
-        if tolerance.strictness != "tolerance" or tolerance.rtol == tolerance.atol == 0:
+        if tolerance.is_strict or tolerance.rtol == tolerance.atol == 0:
             return dense(candidate) != dense(reference)
         allowed = tolerance.atol + tolerance.rtol * wide(reference).abs()
         return whole_distance(candidate, reference) > allowed
     left, right = wide(candidate), wide(reference)
-    if tolerance.strictness == "tolerance":
+    if not tolerance.is_strict:
         return _outside(left, right, tolerance)
     if candidate.dtype is not reference.dtype:
         return (left != right) & ~(torch.isnan(left) & torch.isnan(right))
@@ -192,6 +196,24 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     different |= (left == 0) != (right == 0)
     different |= (left == 0) & (right == 0) & (torch.signbit(left) != torch.signbit(right))
     return different & ~(torch.isnan(left) & torch.isnan(right))
+
+
+def beyond_limit(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """Return which elements are beyond the tolerance's limit, whatever share of them may be: bool, the same shape."""
+    if tolerance.metric == "ulp" and candidate.is_complex() and reference.is_complex():
+        parts = [torch.view_as_real(dense(side)) for side in (candidate, reference)]
+        return beyond_limit(parts[0], parts[1], tolerance).any(-1)
+    distance = ulp_distance(candidate, reference) if tolerance.metric == "ulp" else None
+    if distance is not None:
+        both_nan = torch.isnan(dense(candidate)) & torch.isnan(dense(reference))
+        return (distance > tolerance.limit) & ~both_nan
+    return mismatches(candidate, reference, Tolerance(tolerance.rtol, tolerance.atol))
+
+
+def metric_of(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> Measured:
+    """Return the metric of two tensors of one shape by a tolerance that is not of elements."""
+    off = beyond_limit(candidate, reference, tolerance)
+    return measure(wide(candidate), wide(reference), off, tolerance)
 
 
 def _outside(left: torch.Tensor, right: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
@@ -230,9 +252,18 @@ def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tens
     return torch.where(one_nan, torch.inf, distance)
 
 
-def difference(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> Difference | None:
-    """Return by how much two tensors of one shape differ, or ``None`` when no element is misaligned."""
-    bad = mismatches(candidate, reference, tolerance)
+def difference(
+    candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, bad: torch.Tensor | None = None
+) -> Difference | None:
+    """Return by how much two tensors of one shape differ, or ``None`` when no element is misaligned.
+
+    Args:
+        candidate: Any shape.
+        reference: The same shape.
+        tolerance: What each element was allowed.
+        bad: Which elements are misaligned, if the tolerance alone does not say so.
+    """
+    bad = mismatches(candidate, reference, tolerance) if bad is None else bad
     count = int(_item(_sum(bad)))
     if not count:
         return None
@@ -270,21 +301,3 @@ def _finite(number: float) -> float | None:
 
 def _ulp(number: float) -> int | None:
     return min(int(number), _LARGEST) if math.isfinite(number) else None
-
-
-def hexadecimal(element: torch.Tensor) -> str:
-    """Return a 0-dim tensor's exact value: hexadecimal for floating point."""
-    value = element.item()
-    if element.is_complex():
-        return f"{float(value.real).hex()} + {float(value.imag).hex()}j"
-    return value.hex() if isinstance(value, float) else str(value)
-
-
-def decimal(element: torch.Tensor) -> str:
-    """Return a 0-dim tensor's value with as many digits as its dtype resolves."""
-    value = element.item()
-    if isinstance(value, float):
-        bits = 1 - math.log2(torch.finfo(element.dtype).eps)  # of the significand
-        digits = math.ceil(1 + bits * math.log10(2))
-        return f"{value:.{digits}g}"
-    return str(value)

@@ -209,8 +209,8 @@ def tensors_aligned(
         return False
     if same_bits(left, right):
         return rules.strictness != "bitwise" or not strides or left.stride() == right.stride()
-    operators = rules.operators(steps)
-    return close(left, right, rules.tolerance(operators, NAMES[right.dtype]))
+    name = NAMES[right.dtype]
+    return close(left, right, rules.tolerance(rules.operators(steps), name).surely(name))
 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:

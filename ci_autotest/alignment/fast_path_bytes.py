@@ -134,8 +134,10 @@ class _Look:
 
     def _may_be_near(self, left: bytes, own: bytes, right: torch.Tensor) -> bool:
         dtype = right.dtype
-        tolerance = self._rules.tolerance(self._operators, NAMES[dtype])
-        if tolerance is ANY or tolerance.strictness != "tolerance" or dtype not in OF_NUMPY or right.numel() > FEW:
+        tolerance = self._rules.tolerance(self._operators, NAMES[dtype]).surely(NAMES[dtype])
+        if tolerance is ANY or tolerance.is_strict or dtype not in OF_NUMPY or right.numel() > FEW:
+            return False
+        if not tolerance.is_of_elements:
             return False
         self._near.setdefault((dtype, tolerance), []).append((self._number, left, own))
         return True

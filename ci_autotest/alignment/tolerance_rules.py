@@ -6,12 +6,13 @@ defaults per dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ci_autotest.backends.operators.identity import matches, step_operator
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
-from ci_autotest.values.tolerance import ANY, Strictness, Tolerance, tolerance_for
+from ci_autotest.values.dtypes import ROUNDING
+from ci_autotest.values.tolerance import ANY, Metric, Strictness, Tolerance, tolerance_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,17 +51,30 @@ class ToleranceRow:
 
     Args:
         operator: Name in any spelling, with ``*``.
-        rtol: Ratio.
+        rtol: Ratio, with ``atol``; ``None`` if the row has a metric or a factor instead.
         atol: In the unit of the elements.
         dtype: Name without framework; ``None`` for any.
         candidate: Name; ``None`` for any.
+        metric: What is held against ``limit``.
+        limit: Of another metric than ``elements``.
+        share: Part of the elements that may be off.
+        factor: For strictness ``measured``; ``None`` for the default.
     """
 
     operator: str
-    rtol: float
-    atol: float
+    rtol: float | None
+    atol: float | None
     dtype: str | None = None
     candidate: str | None = None
+    metric: Metric = "elements"
+    limit: float = 0.0
+    share: float = 0.0
+    factor: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the row holds as it is for all of a test: its limit cannot be compared with other rows'."""
+        return self.metric != "elements" or bool(self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Compute ``is_tolerant`` once, because the fast path reads it for every value."""
-        object.__setattr__(self, "is_tolerant", self.strictness == "tolerance")
+        object.__setattr__(self, "is_tolerant", self.strictness in {"tolerance", "measured"})
 
     def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
         """Return the operators whose rows matter for a program; empty if no row can apply."""
@@ -101,7 +115,8 @@ class Rules:
     def tolerance(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
         """Return the loosest tolerance of a program's operators for elements of ``dtype``.
 
-        The loosest, because all later operators pass on the error that one operator may make.
+        The loosest, because all later operators pass on the error that one operator may make. A row with a metric of
+        the whole tensor cannot be compared with others: the first one that matches any of the operators applies.
         """
         if not self.check_allclose:
             return ANY
@@ -112,20 +127,46 @@ class Rules:
         return found
 
     def _decide(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
-        loosest = tolerance_for(dtype, self.rtol, self.atol, self.strictness)
-        for operator in operators:
-            row = self._row(operator, dtype)
-            if row is not None:
-                loosest = Tolerance(max(loosest.rtol, row.rtol), max(loosest.atol, row.atol), self.strictness)
-        if len(operators) == 1 and (row := self._row(operators[0], dtype)) is not None:
-            return Tolerance(row.rtol, row.atol, self.strictness)
+        default = self._default(dtype)
+        rows = [row for row in (self._row(operator, dtype) for operator in operators) if row is not None]
+        whole = [row for row in self.rows if row.is_whole and row in rows]
+        if whole and not default.is_strict:
+            return _of_row(whole[0], default)
+        if len(operators) == 1 and rows:
+            return _of_row(rows[0], default)
+        loosest = default
+        for row in rows:
+            loosest = _loosest(loosest, _of_row(row, default))
         return loosest
+
+    def _default(self, dtype: str) -> Tolerance:
+        """Return the tolerance without any row; only dtypes that float64 is wider than can be measured."""
+        found = tolerance_for(dtype, self.rtol, self.atol, self.strictness)
+        is_given = self.rtol is not None or dtype not in ROUNDING
+        return replace(found, strictness="tolerance") if found.strictness == "measured" and is_given else found
 
     def _row(self, operator: str, dtype: str) -> ToleranceRow | None:
         for row in self.rows:
             if matches(row.operator, operator) and row.dtype in {None, dtype}:
                 return row
         return None
+
+
+def _of_row(row: ToleranceRow, default: Tolerance) -> Tolerance:
+    """Return the tolerance of a row: its numbers take the place of a measure."""
+    if row.is_whole and not default.is_strict:
+        return Tolerance(row.rtol or 0.0, row.atol or 0.0, "tolerance", row.metric, row.limit, row.share)
+    if row.rtol is None or row.atol is None:
+        return default if row.factor is None else replace(default, factor=row.factor)
+    strictness = default.strictness if default.is_strict else "tolerance"
+    return Tolerance(row.rtol, row.atol, strictness)
+
+
+def _loosest(one: Tolerance, other: Tolerance) -> Tolerance:
+    """Return a tolerance that is nowhere stricter than either; a measure holds only where no row gives numbers."""
+    strictness = one.strictness if one.strictness == other.strictness else "tolerance"
+    factor = max(one.factor, other.factor)
+    return Tolerance(max(one.rtol, other.rtol), max(one.atol, other.atol), strictness, factor=factor)
 
 
 def rules_for(
@@ -140,10 +181,13 @@ def rules_for(
         declared: What the test declares; ``None`` for a program without a test.
     """
     rows = tuple(
-        ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
+        ToleranceRow(
+            row.operator, row.rtol, row.atol, row.dtype, row.candidate, row.metric, row.limit or 0.0, row.share,
+            row.factor,
+        )
         for row in tolerances
         if row.candidate in {None, candidate}
-    )
+    )  # fmt: skip
     if declared is None:
         return Rules(strictness=strictness, rows=rows)
     return Rules(

@@ -82,10 +82,12 @@ class Observation(NamedTuple):
     Attributes:
         metadata: ``None`` if the value is not a tensor.
         data: A copy of the tensor, which no later step changes, or the plain value.
+        exact: The tensor in float64, if ``strictness: measured`` asks for it and it is known.
     """
 
     metadata: Metadata | None
     data: Any
+    exact: Any = None
 
 
 class Trace:

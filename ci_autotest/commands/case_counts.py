@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
+    from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.result import UnsupportedCases
     from ci_autotest.values.verdict import Verdict
 
@@ -95,6 +96,7 @@ class PairEntry:
     aligned: int = 0
     unsupported: tuple[UnsupportedCases, ...] = ()
     values_only: int = 0
+    errors: tuple[AlignedError, ...] = ()
     cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)

@@ -155,7 +155,7 @@ def _result(
         findings=tuple(sorted(item.id for item in own)), reason=reason,
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
-        values_only=pair.values_only if pair is not None else 0,
+        values_only=pair.values_only if pair is not None else 0, errors=pair.errors if pair is not None else (),
         rejected_cases=entry.empty, left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,
     )  # fmt: skip

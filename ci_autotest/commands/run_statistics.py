@@ -11,6 +11,7 @@ from ci_autotest.findings.suspect import Suspect
 from ci_autotest.report.coverage import add
 from ci_autotest.report.merge import first_refusal
 from ci_autotest.run.messages import Cost, added
+from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
 from ci_autotest.values.result import joined_unsupported
 
@@ -113,6 +114,7 @@ class Ledger:
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.values_only += done.values_only.get(name, 0)
+            pair.errors = joined_errors((*pair.errors, *done.errors.get(name, ())))
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
             unsupported = done.unsupported.get(name, ())
             pair.unsupported = joined_unsupported((*pair.unsupported, *unsupported))

@@ -210,7 +210,8 @@ def _allowed(path: str) -> str:
 
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "seed": ("a number", "commit", "random"),
-    "strictness": ("tolerance", "ulp", "bitwise"),
+    "strictness": ("tolerance", "measured", "ulp", "bitwise"),
+    "tolerances.metric": ("elements", "relative_norm", "cosine", "snr_db", "ulp"),
     "workers": ("a number", "auto"),
     "fail_on": ("misaligned", "new", "never", "flaky", "leniency", "slower"),
     "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from types import MappingProxyType
 from typing import Final
 
 from ci_autotest.config.candidate_scope import check_scope
+from ci_autotest.config.tolerance_rows import check_tolerance
 from ci_autotest.config.units import duration_s, size_bytes
 from ci_autotest.config.values import (
     AT_MOST,
@@ -20,9 +20,8 @@ from ci_autotest.config.values import (
     Candidate,
     Config,
 )
-from ci_autotest.errors import ConfigError, ToleranceError
+from ci_autotest.errors import ConfigError
 from ci_autotest.program.python_names import is_module, is_name, is_path
-from ci_autotest.values.tolerance import Tolerance
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 _OWN_DEVICES: Final = ", ".join(DEVICES)
@@ -65,15 +64,7 @@ def check(config: Config, where: str) -> None:
 
 def _check_tolerances(config: Config, where: str) -> None:
     for number, row in enumerate(config.tolerances):
-        # `Tolerance` itself allows infinity, for tests that compare shapes and dtypes only.
-        if math.inf in (row.rtol, row.atol):
-            message = f"{where}: tolerances[{number}] is infinite: nothing would be compared. Give numbers."
-            raise ConfigError(message)
-        try:
-            Tolerance(row.rtol, row.atol)
-        except ToleranceError as error:
-            message = f"{where}: tolerances[{number}]: {error}"
-            raise ConfigError(message) from error
+        check_tolerance(row, f"{where}: tolerances[{number}]")
 
 
 def _check_candidate(candidate: Candidate, where: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.kernel_scope import KernelScope, Layout
-from ci_autotest.values.tolerance import Strictness
+from ci_autotest.values.tolerance import Metric, Strictness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,14 +133,25 @@ class ToleranceRule(Section, frozen=True, kw_only=True):
             ``torch.nn.functional.conv*``.
         rtol: Allowed difference relative to the reference: ``|candidate - reference| <= atol + rtol * |reference|``.
         atol: Allowed absolute difference, in the unit of the elements.
+        metric: What is compared: ``elements`` (each with ``rtol`` and ``atol``), or the whole tensor with ``limit``:
+            ``relative_norm`` (of the difference, at most), ``cosine`` (at least), ``snr_db`` (signal to noise in
+            decibels, at least). ``ulp`` allows ``limit`` units in the last place per element.
+        limit: Limit of a metric other than ``elements``.
+        share: Part of the elements that may be off by more, for the metrics ``elements`` and ``ulp``: 0.001 for one in
+            a thousand. Elements that are not finite are never among them.
+        factor: With ``strictness: measured``, how many times the reference's own error is allowed. Null for 2.
         dtype: Dtype that the row is for, for example ``float16``. Null for all dtypes.
         candidate: Candidate that the row is for. Null for all candidates.
         reason: Why this tolerance is right. Required, because a loose tolerance hides faults.
     """
 
     operator: str
-    rtol: float
-    atol: float
+    rtol: float | None = None
+    atol: float | None = None
+    metric: Metric = "elements"
+    limit: float | None = None
+    share: float = 0.0
+    factor: float | None = None
     dtype: str | None = None
     candidate: str | None = None
     reason: str
@@ -175,8 +186,9 @@ class Config(Section, frozen=True, kw_only=True):
             as not run. Null for no limit.
         seed: Root seed of all inputs: a number, ``commit`` (made from the commit's hash) or ``random`` (drawn and
             printed, for nightly runs).
-        strictness: How numbers are compared: ``tolerance`` allows the tolerance of the dtype, ``ulp`` 4 units in
-            the last place, ``bitwise`` no difference. The last two also tell -0.0 from 0.0.
+        strictness: How numbers are compared: ``tolerance`` allows the tolerance of the dtype, ``measured`` twice the
+            reference's own error in float64 and one rounding, ``ulp`` 4 units in the last place, ``bitwise`` no
+            difference. The last two also tell -0.0 from 0.0.
         case_timeout: Time limit of one case on one candidate, with a unit: ``ms``, ``s``, ``m`` or ``h``.
         workers: Number of worker processes, or ``auto`` for one per core.
         memory: Resident memory that a worker may hold: a size such as ``512MiB`` or ``4GiB``, ``auto`` for its share of

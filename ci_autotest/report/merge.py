@@ -16,6 +16,7 @@ from ci_autotest.errors import UsageError
 from ci_autotest.report.coverage import counted, merged
 from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.report_json import ordered
+from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.result import (
     AttemptCounts,
     BrokenTest,
@@ -216,6 +217,7 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
         unsupported=joined_unsupported(each for part in parts for each in part.unsupported),
         undefined_gradients=sum(part.undefined_gradients for part in parts),
         values_only=sum(part.values_only for part in parts),
+        errors=joined_errors(each for part in parts for each in part.errors),
         rejected_cases=sum(part.rejected_cases for part in parts),
         left_alone=any(part.left_alone for part in parts),
     )

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ci_autotest.config import Candidate, ToleranceRule
+from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
@@ -308,6 +309,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
         values_only: Number of cases of which only values were compared, because the candidate has no backward pass
             there, by candidate.
+        errors: The greatest errors of aligned cases, by candidate.
         covered: How each operator was exercised, by candidate; the name ``""`` stands for everything recorded.
         costs: By candidate.
         left: What the cases have changed in the process, by the candidate that changed it.
@@ -331,6 +333,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     seen: dict[str, dict[str, int]]
     left_out: dict[str, list[str]] = {}
     values_only: dict[str, int] = {}
+    errors: dict[str, tuple[AlignedError, ...]] = {}
     covered: dict[str, dict[str, Exercised]] = {}
     costs: dict[str, Cost] = {}
     duration_s: float

@@ -79,6 +79,8 @@ NUMPY_FORMATS: Final[dict[str, str]] = {name: row.numpy for name, row in DTYPES.
 BITS: Final[dict[str, str]] = {name: f"uint{8 * row.size_bytes}" for name, row in DTYPES.items() if row.numpy is None}
 #: Dtype of the real part of a complex number.
 PARTS: Final[dict[str, str]] = {name: row.part for name, row in DTYPES.items() if row.part is not None}
+#: Half a unit in the last place, relative to the number, of the dtypes that the float64 oracle converts.
+ROUNDING: Final = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "complex64": 2.0**-24}
 #: The dtypes that the float64 oracle converts, and to what.
 WIDE: Final[dict[str, str]] = {name: row.wide for name, row in DTYPES.items() if row.wide is not None}
 #: Default ``(rtol, atol)``.

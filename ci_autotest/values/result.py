@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from ci_autotest.errors import UnsupportedReason
+from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
 from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.speed import SpeedResult
@@ -153,6 +154,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         refusal: For a weak test, the reference's error for a rejected attempt.
         undefined_gradients: Cases whose backward pass the reference refused, so that only values were compared.
         values_only: Cases of which only values were compared because the candidate has no backward pass there.
+        errors: The greatest error of its aligned cases, by operator and dtype.
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
         left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
         location: Definition of the test.
@@ -172,6 +174,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     refusal: str = ""
     undefined_gradients: int = 0
     values_only: int = 0
+    errors: tuple[AlignedError, ...] = ()
     rejected_cases: int = 0
     left_alone: bool = False
     location: Location | None = None

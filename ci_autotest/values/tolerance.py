@@ -11,22 +11,41 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from ci_autotest.errors import ToleranceError
-from ci_autotest.values.dtypes import TOLERANCES
+from ci_autotest.values.dtypes import ROUNDING, TOLERANCES
 
-Strictness = Literal["tolerance", "ulp", "bitwise"]
+Strictness = Literal["tolerance", "measured", "ulp", "bitwise"]
+Metric = Literal["elements", "relative_norm", "cosine", "snr_db", "ulp"]
 STRICTNESSES: Final[tuple[str, ...]] = get_args(Strictness)
 
 #: Units in the last place that ``strictness: ulp`` allows between two numbers of one dtype.
 ULP_LIMIT: Final = 4
+#: How many times the reference's own float64 error ``strictness: measured`` allows.
+ERROR_FACTOR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """An allowed difference: ``rtol`` is a ratio, ``atol`` is in the unit of the elements."""
+    """An allowed difference.
+
+    Attributes:
+        rtol: A ratio to the reference's element.
+        atol: In the unit of the elements.
+        strictness: How the numbers are compared. ``measured`` allows ``factor`` times the reference's own error in
+            float64; ``rtol`` and ``atol`` hold where that error is not known.
+        metric: What is held against a limit: each element, or the tensor as a whole.
+        limit: Of a metric other than ``elements``: the greatest ``relative_norm`` or ``ulp``, the least ``cosine`` or
+            ``snr_db``.
+        share: Part of the elements that may be off, for the metrics ``elements`` and ``ulp``.
+        factor: For strictness ``measured``.
+    """
 
     rtol: float
     atol: float
     strictness: Strictness = "tolerance"
+    metric: Metric = "elements"
+    limit: float = 0.0
+    share: float = 0.0
+    factor: float = ERROR_FACTOR
 
     def __post_init__(self) -> None:
         """Refuse a value that is no bound.
@@ -40,7 +59,29 @@ class Tolerance:
                 message = f"{name} is {bound}: a tolerance is 0 or more."
                 raise ToleranceError(message)
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether bits are compared."""
+        return self.strictness in {"ulp", "bitwise"}
 
+    @property
+    def is_of_elements(self) -> bool:
+        """Whether each element alone decides; if not, the tensor as a whole does."""
+        return self.metric == "elements" and not self.share
+
+    def surely(self, dtype: str) -> Tolerance:
+        """Return a tolerance that a fast path may apply without float64: what meets it meets this one as well.
+
+        For ``measured`` it is one rounding of the reference's element: the reference's own error ``e`` and a rounding
+        ``u`` of its element are at most ``2 e`` and a rounding of the exact result.
+        """
+        if self.strictness != "measured" or self.factor < ERROR_FACTOR:
+            return self if self.strictness != "measured" else EXACTLY
+        return Tolerance(ROUNDING.get(dtype, 0.0), 0.0)
+
+
+#: A tolerance that only equal elements meet.
+EXACTLY: Final = Tolerance(0.0, 0.0)
 #: A tolerance that every element meets, for tests that only compare shapes, dtypes and flags.
 ANY: Final = Tolerance(math.inf, math.inf)
 

@@ -29,6 +29,7 @@ OPTIONS = {
     "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on", "quiet", "verbose", "json"},
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
+    "tolerances": set(),
     "render": {"limit", "config"},
     "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output", "config"},
 }  # fmt: skip

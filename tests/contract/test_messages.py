@@ -84,7 +84,7 @@ CONFIGURATION = {
     ),
     "unknown strictness": Row(
         "run",
-        "{folder}/autotest.yml: strictness is 'loose'; allowed: tolerance, ulp, bitwise.",
+        "{folder}/autotest.yml: strictness is 'loose'; allowed: tolerance, measured, ulp, bitwise.",
         config="strictness: loose\n" + TORCH,
     ),
     "seed": Row(

@@ -20,12 +20,14 @@ from ci_autotest.alignment.blame.gradcheck import third_opinion
 from ci_autotest.alignment.blame.limits import limit_of
 from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
 from ci_autotest.alignment.blame.question import Question, chosen, wanted
+from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse_by_reference
+from ci_autotest.alignment.element_text import hexadecimal
 from ci_autotest.alignment.elements import (
     dense,
     has_any,
-    hexadecimal,
     is_whole,
+    metric_of,
     mismatches,
     ulp_distance,
     whole_distance,
@@ -79,7 +81,7 @@ def judge(
         tolerance: In the unit of the elements.
     """
     # Float64 says which side is nearer, and at these levels only the reference's own bits are right.
-    if tolerance.strictness != "tolerance":
+    if tolerance.is_strict:
         return Opinion(
             "candidate", f"at strictness {tolerance.strictness!r} the candidate must have the reference's own bits"
         )
@@ -87,7 +89,19 @@ def judge(
     exact = _exact(wider, key)
     if exact is None or exact.shape != reference.shape:
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
-    bad = mismatches(candidate, reference, tolerance)
+    if not tolerance.is_of_elements:
+        return judged_as_a_whole((candidate, reference), exact, tolerance)
+    return _judged_by_elements(Question(live, wider, key), (candidate, reference), exact, tolerance)
+
+
+def _judged_by_elements(
+    everywhere: Question, sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, tolerance: Tolerance
+) -> Opinion:
+    """Return which side departs from float64 in some elements."""
+    candidate, reference = sides
+    measured = allowed_by(reference, exact, tolerance) if tolerance.strictness == "measured" else None
+    bad = mismatches(candidate, reference, tolerance) if measured is None else measured.misaligned(candidate, reference)
+    tolerance = tolerance if measured is None else measured.tolerance
     if not has_any(bad):
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
     truth = in_range(wide(exact), reference.dtype)
@@ -96,13 +110,14 @@ def judge(
     far = [_distance(side, exact) for side in (candidate, reference)]
     errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
     value = None if is_whole(exact, reference) else _at(exact, bad)
-    everywhere = Question(live, wider, key)
     lost = excused(everywhere, candidate, reference, errors)
     if not has_any(bad & ~lost):
         return Opinion("ill_conditioned", sentence(everywhere, errors), value)
     bad = bad & ~lost
     errors, question = errors._replace(bad=bad), everywhere._replace(chosen=chosen(bad))
     few = errors.at(chosen(bad))
+    if measured is not None:
+        return _judged_by_error(question, few, measured.error, value)
     why = excuse(errors) or excuse_by_inputs(question, few)
     if why:
         return Opinion("ill_conditioned", why, value)
@@ -119,6 +134,32 @@ def judge(
     if elsewhere:
         return Opinion("ill_conditioned", elsewhere, value)
     return _second(opinion, everywhere, errors, candidate)
+
+
+def _judged_by_error(question: Question, few: Errors, error: float, value: str | None) -> Opinion:
+    """Return the opinion at ``strictness: measured``: a reference that is exact by luck does not accuse a candidate.
+
+    Half precision is accumulated in single, so only the rounding of single precision is owed beyond the reference's
+    error, and not a change of the inputs in their own last place.
+    """
+    found = [owed_by_terms(question, few), owed_by_steps(question, few)]
+    owed = [each for each in found if each is not None]
+    if owed and not has_any(few.bad & ~(few.candidate <= torch.stack(owed).amax(0))):
+        return Opinion("ill_conditioned", _ROUNDED, value)
+    far = float(few.candidate[few.bad].max())
+    return Opinion(
+        "candidate", f"the candidate is off from float64 by up to {far:.3g}, the reference by {error:.3g}", value
+    )
+
+
+def judged_as_a_whole(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, tolerance: Tolerance) -> Opinion:
+    """Return which side departs from float64 by a metric of the whole tensor."""
+    truth = dense(exact).to(sides[1].dtype)
+    found = [metric_of(side, truth, tolerance) for side in sides]
+    wrong = [has_any(mismatches(side, truth, tolerance)) for side in sides]
+    sentence = f"against float64, the candidate: {found[0].text}; the reference: {found[1].text}"
+    blame: Blame = "both" if all(wrong) else "candidate" if wrong[0] else "reference" if wrong[1] else "ill_conditioned"
+    return Opinion(blame, sentence)
 
 
 def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:

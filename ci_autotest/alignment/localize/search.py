@@ -135,7 +135,7 @@ def _agrees_outside(aliased: Live, sides: Sides) -> bool:
 
 
 def _examined(live: Live, sides: Sides) -> Examined:
-    examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
+    examination = Examination(live.program, live.sources, live.cotangents, sides.rules, sides.in_float64)
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
     if candidate.untested is not None:

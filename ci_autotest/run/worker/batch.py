@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Submission
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.run.worker.meter import Meter
+    from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.verdict import Verdict
 
 
@@ -76,12 +77,14 @@ class Judged(NamedTuple):
         sure: Positions that the fast path reports as surely aligned.
         verdicts: Verdicts on the other positions.
         suspected: Differences that only probes or repeated calls show, by the position of their case.
+        errors: The greatest errors of aligned cases, by the position of the case.
     """
 
     traces: Sequence[Trace]
     sure: set[int]
     verdicts: Mapping[int, Verdict]
     suspected: Mapping[int, Verdict]
+    errors: Mapping[int, tuple[AlignedError, ...]]
 
     def is_plain(self, position: int) -> bool:
         """Whether a case is aligned without any note or suspicion."""

@@ -5,12 +5,14 @@ A result that cannot be read is the candidate's error. It costs no other candida
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ci_autotest.alignment.cases import aligned_in_batch, judge_case
+from ci_autotest.alignment.aligned_errors import errors_of
+from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import suspicion
@@ -19,11 +21,12 @@ from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.run.worker.batch import Judged, is_aligned
 from ci_autotest.run.worker.gpu import retire_if_spoiled
+from ci_autotest.values.aligned_error import is_measured
 from ci_autotest.values.case import has_series, window_of
 from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.backends.trace import Attempt, Trace
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.progress_beacon import ProgressBeacon
     from ci_autotest.run.worker.batch import Batch, TestRun
     from ci_autotest.run.worker.context import WorkerContext
+    from ci_autotest.values.aligned_error import AlignedError
 
 
 class BatchComparison:
@@ -67,6 +71,8 @@ class BatchComparison:
             verdicts[position] = verdict
             if verdict.kind is not None:
                 retire_if_spoiled(self._worker_context.devices)
+        # Before probes and repeated calls, which write other values to the same memory.
+        errors = dict(_aligned_errors(batch, traces, verdicts))
         for (position, probe), trace in zip(batch.probes.items(), traces[len(attempts) :], strict=False):
             if is_aligned(verdicts.get(position)):  # Otherwise the case itself says what is wrong.
                 enter(position)
@@ -75,7 +81,7 @@ class BatchComparison:
                     suspected[position] = found
         if contender.backend.is_in_process and contender.backend.shows_steps:
             suspected = {**dict(self._repeat_suspicions(run, name, batch, traces, sure)), **suspected}
-        return Judged(traces[: len(attempts)], sure, verdicts, suspected)
+        return Judged(traces[: len(attempts)], sure, verdicts, suspected, errors)
 
     def _verdict(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
         try:
@@ -131,6 +137,18 @@ class BatchComparison:
             if is_new and is_to_be_repeated(batch.attempts[position], traces[position]):
                 self._repeated_windows.add(window)
                 yield position
+
+
+def _aligned_errors(
+    batch: Batch, traces: Sequence[Trace], verdicts: Mapping[int, Verdict]
+) -> Iterator[tuple[int, tuple[AlignedError, ...]]]:
+    """Yield the position of each aligned case that is measured, and its greatest errors."""
+    for position, attempt in enumerate(batch.attempts):
+        verdict = verdicts.get(position)
+        if is_measured(batch.spots[position][0]) and (verdict is None or verdict == ALIGNED):
+            # Foreign tensors: reading them may raise anything, and an aligned case stays aligned.
+            with suppress(Exception):
+                yield position, errors_of(attempt.program, traces[position], attempt.trace)
 
 
 def _suspicion(program: Program, find: Callable[[], Verdict | None]) -> Verdict | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
 from ci_autotest.run.worker.batch import is_aligned
+from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.coverage_values import Exercised, joined
 from ci_autotest.values.result import UnsupportedCases, joined_unsupported
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.operator_usage import OperatorUsage
     from ci_autotest.backends.trace import Trace
     from ci_autotest.run.worker.batch import Batch, Judged
+    from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.verdict import Verdict
 
 #: Note on a test whose body iterates a data loader.
@@ -49,6 +51,7 @@ class BatchCounts:
         self._seen: dict[str, dict[str, int]] = {}
         self._left_out: dict[str, set[str]] = {}
         self._values_only: Counter[str] = Counter()
+        self._errors: dict[str, tuple[AlignedError, ...]] = {}
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._undefined = self._outside = 0
         self._has_loader = False
@@ -88,6 +91,8 @@ class BatchCounts:
             self._count_aligned(name, len(one.sure & {*counted}))
             self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
             self._count_traces(name, [one.traces[position] for position in counted])
+            errors = [error for position in counted for error in one.errors.get(position, ())]
+            self._errors[name] = joined_errors((*self._errors.get(name, ()), *errors))
             self._values_only[name] += sum(_is_of_values_only(batch, position, one) for position in counted)
 
     def _count_rejected(self, case: int, found: Accepted) -> None:
@@ -154,6 +159,7 @@ class BatchCounts:
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self._undefined, outside=self._outside,
             refusal=self._refusal, profiles=self._profiles, seen=seen,
+            errors={name: errors for name, errors in self._errors.items() if errors},
             values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},

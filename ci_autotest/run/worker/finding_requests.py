@@ -196,7 +196,8 @@ class FindingRequests:
         )
         # A replay compares by these rules, without the test's file.
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
-        note["strictness"] = rules.strictness
+        # A repro holds the elements against the numbers that the finding's message states.
+        note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness
         if judged.verdict.kind == "stateful":
             note["kind"] = judged.verdict.kind  # A replay must run the whole sequence, and only once.
         host = self._worker_context.backends[candidate].repro_note(judged.live.program, judged.live.sources)

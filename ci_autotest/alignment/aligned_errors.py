@@ -1,0 +1,84 @@
+"""Measure how far an aligned case is off: by operator and dtype, of values and of gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.alignment.elements import NAMES, same_bits, ulp_distance, wide
+from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.program.ir import PLACEHOLDER, maker_of, step_refs
+from ci_autotest.values.aligned_error import AlignedError, joined_errors
+from ci_autotest.values.tolerance import tolerance_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program
+
+_Tensor: Final = torch.Tensor
+
+
+def errors_of(program: Program, candidate: Trace, reference: Trace) -> tuple[AlignedError, ...]:
+    """Return the greatest errors of an aligned case, each counted as one case."""
+    candidate.load()
+    found = joined_errors(
+        _error(operator, left, right) for operator, left, right in _pairs(program, candidate, reference)
+    )
+    return tuple(
+        AlignedError(
+            operator=item.operator, dtype=item.dtype, cases=1, absolute=item.absolute, relative=item.relative,
+            ulp=item.ulp, used=item.used,
+        )
+        for item in found
+    )  # fmt: skip
+
+
+def _pairs(program: Program, candidate: Trace, reference: Trace) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the operator and both sides of each value that a call returned, and of each gradient."""
+    steps = program.steps
+    for index, step in enumerate(steps):
+        is_shown = candidate.shown is None or index in candidate.shown
+        if step.in_setup or step.op == PLACEHOLDER or not is_shown:
+            continue
+        left, right = candidate.values[index], reference.values[index]
+        if _is_pair(left, right):
+            yield step_operator(steps[maker_of(steps, index)], steps), left, right
+    for key, left in candidate.gradients.items() if candidate.has_backward else ():
+        index = key if isinstance(key, int) else key[0]
+        users = [step for _, step in program.calls if any(ref.index == index for ref in step_refs(step))]
+        right = reference.gradients.get(key)
+        if users and _is_pair(left, right):
+            yield step_operator(users[-1], steps), left, right
+
+
+def _is_pair(left: object, right: object) -> bool:
+    is_tensor = isinstance(left, _Tensor) and isinstance(right, _Tensor)
+    return is_tensor and left.shape == right.shape and left.dtype is right.dtype and right.layout is torch.strided  # type: ignore[attr-defined]
+
+
+def _error(operator: str, left: torch.Tensor, right: torch.Tensor) -> AlignedError:
+    name = NAMES[right.dtype]
+    default = tolerance_for(name)
+    is_inexact = bool(default.rtol or default.atol)
+    if right.numel() == 0 or same_bits(left.detach(), right.detach()):
+        return AlignedError(
+            operator=operator, dtype=name, cases=1, absolute=0.0, relative=0.0, ulp=0 if is_inexact else None,
+            used=0.0 if is_inexact else None,
+        )  # fmt: skip
+    ours, theirs = wide(left), wide(right)
+    finite = torch.isfinite(ours) & torch.isfinite(theirs)
+    ours, theirs = ours[finite], theirs[finite]
+    apart, size = (ours - theirs).abs(), theirs.abs()
+    distance = ulp_distance(left.detach(), right.detach())
+    return AlignedError(
+        operator=operator, dtype=name, cases=1, absolute=_most(apart), relative=_most((apart / size)[size > 0]),
+        ulp=None if distance is None else int(min(_most(distance[finite]), 2.0**53)),
+        used=_most(apart / (default.atol + default.rtol * size)) if is_inexact else None,
+    )  # fmt: skip
+
+
+def _most(numbers: torch.Tensor) -> float:
+    return float(numbers.max()) if numbers.numel() else 0.0
