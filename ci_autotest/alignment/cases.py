@@ -35,10 +35,11 @@ class Contender(NamedTuple):
     backend: Backend
     rules: Rules
     in_float64: InFloat64 | None = nullcontext
+    has_guard: bool = False
 
     def beside(self, reference: Backend) -> Sides:
         """Return the two sides of a trial."""
-        return Sides(self.backend, reference, self.rules, self.in_float64)
+        return Sides(self.backend, reference, self.rules, self.in_float64, self.has_guard)
 
 
 class Lenient(NamedTuple):

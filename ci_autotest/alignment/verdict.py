@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import localize
 from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
+from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_inputs
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 #: Most misalignments of one program that are judged before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
+_ALIGNED: Final = Verdict(outcome="aligned")
 _BY_DEFINITION: Final = "the reference defines this, so float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
@@ -65,6 +68,11 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         live: The program with its data.
         sides: The two backends and the rules.
     """
+    # First with bands, because a write out of bounds would ruin memory of this process.
+    return (_judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+
+
+def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
     seen = examined(live, sides)
     candidate, reference = seen.candidate, seen.reference
     if reference.failure is not None:
@@ -98,7 +106,24 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     graph = graph_verdict(live, sides) if sides.rules.check_graph else None
     if graph is not None:
         return Judged(*graph)
-    return excused or Judged(Verdict(outcome="aligned"), live)
+    return excused or Judged(_ALIGNED, live)
+
+
+def _judged_with_guard(live: Live, sides: Sides) -> Judged | None:
+    """Return the verdict on a program with guard bands around its inputs; ``None`` if the candidate respects them.
+
+    A difference that is the same whatever the bands hold is no access out of bounds.
+    """
+    found = []
+    for banded in guarded_programs(live):
+        with suppress(AuthorError):  # The reference refuses the views, for example as leaves that are written to.
+            found.append(_judged_as_it_is(banded, sides))
+    shown = [each for each in found if each.verdict.kind in KINDS and each.verdict.blame not in TOLERATED_BLAMES]
+    written = [each for each in shown if is_beside_inputs(each.verdict, each.live)]
+    if written:
+        return written[0]
+    seen = [each.verdict.misalignment and each.verdict.misalignment.difference for each in found]
+    return shown[0] if shown and any(each != seen[0] for each in seen) else None
 
 
 def _judged(culprit: Culprit, sides: Sides) -> Judged:
@@ -162,7 +187,7 @@ def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
         blame=opinion.blame,
         step=culprit.step,
         accumulated=culprit.accumulated,
-        misalignment=culprit.misalignment,
+        misalignment=explained(culprit.misalignment, culprit.live),
         oracle=opinion.sentence,
         oracle_value=opinion.value,
         is_demanded=is_demanded(culprit.live.program.steps[culprit.step]),

@@ -35,6 +35,12 @@ def check_scope(candidate: Candidate, where: str) -> None:
         )
         raise ConfigError(message)
     named = f"{where}: candidate {candidate.name!r}"
+    if candidate.guard is not None and candidate.backend != "substitute":
+        message = (
+            f"{named} has 'guard', which backend {candidate.backend} does not use: it guards the inputs of the "
+            "functions of `replace`. Remove it."
+        )
+        raise ConfigError(message)
     for key, known in (("dtypes", DTYPES.keys()), ("profiles", PROFILES)):
         _check_names(getattr(candidate, key), known, f"{named} has {key}: ", "which does not exist")
     if isinstance(candidate.forward_only, tuple):

@@ -89,6 +89,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             one. Empty for all layouts.
         devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
             example ``cuda``. Empty for all devices.
+        guard: For backend ``substitute``: whether the inputs of one case in eight lie between guard bands, so that
+            reads and writes out of bounds show. Null for yes.
     """
 
     name: str
@@ -111,11 +113,17 @@ class Candidate(Section, frozen=True, kw_only=True):
     profiles: tuple[str, ...] = ()
     layouts: tuple[Layout, ...] = ()
     devices: tuple[str, ...] = ()
+    guard: bool | None = None
 
     @property
     def is_isolated(self) -> bool:
         """Whether the user's functions run in a host."""
         return self.backend == "substitute" and (self.isolated or bool(self.env))
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether cases in which code outside of torch runs are guarded."""
+        return self.backend == "substitute" and self.guard is not False
 
     @property
     def scope(self) -> KernelScope:

@@ -21,6 +21,7 @@ from ci_autotest.alignment.localize.output_aliases import (
     with_aliases,
     with_zeros,
 )
+from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
@@ -88,6 +89,7 @@ class Sides(NamedTuple):
     reference: Backend
     rules: Rules
     in_float64: InFloat64 | None = nullcontext
+    has_guard: bool = False
 
 
 class Examined(NamedTuple):
@@ -175,7 +177,8 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     """
     backward = is_of_backward(found.at)
     weights = weights_of(live, traces[1]) if backward else {}
-    for index in _suspects(live, found, traces[0], backward=backward):
+    has_bands = is_guarded(live.program)
+    for index in _suspects(live, found, traces[0], backward=backward) if not has_bands else ():
         alone = pruned(isolate(live, index, sides.reference, weights))
         if backward and not alone.cotangents:
             continue
@@ -195,7 +198,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
         whole, shown, seen = live, found, Examined([found], *traces, [])
     written = None if backward else _written_later(whole, shown, seen, sides)
     # Leniency and aliasing are yes or no: no error accumulates.
-    is_accumulated = len(whole.program.calls) > 1 and shown.kind not in {"leniency", "aliasing"}
+    is_accumulated = len(whole.program.calls) > 1 and not has_bands and shown.kind not in {"leniency", "aliasing"}
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 

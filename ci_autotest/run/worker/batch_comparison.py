@@ -14,6 +14,7 @@ import msgspec
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.memory_guard import is_guarded_case
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import spelled, step_operator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.alignment.cases import Contender
+    from ci_autotest.backends.protocol import Enter
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
     from ci_autotest.run.progress_beacon import ProgressBeacon
@@ -60,17 +62,8 @@ class BatchComparison:
         sure = aligned_in_batch(attempts, contender, traces[: len(attempts)], enter)
         # The fast path does not know that nothing of an untested attempt was compared.
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
-        verdicts, suspected = {}, {}
-        for position, attempt in enumerate(attempts):
-            if position in sure:
-                continue
-            enter(position)
-            verdict = self._verdict(attempt, contender, traces[position])
-            if attempt.untested and verdict.outcome == "aligned":
-                verdict = unsupported_verdict(attempt.untested)
-            verdicts[position] = verdict
-            if verdict.kind is not None:
-                retire_if_spoiled(self._worker_context.devices)
+        verdicts, suspected = self._verdicts(batch, contender, traces, sure, enter), {}
+        sure -= verdicts.keys()
         # Before probes and repeated calls, which write other values to the same memory.
         errors = dict(_aligned_errors(batch, traces, verdicts))
         for (position, probe), trace in zip(batch.probes.items(), traces[len(attempts) :], strict=False):
@@ -82,6 +75,26 @@ class BatchComparison:
         if contender.backend.is_in_process and contender.backend.shows_steps:
             suspected = {**dict(self._repeat_suspicions(run, name, batch, traces, sure)), **suspected}
         return Judged(traces[: len(attempts)], sure, verdicts, suspected, errors)
+
+    def _verdicts(
+        self, batch: Batch, contender: Contender, traces: Sequence[Trace], sure: Collection[int], enter: Enter
+    ) -> dict[int, Verdict]:
+        """Return the verdicts on the cases that are not surely aligned, and on guarded ones that are not at all."""
+        verdicts = {}
+        for position, attempt in enumerate(batch.attempts):
+            has_guard = contender.has_guard and is_guarded_case(batch.spots[position][0])
+            if position in sure and not has_guard:
+                continue
+            enter(position)
+            verdict = self._verdict(attempt, contender._replace(has_guard=has_guard), traces[position])
+            if position in sure and verdict == ALIGNED:
+                continue
+            if attempt.untested and verdict.outcome == "aligned":
+                verdict = unsupported_verdict(attempt.untested)
+            verdicts[position] = verdict
+            if verdict.kind is not None:
+                retire_if_spoiled(self._worker_context.devices)
+        return verdicts
 
     def _verdict(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
         try:

@@ -128,4 +128,6 @@ class WorkerContext:
             with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
             backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
         rules = rules_for(hello.tolerances, hello.strictness, name, declaration)
-        return Contender(backend, rules, self._beacon.in_float64 if asks_float64 else None)
+        return Contender(
+            backend, rules, self._beacon.in_float64 if asks_float64 else None, self.candidates[name].has_guard
+        )

@@ -1,0 +1,140 @@
+"""The memory guard: inputs lie in larger storage between guard bands, which a kernel within bounds never touches.
+
+A guarded program is the program with each input as a view of a storage of its own, so that recording, localizing,
+shrinking and repros know nothing of it. A write into a band is a `mutation` of that storage. A read shows in the
+result, because the bands hold NaN (or the largest integer) in one run and zeros in another; the reference reads
+neither. Memory that a kernel allocates itself has no bands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.single_step import Live
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    PLACEHOLDER,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+    contiguous_strides,
+    renumbered_step,
+)
+from ci_autotest.values.verdict import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.values.verdict import Misalignment, Verdict
+
+#: Elements of a band. A multiple of 64, so that the first element is aligned as in a storage of its own (rule 16).
+BAND: Final = 64
+#: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.
+_EVERY, _FIRST = 8, 2
+_KEY: Final = "guarded"
+#: Kinds of differences that a band can cause. An error may only say that a kernel takes no view of a larger storage.
+KINDS: Final = frozenset({"value", "gradient", "mutation"})
+
+
+def is_guarded_case(case: int) -> bool:
+    """Whether a case is in the share that is guarded."""
+    return case % _EVERY == _FIRST
+
+
+def guarded_programs(live: Live) -> Iterator[Live]:
+    """Yield a program with each input between guard bands: of NaN or the largest integer, then of zeros."""
+    if any(key.startswith(_KEY) for key in live.sources):
+        return
+    for has_zeros in (False, True):
+        found = _guarded(live, has_zeros=has_zeros)
+        if found is not None:
+            yield found
+
+
+def _guarded(live: Live, *, has_zeros: bool) -> Live | None:
+    """Return the program with bands; ``None`` if it has no input with elements."""
+    program, sources = live.program, dict(live.sources)
+    steps: list[Step] = []
+    places: dict[int, int] = {}
+    for index, step in enumerate(program.steps):
+        spec = step.args[0] if step.op == PLACEHOLDER and not step.in_setup else None
+        if not isinstance(spec, TensorSpec) or not sources[step.target].numel():
+            places[index] = len(steps)
+            steps.append(renumbered_step(step, places))
+            continue
+        source = _banded(sources.pop(step.target), has_zeros=has_zeros)
+        key, name = f"{_KEY}{len(steps)}", f"{step.name or step.target}_storage"
+        sources[key], size = source, source.numel()
+        whole = replace(spec, shape=(size,), strides=(1,), offset=0, storage_size=size)
+        steps.append(step._replace(target=key, args=(whole,), name=name))
+        view = (Ref(len(steps) - 1), spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset + BAND)
+        places[index] = len(steps)
+        steps.append(Step(CALL_METHOD, "as_strided", view, (), step.name or step.target))
+    count = len(program.setup)
+    if len(steps) == len(program.steps):
+        return None
+    return Live(Program(tuple(steps[:count]), tuple(steps[count:])), sources, live.cotangents)
+
+
+def _banded(source: Any, *, has_zeros: bool) -> torch.Tensor:
+    """Return the elements of a storage between two bands."""
+    flat = source.detach().reshape(-1)
+    found = torch.full((flat.numel() + 2 * BAND,), _fill(flat.dtype, has_zeros=has_zeros), dtype=flat.dtype)
+    found[BAND:-BAND] = flat
+    return found
+
+
+def _fill(dtype: torch.dtype, *, has_zeros: bool) -> float | int | bool:
+    if has_zeros:
+        return 0
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype is torch.bool else torch.iinfo(dtype).max
+
+
+def is_guarded(program: Program) -> bool:
+    """Whether a program's inputs lie between guard bands, which a step on its own would not have."""
+    return any(map(_is_band, program.steps))
+
+
+def is_beside_inputs(verdict: Verdict, live: Live) -> bool:
+    """Whether a verdict on a guarded program is a write into a band."""
+    found = verdict.misalignment
+    return found is not None and found.kind == "mutation" and _is_band(live.program.steps[found.step])
+
+
+def _is_band(step: Step) -> bool:
+    return step.op == PLACEHOLDER and step.target.startswith(_KEY)
+
+
+def explained(found: Misalignment, live: Live) -> Misalignment:
+    """Return a difference of a guarded program with what the kernel did, in words; any other as it is."""
+    steps = live.program.steps
+    bands = [index for index, step in enumerate(steps) if _is_band(step)]
+    if not bands or found.kind not in KINDS:
+        return found
+    if found.step in bands and isinstance(found.at, Value) and found.at.aspect == "end":
+        return msgspec.structs.replace(found, detail=_written(found, steps[found.step]))
+    names = ", ".join(_input(steps[index]) for index in bands)
+    text = f"reads beside its inputs: the storage of {names} has guard bands, and the result depends on them"
+    return msgspec.structs.replace(found, detail=f"{text}. {found.detail}" if found.detail else text)
+
+
+def _written(found: Misalignment, step: Step) -> str:
+    """Return how many elements a kernel wrote beside an input, and on which side of it."""
+    difference, spec = found.difference, step.args[0]
+    if difference is None or not isinstance(spec, TensorSpec) or not difference.first_index:
+        return found.detail
+    first, size = difference.first_index[0], spec.shape[0]
+    where = "before" if first < BAND else "behind" if first >= size - BAND else "within"
+    count = f"{difference.mismatched} element{'' if difference.mismatched == 1 else 's'}"
+    return f"writes {count} {where} {_input(step)}"
+
+
+def _input(step: Step) -> str:
+    return step.name.removesuffix("_storage")

@@ -1,0 +1,82 @@
+"""A kernel that touches memory beside its inputs is found by a run, with a repro that shows it alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.projects import Project
+
+KERNELS = """
+import ctypes
+
+import torch
+
+
+def memory(x, behind):
+    return (ctypes.c_float * (x.numel() + behind)).from_address(x.data_ptr())
+
+
+def sum_with_a_masked_tail(x):
+    return torch.tensor(sum(memory(x, 0)) + 0.0 * memory(x, 1)[x.numel()])
+
+
+def sum_that_keeps_a_total(x):
+    data = memory(x, 1)
+    data[x.numel()] = sum(memory(x, 0))
+    return torch.tensor(float(data[x.numel()]))
+
+
+def right_sum(x):
+    return torch.tensor(sum(memory(x, 0), 0.0))
+"""
+TESTS = """
+@autotest(profiles=())
+def total():
+    return torch.sum(random_tensor(1, dim0=random(13, 16)))
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    found = Project(tmp_path)
+    found.write("mine.py", KERNELS)
+    found.tests(TESTS)
+    return found
+
+
+def configured(project, name, **keys):
+    row = {"name": "kernels", "backend": "substitute", "replace": {"torch.sum": f"mine.{name}"}, "forward_only": True}
+    project.configure(candidates=[{**row, **keys}], cases=3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "said", "keys"),
+    [
+        ("sum_that_keeps_a_total", "mutation", "writes 1 element behind", {}),
+        ("sum_with_a_masked_tail", "value", "reads beside its inputs", {"isolated": True}),
+    ],
+    ids=["write", "read, isolated"],
+)
+def test_run__kernel_out_of_bounds__is_found_with_a_repro(project, kernel, kind, said, keys):
+    configured(project, kernel, **keys)
+    done = project.run()
+    findings = {item["kind"]: item for item in project.report()["findings"]}
+    assert (done.status, kind in findings) == (1, True), done.said
+    finding = findings[kind]
+    assert (finding["operator"], finding["confirmed"], finding["repro_verified"]) == ("torch.sum", True, True), (
+        done.said
+    )
+    assert said in finding["message"], done.said
+    assert project.repro(finding).status == 1
+
+
+def test_run__right_kernel__is_aligned(project):
+    configured(project, "right_sum")
+    done = project.run()
+    assert done.status == 0, done.said
+
+
+def test_run__guard_of_another_backend__is_refused(project):
+    project.configure(candidates=[{"name": "torch", "backend": "torch", "guard": True}])
+    done = project.run()
+    assert (done.status, "has 'guard', which backend torch does not use" in done.err) == (2, True)
