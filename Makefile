@@ -30,6 +30,7 @@ test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other fr
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray
 	$(BIN)/python -c 'import onnxruntime, onnxscript' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt onnx onnxruntime onnxscript
+	$(BIN)/python -c 'import triton, numba, ninja' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'triton==3.9.0' 'numba==0.68.1' 'ninja==1.13.2'
 	$(ONE_THREAD) $(BIN)/python -m pytest -m heavy -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
 	$(BIN)/python -m pytest -m heavy tests/end_to_end
 
