@@ -16,6 +16,7 @@ _INSTEAD: Final = {
         "construct module and optimizer with plain torch (import torch as plain), whose steps are recorded, or write "
         "the step with `torch.no_grad():` and in-place operators"
     ),
+    "torch.func.functional_call": "construct the module in the body and call it, or call torch.nn.functional",
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
     "torch.nn.utils.clip_grad_norm_": (
