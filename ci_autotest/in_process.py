@@ -24,6 +24,7 @@ from ci_autotest.config.known_differences import apply_known, check_known
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
 from ci_autotest.pytest_options import PYTEST_OPTIONS
+from ci_autotest.record.user_operators import declare_operators
 from ci_autotest.report.finding_message import About, finding_of, message_lines
 from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.loader_observer import Asked, judgement_of
@@ -160,6 +161,7 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     """
     __tracebackhide__ = True
     config = setting.config
+    declare_operators(setting.candidates)
     with ExitStack() as stack:
         contenders = {}
         for candidate in setting.candidates:

@@ -35,6 +35,7 @@ from ci_autotest.record.options import declared
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.torch_namespace import Namespace
 from ci_autotest.record.user_generators import Draws, generator
+from ci_autotest.record.user_operators import operator
 from ci_autotest.values.case import test_key
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ __all__ = [
     "loadertest",
     "nothing",
     "oneof",
+    "operator",
     "permutation_tensor",
     "positive_definite_tensor",
     "random",

@@ -21,7 +21,7 @@ from ci_autotest.alignment.fast_path_bytes import is_intermediate
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live, writes_in_place
 from ci_autotest.alignment.tensor_identity import of_one_side
-from ci_autotest.backends.remote.response import ResponseModule
+from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
@@ -199,9 +199,7 @@ class Examination:
     def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
         found = []
         ours, theirs = left.state_dict(), right.state_dict()
-        if ours.keys() != theirs.keys() and not isinstance(
-            left, ResponseModule
-        ):  # Of another interpreter it is a note.
+        if ours.keys() != theirs.keys() and not has_own_names(left):  # Of another interpreter it is a note.
             sides = [", ".join(sorted(one.keys() - other.keys())) for one, other in ((ours, theirs), (theirs, ours))]
             shown = [f"also has {names}" if names else "has nothing besides" for names in sides]
             found.append(
@@ -350,8 +348,8 @@ def is_of_hook(step: Step) -> bool:
 
 
 def _lacks(module: object, name: str) -> bool:
-    """Whether a module in another interpreter lacks a parameter."""
-    return isinstance(module, ResponseModule) and name not in module.state_dict()
+    """Whether a module that may have other parameters lacks this one."""
+    return has_own_names(module) and name not in module.state_dict()  # type: ignore[attr-defined]
 
 
 def _gradient_order(key: GradientKey) -> tuple[int, str]:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.torch_like import TorchLike
+from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.kernel_scope import KernelScope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.mapping.translation import Translator
     from ci_autotest.backends.remote.interpreter import Interpreter
@@ -53,6 +55,15 @@ class IsolatedBackend(RemoteBackend):
         trace.untested, trace.shown = Unsupported(reason, lacking.detail), frozenset()
 
 
+def _body(target: str) -> Callable[..., Any]:
+    """Return a function that calls an operator without a replacement; its module is imported at the first call."""
+
+    def imported(*args: Any, **kwargs: Any) -> Any:
+        return load_function(target, "operator")(*args, **kwargs)
+
+    return imported
+
+
 class IsolatedKernels(TorchLike):
     """Execute steps with torch and replacements.
 
@@ -71,6 +82,12 @@ class IsolatedKernels(TorchLike):
         self._functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
         self._scope = CallScope(KernelScope(*map(tuple, scope)))
         self.around = Replacing(self._functions, self._scope)
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return the function that a target names; an operator of the user's is passed to its replacement."""
+        if not is_own(target):
+            return super().function(target)
+        return load_function(target, "operator") if target.startswith(OPS) else UserOperator(target, _body(target))
 
     def begin(self) -> None:
         """Begin a run with new counts."""

@@ -13,6 +13,7 @@ from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, step_refs
+from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ class OperatorUsage:
         found: dict[str, tuple[set[str], set[str]]] = {}
         for index, step in program.calls:
             operator = step_operator(step, steps)
-            if not operator.startswith(_NAMESPACE):
+            if not operator.startswith(_NAMESPACE) and not is_own(operator):
                 continue
             arguments, dtypes = found.setdefault(operator, (set(), set()))
             arguments.update(self._arguments(step, steps, operator))

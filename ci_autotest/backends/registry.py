@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Final
+
+import torch
 
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.fx import FxBackend
@@ -13,11 +16,14 @@ from ci_autotest.backends.mapping.table import Table, has_table, load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
+from ci_autotest.backends.operators.user_operators import find, is_module_class
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import ConfigError, ProgramError, UnavailableError, error_text, import_failure
+from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +36,9 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
-    "substitute": lambda candidate, device: SubstituteBackend(_replaced(candidate), device, candidate.scope),
+    "substitute": lambda candidate, device: SubstituteBackend(
+        _replaced(candidate), device, candidate.scope, candidate.state
+    ),
 }
 
 
@@ -50,20 +58,69 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
     if candidate.is_isolated:
+        _refuse_classes(candidate)
         interpreter = _interpreter(candidate, device, folders)._replace(
             module="torch", replace=_replaced(candidate), scope=candidate.scope
         )
         table = Table("torch", "", "torch", like_torch=True, rows={})
         return IsolatedBackend(interpreter, Translator(table), ends_with_host=isolated)
+    register(candidate)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
 
 
 def _replaced(candidate: Candidate) -> Mapping[str, str]:
-    """Return a candidate's replacements after checking that torch has the operators."""
+    """Return a candidate's replacements after checking that torch has the operators, or that the user declared them."""
     for operator in candidate.replace:
-        refuse_unknown(operator, f"candidate '{candidate.name}': replace")
+        if is_own(operator):
+            _refuse_missing(operator, candidate)
+        elif not is_module_class(operator):
+            refuse_unknown(operator, f"candidate '{candidate.name}': replace")
     return candidate.replace
+
+
+def _refuse_classes(candidate: Candidate) -> None:
+    """Refuse to replace classes of modules in a process of their own: a host has no such replacement."""
+    classes = [operator for operator in candidate.replace if is_module_class(operator)]
+    if classes:
+        message = (
+            f"candidate '{candidate.name}': replace: {classes[0]} is a class of modules, which `isolated` and `env` do "
+            "not replace. Remove them."
+        )
+        raise ConfigError(message)
+
+
+def _refuse_missing(operator: str, candidate: Candidate) -> None:
+    try:
+        find(operator)
+    except ProgramError as error:
+        message = (
+            f"candidate '{candidate.name}': replace: no library registers {operator!r} with torch. Name the library in "
+            "`load`, or the module that registers it in `import`."
+        )
+        raise ConfigError(message) from error
+
+
+def register(candidate: Candidate) -> None:
+    """Load the libraries and import the modules with which a candidate registers operators.
+
+    Raises:
+        UnavailableError: One cannot be loaded or imported.
+    """
+    for path in candidate.load:
+        try:
+            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            message = (
+                f"library {path!r} of `load` cannot be loaded: {error_text(error)}. Build it, or correct the path."
+            )
+            raise UnavailableError(message) from error
+    for name in candidate.imports:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            message = f"module {name!r} of `import` cannot be imported: {import_failure(error, name)}"
+            raise UnavailableError(message) from error
 
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:

@@ -8,6 +8,7 @@ import torch
 
 from ci_autotest.backends.devices import versions
 from ci_autotest.backends.operators.identity import operator_of, spellings, step_operator
+from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE
@@ -31,9 +32,11 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         reference: The reference's device.
     """
     used = {step_operator(step, steps) for step in steps if step.op in {CALL_FUNCTION, CALL_METHOD, CALL_MODULE}}
-    replaced = {operator_of(operator): path for operator, path in candidate.replace.items()}
+    classes = {target: path for target, path in candidate.replace.items() if is_module_class(target)}
+    replaced = {operator_of(name): path for name, path in candidate.replace.items() if name not in classes}
     # If no replaced operator is used by name, a module calls it inside, and any replacement may be the one.
-    replaced = {operator: path for operator, path in replaced.items() if operator in used} or replaced
+    named = {operator: path for operator, path in replaced.items() if operator in used}
+    replaced = named if named or not used.isdisjoint(classes) else replaced
     targets = {step.target for step in steps if step.op == CALL_FUNCTION}
     return {
         "backend": candidate.backend,
@@ -47,6 +50,10 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         "renames": {
             target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
         },
+        "classes": classes,
+        "state": dict(candidate.state),
+        "load": list(candidate.load),
+        "import": list(candidate.imports),
         "torch": str(torch.__version__),
         "env": dict(candidate.env),
         "spellings": {path: _existing(operator) for operator, path in replaced.items()},

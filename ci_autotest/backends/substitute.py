@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,11 +17,14 @@ from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
 from ci_autotest.backends.operators.signatures import python_parameters
+from ci_autotest.backends.operators.user_operators import UserOperator, find, is_module_class
 from ci_autotest.backends.protocol import Backend
+from ci_autotest.backends.replaced_modules import ReplacedClass
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
+from ci_autotest.errors import ProgramError, UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
+from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.kernel_scope import EVERYTHING
 
 if TYPE_CHECKING:
@@ -48,26 +52,46 @@ class SubstituteBackend(Backend):
 
     takes_copies = True
 
-    def __init__(self, replace: Mapping[str, str], device: str = "cpu", scope: KernelScope = EVERYTHING) -> None:
+    def __init__(
+        self,
+        replace: Mapping[str, str],
+        device: str = "cpu",
+        scope: KernelScope = EVERYTHING,
+        state: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._torch = TorchBackend(device)
         self.scope = CallScope(scope)
         self.profiles = self.scope.profiles
         # A graph calls the functions where nobody can ask what they take.
         self.lacks_graph = "" if self.scope.is_everything else LACKS_GRAPH
         self.device = self._torch.device
-        self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
+        found = {operator: load_function(path) for operator, path in replace.items()}
+        classes = {operator for operator in found if is_module_class(operator)}
+        self.functions = {operator_of(operator): found[operator] for operator in found if operator not in classes}
+        self._classes = {
+            operator: ReplacedClass(
+                operator, _module_class(replace[operator], found[operator]),
+                load_function(state[operator], "function of `state`") if operator in state else None, self.device,
+            )
+            for operator in classes
+        }  # fmt: skip
+        self._torch.steps.replace(self._classes)
 
     def run(
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
     ) -> Trace:
         """Run the steps forward with the replacements."""
         mode = Replacing(self.functions, self.scope)
+        for each in self._classes.values():
+            each.count, each.unfit = mode.count, None
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         trace.around, trace.calls = mode, mode.counts
         if self.device.type == "cpu":
             trace.answered = mode.counts
         if not mode.replaced:
-            trace.untested = nothing_replaced(self.functions, mode)
+            trace.untested = nothing_replaced({**self.functions, **self._classes}, mode)
+        # A module without the reference's state gives other results, which say nothing about it.
+        trace.untested = next((each.unfit for each in self._classes.values() if each.unfit), trace.untested)
         trace.has_backward = not self.scope.is_forward_only(mode.counts)
         return trace
 
@@ -85,7 +109,8 @@ class SubstituteBackend(Backend):
         if not trace.has_backward:
             return
         self._torch.backward(program, trace, cotangents)
-        if isinstance(trace.around, Replacing) and trace.around.replaced:
+        is_untested = trace.untested is not None and trace.untested.reason is UnsupportedReason.NOT_REPLACED
+        if is_untested and isinstance(trace.around, Replacing) and trace.around.replaced:
             trace.untested = None
 
     def again(self, program: Program, trace: Trace, values: list[Any], *, holds: bool) -> Iterable[tuple[int, Any]]:
@@ -117,6 +142,7 @@ class SubstituteBackend(Backend):
             return None
         found = graph_on(self._torch)
         found.functions = self.functions
+        found.replace(self._classes)
         return found
 
 
@@ -175,9 +201,10 @@ class Replacing(TorchFunctionMode):
                 self.counts.setdefault(operator, 0)
             return func(*args, **kwargs)
         self._scope.refuse(operator, (args, kwargs))
+        self.count(operator)
+        if is_own(operator):
+            return self._scope.call(operator, function, args, kwargs)
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
-        self.replaced.add(operator)
-        self.counts[operator] = self.counts.get(operator, 0) + 1
         if "inplace" in kwargs:
             kwargs = dict(kwargs)
             in_place = bool(kwargs.pop("inplace")) or in_place
@@ -194,6 +221,11 @@ class Replacing(TorchFunctionMode):
         given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
         args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
         return _overwritten(receiver, self._scope.call(operator, function, args, kwargs))
+
+    def count(self, operator: str) -> None:
+        """Count a call that a replacement answers."""
+        self.replaced.add(operator)
+        self.counts[operator] = self.counts.get(operator, 0) + 1
 
 
 def _overwritten(receiver: torch.Tensor, result: object) -> torch.Tensor:
@@ -220,7 +252,9 @@ def _form(tensor: torch.Tensor) -> str:
 
 @lru_cache(maxsize=4096)
 def _named(func: Callable[..., Any]) -> tuple[str, bool]:
-    """Return a torch function's operator, and whether it writes to its first argument."""
+    """Return a function's operator, and whether it writes to its first argument."""
+    if isinstance(func, UserOperator):
+        return func.target, False
     name = public_name(func)
     if name is None or name.endswith((".__get__", ".__set__")):
         return "", False
@@ -286,6 +320,8 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
     Raises:
         UnavailableError: The module cannot be imported, or has no such function.
     """
+    if path.startswith(OPS):
+        return _registered(path, role)
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
@@ -293,10 +329,37 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
         message = f"{role} {path!r} cannot be imported: {import_failure(error, module_name)}"
         raise UnavailableError(message) from error
     function = getattr(module, name, None)
+    if isinstance(function, UserOperator):
+        return function.body
+    function = getattr(function, "user_class", function)  # a class that another row replaces
     if not callable(function):
         message = f"module {module_name!r} has no function {name!r}; it has {_public(module)}."
         raise UnavailableError(message)
     return function  # type: ignore[no-any-return]
+
+
+def _module_class(path: str, found: Callable[..., Any]) -> type[torch.nn.Module]:
+    """Return the class that replaces a class of modules.
+
+    Raises:
+        UnavailableError: It is no such class.
+    """
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        return found
+    message = f"replacement {path!r} of a class of modules is no subclass of torch.nn.Module. Name one."
+    raise UnavailableError(message)
+
+
+def _registered(path: str, role: str) -> Callable[..., Any]:
+    try:
+        return find(path)
+    except ProgramError as error:
+        name = path.removeprefix(OPS)
+        message = (
+            f"{role} {path!r} is not registered with torch: no library defines {name.replace('.', '::')}. Name the "
+            "library in `load`, or the module that registers it in `import`, of the candidate."
+        )
+        raise UnavailableError(message) from error
 
 
 def _public(module: Any) -> str:

@@ -16,8 +16,9 @@ import torch
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
+from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
-from ci_autotest.backends.torch_steps import TorchSteps
+from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.backends.whole_graph import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
@@ -26,6 +27,7 @@ from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 from ci_autotest.program.refusal import refusals
+from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -71,6 +73,10 @@ class CompileBackend(Backend):
             hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
             message = f"torch.compile has no backend {self._compiler!r}. {hint}Allowed here: {', '.join(known)}."
             raise ConfigError(message) from error
+
+    def replace(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Let targets of the setup name other functions."""
+        self._torch.replace(functions)
 
     def run(
         self,
@@ -158,6 +164,7 @@ def python_function(
 ) -> Callable[..., Any]:
     """Return the body as a function of its inputs; calls of replaced operators become calls of the replacements."""
     scope: dict[str, Any] = {"torch": torch, "device": device}
+    functions = {**_own_functions(program), **functions}
     replacements = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
     scope |= {replacements[operator]: function for operator, function in functions.items()}
     text = function_text(
@@ -166,6 +173,16 @@ def python_function(
     exec(compile(text, "<program>", "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
+
+
+def _own_functions(program: Program) -> dict[str, Callable[..., Any]]:
+    """Return the user's operators that a program calls: a compiler compiles their bodies too."""
+    found = {step.target: resolve(step.target) for _, step in program.calls if is_own(step.target)}
+    return {
+        operator_of(target): function.body if isinstance(function, UserOperator) else function
+        for target, function in found.items()
+        if not isinstance(function, type)
+    }
 
 
 def _as_function(step: Step, operator: str) -> Step:

@@ -11,6 +11,7 @@ from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import seed
 from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.operators.signatures import resolved
+from ci_autotest.backends.operators.user_operators import find
 from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
@@ -26,7 +27,7 @@ from ci_autotest.program.ir import (
     Ref,
     autocast_dtype,
 )
-from ci_autotest.program.targets import is_function
+from ci_autotest.program.targets import is_function, is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,10 @@ class TorchSteps:
                 found = _placed(found, self.device)
             self._functions[target] = found
         return found
+
+    def replace(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Let targets name other functions."""
+        self._functions.update(functions)
 
     def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant of torch."""
@@ -173,11 +178,13 @@ def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """Return the operator that a dotted target names in torch.
+    """Return the operator that a dotted target names in torch, or that the user has declared.
 
     Raises:
         ProgramError: The target is not on the allow list, or this torch has no such operator.
     """
+    if is_own(target):
+        return find(target)
     if not target.startswith("torch.") or not is_function(target):
         message = f"target {target!r} is not an operator of torch and is never called."
         raise ProgramError(message)

@@ -13,6 +13,7 @@ from ci_autotest.config import duration_s
 from ci_autotest.errors import AuthorError, UnavailableError, UsageError
 from ci_autotest.program.codegen import function_text
 from ci_autotest.program.serialize import decode
+from ci_autotest.program.targets import is_own
 from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.messages import Confirm, Record, Tried
 from ci_autotest.run.pool import Pool
@@ -55,7 +56,7 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
     if not answer.whole_program:
         stream.write("the reference rejects this case: there is nothing to compare\n")
         return NOTHING
-    stream.write(f"\n{function_text(decode(answer.whole_program, answer.whole_tensors).program)}\n")
+    stream.write(f"\n{function_text(decode(answer.whole_program, answer.whole_tensors, is_own).program)}\n")
     return say(answer, candidate, stream)
 
 

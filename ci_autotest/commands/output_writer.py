@@ -104,7 +104,8 @@ def saved_programs(output: Path, permissions: Permissions, *, is_own: bool) -> S
 
     def source(finding: Finding) -> Evidence:
         if finding.id not in found:
-            evidence = _saved(output / FINDINGS / finding.id, finding, permissions)
+            given = replace(permissions, is_of_this_run=is_own)
+            evidence = _saved(output / FINDINGS / finding.id, finding, given)
             found[finding.id] = replace(evidence, program=finding.program) if is_own else evidence
         return found[finding.id]
 

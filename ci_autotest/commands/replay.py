@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING
 from ci_autotest.commands.request import Request, hello_for
-from ci_autotest.config import duration_s
+from ci_autotest.config import duration_s, named_by
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
+from ci_autotest.program.targets import named_in
 from ci_autotest.report.finding_message import sides
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.process import Limits, WorkerProcess
@@ -35,7 +36,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
             message = f"'{path}' holds no {file.name}. Give the folder of a finding."
             raise UsageError(message)
     data = program.read_bytes(), tensors.read_bytes()
-    recording = decode(*data)
+    recording = decode(*data, named_in(named_by(request.candidates)))
     name = recording.note.get("candidate")
     candidate = next((item for item in request.candidates if item.name == name), None)
     if candidate is None:

@@ -59,7 +59,8 @@ def _text(path: Path) -> str:
 
 
 def _placed(candidate: Candidate, folder: Path) -> Candidate:
-    """Return a candidate with the absolute path of its interpreter, which the file gives relative to its folder."""
+    """Return a candidate with absolute paths of its interpreter and libraries; the file's start from its folder."""
+    candidate = msgspec.structs.replace(candidate, load=tuple(str(folder.resolve() / path) for path in candidate.load))
     # A name without a folder is looked up on PATH.
     if not candidate.python or not {"/", "\\"} & set(candidate.python):
         return candidate
@@ -225,7 +226,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
 def _refuse_unknown(plain: object, kind: type, where: str, at: str) -> None:
     if not isinstance(plain, dict):
         return
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in plain.items():
         if key not in fields:
             nearest = difflib.get_close_matches(str(key), fields, 1, 0.5)

@@ -90,6 +90,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
         )
         raise ConfigError(message)
     _check_process(candidate, where)
+    _check_registration(candidate, where)
     _check_options(candidate, where)
     _check_transform(candidate, where)
     _check_device(candidate, where)
@@ -127,6 +128,31 @@ def _check_process(candidate: Candidate, where: str) -> None:
         message = (
             f"{where}: candidate {candidate.name!r} sets the variable {wrong[:80]!r}. Write a name such as "
             "OMP_NUM_THREADS."
+        )
+        raise ConfigError(message)
+
+
+def _check_registration(candidate: Candidate, where: str) -> None:
+    """Refuse what loads nothing: names that are none, and registration in a process that ci-autotest does not share."""
+    name = f"{where}: candidate {candidate.name!r}"
+    for target, path in candidate.state.items():
+        if target not in candidate.replace:
+            message = (
+                f"{name} has 'state' for {target!r}, which it does not replace. Add it to `replace`, or remove it."
+            )
+            raise ConfigError(message)
+        if not is_path(path):
+            message = f"{name} has 'state' with {path!r}. Write module.function."
+            raise ConfigError(message)
+    misspelled = next((module for module in candidate.imports if not is_module(module)), None)
+    if misspelled is not None:
+        message = f"{name} has 'import' with {misspelled[:80]!r}. Write the name of a module, such as mypackage.ops."
+        raise ConfigError(message)
+    if (candidate.load or candidate.imports) and (candidate.backend == "module" or candidate.is_isolated):
+        key = "load" if candidate.load else "import"
+        message = (
+            f"{name} has {key!r} and runs in a process of its own, which does not read it. Let the module of the "
+            "replacement register its operators when it is imported."
         )
         raise ConfigError(message)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
+from ci_autotest.program.targets import is_own
 from ci_autotest.values.kernel_scope import KernelScope, Layout
 from ci_autotest.values.tolerance import Metric, Strictness
 
@@ -57,6 +58,13 @@ class Candidate(Section, frozen=True, kw_only=True):
             ``options``), or of ``torch.onnx.export`` for backend ``onnxruntime`` (``dynamo``, ``opset_version``).
         replace: For backend ``substitute``: the dotted path of your function for each operator, for example
             ``torch.nn.functional.softmax: mykernels.softmax``. It takes and returns torch tensors like the operator.
+            The operator may be one of your own, ``refs.swiglu`` or ``torch.ops.mylib.swiglu``, and a class of modules
+            may be replaced by another.
+        state: For classes of modules in ``replace``: the dotted path of a function that takes the replacement's module
+            and the reference's ``state_dict``, and copies the state. Without it, the state is copied by name.
+        load: Libraries that register operators with torch, ``build/libmylib.so``, relative to the configuration's
+            folder.
+        import: Modules that register operators or that a saved program may name operators of, ``mypackage.ops``.
         transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program.
         module: For backend ``module``: the framework's module, for example ``oneflow``. For other backends: the module
             that registers ``device`` with torch when it is imported, for example ``torch_npu``.
@@ -98,6 +106,9 @@ class Candidate(Section, frozen=True, kw_only=True):
     device: str = "cpu"
     options: dict[str, Any] = {}
     replace: dict[str, str] = {}
+    state: dict[str, str] = {}
+    load: tuple[str, ...] = ()
+    imports: tuple[str, ...] = msgspec.field(name="import", default=())
     transform: str = ""
     module: str = ""
     python: str = ""
@@ -285,7 +296,19 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
 
 def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:
     """Return the user functions and modules that candidates consist of."""
-    names = (name for each in candidates for name in (*each.replace.values(), each.transform, each.module))
+    names = (
+        name
+        for each in candidates
+        for name in (
+            *each.replace.values(),
+            *filter(is_own, each.replace),
+            *each.imports,
+            *each.load,
+            *each.state.values(),
+            each.transform,
+            each.module,
+        )
+    )
     return frozenset(filter(None, names))
 
 

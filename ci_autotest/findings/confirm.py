@@ -11,6 +11,7 @@ from ci_autotest.findings import stateful
 from ci_autotest.findings.crash import lost_again
 from ci_autotest.findings.diagnosis import Diagnosis, Route, flaky, shown_of
 from ci_autotest.program.serialize import decode
+from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Broken, Confirm, Tried
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.verdict import Verdict
@@ -75,7 +76,7 @@ def _confirmed(diagnosis: Diagnosis, again: Tried, inspection: Inspection) -> Di
     found = replace(diagnosis, verdict=again.verdict, shown=shown_of(again), is_confirmed=True)
     if is_nondeterministic:  # A smaller program would show it only by chance, so nothing is shrunk.
         return replace(found, route=Route.WHOLE)
-    return replace(found, whole=decode(again.whole_program, again.whole_tensors))
+    return replace(found, whole=decode(again.whole_program, again.whole_tensors, is_own))
 
 
 def _on_suspected_operator(again: Tried, suspect: Suspect, inspection: Inspection) -> Tried:

@@ -11,6 +11,7 @@ import msgspec
 from ci_autotest.findings.repro_script import versions
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.serialize import decode
+from ci_autotest.program.targets import is_own
 from ci_autotest.report import finding_message
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_message import About, message_lines
@@ -172,7 +173,7 @@ def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosi
 
 def shown_of(tried: Tried) -> Shown:
     """Return the program and verdict of a worker's answer, decoded and checked."""
-    return Shown(tried.verdict, decode(tried.program, tried.tensors), tuple(tried.draws), tried.profile)
+    return Shown(tried.verdict, decode(tried.program, tried.tensors, is_own), tuple(tried.draws), tried.profile)
 
 
 def calls_of(recording: Recording) -> tuple[str, ...]:

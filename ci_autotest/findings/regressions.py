@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from ci_autotest.findings.suspect import Suspect
 from ci_autotest.findings.tools import Inspection
 from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.serialize import decode, encode_program
+from ci_autotest.program.targets import is_own, named_in
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -91,6 +93,7 @@ class _Replayer:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._by_seed: dict[int, SingleWorker] = {}
+        self._named = named_by(tools.hello.candidates)
 
     def close(self) -> None:
         """End the workers."""
@@ -108,7 +111,9 @@ class _Replayer:
     def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows now, or ``None`` if it is fixed."""
         entry = item.entry
-        recording = decode(item.program, item.tensors)  # A damaged program is refused before a worker gets it.
+        # A program that is damaged, or names what the configuration does not, is refused before a worker gets it.
+        is_permitted = named_in(self._named | {PurePath(test.file).stem})
+        recording = decode(item.program, item.tensors, is_permitted)
         if (backend := self._backend(entry.candidate)) != recording.note.get("backend"):
             message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.get('backend')} then."
             return Broken(message=message, traceback="")
@@ -137,7 +142,7 @@ def _with_shown_program(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kep
     """
     if isinstance(shown, Tried):
         return item._replace(program=shown.program, tensors=shown.tensors), shown.verdict
-    recording = decode(item.program, item.tensors)
+    recording = decode(item.program, item.tensors, is_own)
     note = {key: value for key, value in recording.note.items() if key != "host"}
     return item._replace(program=encode_program(replace(recording, note=note))), shown
 
@@ -195,7 +200,7 @@ def _with_program(seen: Diagnosis, item: Kept, tools: Tools) -> Finding:
 
 def _recording(item: Kept, tools: Tools) -> Recording:
     """Return the earlier program; it comes from outside, and may name only what candidates of this run are made of."""
-    recording = decode(item.program, item.tensors)
+    recording = decode(item.program, item.tensors, is_own)
     if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
         message = f"it names {strange[0][:80]!r}, which no candidate of this run is made of."
         raise ProgramError(message)

@@ -16,6 +16,7 @@ from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
 from ci_autotest.program.call_sequence import Part, joined
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
 from ci_autotest.values.case import window_of
 
@@ -169,7 +170,7 @@ def _try(recording: Recording, suspect: Suspect, fresh: SingleWorker, passed_ove
 
 def _is_right_alone(answer: Tried, suspect: Suspect, fresh: SingleWorker) -> bool:
     """Whether the call that is wrong after others is plainly aligned when it is the only one."""
-    single = decode(answer.alone_program, answer.alone_tensors)
+    single = decode(answer.alone_program, answer.alone_tensors, is_own)
     alone = _try(single, suspect, fresh)
     return alone is not None and alone.verdict.outcome == "aligned" and alone.verdict.kind is None
 
@@ -181,7 +182,7 @@ def _record(
     answer = fresh.ask(Record(test=test, case=case, attempt=attempt, candidate=suspect.candidate, probe=probe))
     if not isinstance(answer, Tried) or not answer.program:
         return None
-    found = decode(answer.program, answer.tensors)
+    found = decode(answer.program, answer.tensors, is_own)
     return replace(found, note={**found.note, **NOTE})
 
 

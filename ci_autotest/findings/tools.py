@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.program.repro.operator_modules import operator_modules
 from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.run.single_worker import SingleWorker
 
@@ -97,8 +98,9 @@ class Tools:
         It also has the time limit of a case: the shown program of a hang waits no longer.
         """
         here, found = Path.cwd(), []
+        names = own_names(recording.note) | operator_modules(recording.program)
         # Only the first part is looked for: what follows lies inside it.
-        for module in {name.partition(".")[0] for name in own_names(recording.note)}:
+        for module in {name.partition(".")[0] for name in names}:
             holders = [
                 each for each in (here, *self.folders) if (each / module).is_dir() or (each / f"{module}.py").exists()
             ]

@@ -33,7 +33,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.refusal import is_refusal
-from ci_autotest.program.targets import is_attribute, is_function, is_method, is_settable
+from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own, is_settable, permits_none
 from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 
 if TYPE_CHECKING:
@@ -55,8 +55,12 @@ _OF_TENSORS: Final = frozenset({CALL_METHOD, CALL_MODULE, GET_ATTR})
 ELEMENTS_AT_MOST: Final = 1 << 28
 
 
-def check_program(program: Program) -> None:
+def check_program(program: Program, is_permitted: Callable[[str], bool] = permits_none) -> None:
     """Refuse a program that is not well-formed.
+
+    Args:
+        program: The program.
+        is_permitted: Whether it may name an operator of the user's; by default it may name none.
 
     Raises:
         ProgramError: An unknown opcode, a target off the allow list, a reference that is not to an
@@ -66,9 +70,13 @@ def check_program(program: Program) -> None:
     if not program.body or program.body[-1].op != OUTPUT:
         message = "the program has no output: its last step must be one."
         raise ProgramError(message)
+
+    def is_called(target: str) -> bool:
+        return is_function(target) or (is_own(target) and is_permitted(target))
+
     for index, step in enumerate(program.steps):
         # First, because the checks below look up the steps that this one refers to.
-        _check_step(step, index, is_last=index == len(program.steps) - 1)
+        _check_step(step, index, is_last=index == len(program.steps) - 1, is_called=is_called)
         # A backend calls whatever the value is, so without this a program could call any object.
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls a value that is not a module."
@@ -125,13 +133,13 @@ def check_host_program(program: Program, module: str, calls: Collection[str]) ->
             _check_spec(step.target, step.args[0])
 
 
-def check_recording(recording: Recording) -> None:
-    """Refuse a recording whose data do not match its program.
+def check_recording(recording: Recording, is_permitted: Callable[[str], bool] = permits_none) -> None:
+    """Refuse a recording whose data do not match its program; ``is_permitted`` as for ``check_program``.
 
     Raises:
         ProgramError: As ``check_program``, or data are missing, have another size, or belong to no placeholder.
     """
-    check_program(recording.program)
+    check_program(recording.program, is_permitted)
     wanted = wanted_specs(recording)
     foreign = sorted(recording.tensors.keys() - wanted.keys())
     if foreign:
@@ -216,7 +224,7 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
     if not _is_allowed(step, is_called):
         message = (
             f"step {index} names target {step.target[:80]!r}, which is not on the allow list of {step.op}: "
-            "only operators of torch are run."
+            f"only operators of torch are run{_unless_named(step)}."
         )
         raise ProgramError(message)
     for ref in step_refs(step):
@@ -237,8 +245,18 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
             raise ProgramError(message)
 
 
+def _unless_named(step: Step) -> str:
+    """Return what makes an operator of the user's run."""
+    if step.op not in {CALL_FUNCTION, CALL_MODULE} or not is_own(step.target):
+        return ""
+    return (
+        ", and operators that the autotest.yml here names. If it is yours, add it to `replace`, or its module to "
+        "`import`, of a candidate"
+    )
+
+
 def _is_module(step: Step) -> bool:
-    is_made = step.op == CALL_FUNCTION and step.target.startswith("torch.nn.")
+    is_made = step.op == CALL_FUNCTION and (step.target.startswith("torch.nn.") or is_own(step.target))
     return step.in_setup and (is_made or (step.op == CALL_METHOD and step.target == "get_submodule"))
 
 

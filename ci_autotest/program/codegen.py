@@ -38,7 +38,7 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.python_names import is_name, is_path
 from ci_autotest.program.refusal import bare, refused_as
-from ci_autotest.program.targets import is_function
+from ci_autotest.program.targets import is_function, is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,8 +63,9 @@ _CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "ge
 
 
 def names(program: Program) -> tuple[str, ...]:
-    """Return a unique, readable name for each step's value; not that of an adapter, which scripts define."""
+    """Return a unique, readable name for each step's value; not that of an adapter or of a module of the user's."""
     taken = {step.target.removeprefix(_ADAPTERS) for step in program.steps if step.target.startswith(_ADAPTERS)}
+    taken |= {step.target.partition(".")[0] for step in program.steps if is_own(step.target)}
     found = []
     for step in program.steps:
         base = step.name if is_name(step.name) and step.name not in _KEYWORDS else "value"
@@ -115,7 +116,7 @@ def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) ->
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
         return f"{args[0]}.{_identifier(step.args[1])}"
     # Which names of another framework may be used is checked where its program is read; here only their form.
-    if not (is_function(step.target) if namespace == TORCH else is_path(step.target)):
+    if not (is_function(step.target) or is_own(step.target) if namespace == TORCH else is_path(step.target)):
         message = f"target {step.target[:60]!r} is not on the allow list and is never printed as code."
         raise ProgramError(message)
     package, _, name = step.target.rpartition(".")

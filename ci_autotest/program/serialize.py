@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import safetensors
@@ -35,8 +35,12 @@ from ci_autotest.program.ir import (
     is_mode,
 )
 from ci_autotest.program.refusal import is_refusal
+from ci_autotest.program.targets import permits_none
 from ci_autotest.program.tensor_values import Digest, check_same, plain_data, storages
 from ci_autotest.values.dtypes import DTYPES, PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA: Final = "ci-autotest/program/1"
 #: Greatest sizes of a program and of a tensor file, in bytes.
@@ -121,8 +125,14 @@ def encode_tensors(recording: Recording) -> bytes:
     return len(text).to_bytes(8, "little") + text + b"".join(tensors.values())
 
 
-def decode(program: bytes, tensors: bytes) -> Recording:
+def decode(program: bytes, tensors: bytes, is_permitted: Callable[[str], bool] = permits_none) -> Recording:
     """Return the checked recording of two files.
+
+    Args:
+        program: The program file.
+        tensors: The tensor file.
+        is_permitted: Whether the program may name an operator of the user's (``targets.named_in``); by default it may
+            name none. ``targets.is_own`` permits all, for a program that this run has made.
 
     Raises:
         ProgramError: They are damaged, too large, do not match, or name something that is not allowed.
@@ -130,16 +140,20 @@ def decode(program: bytes, tensors: bytes) -> Recording:
     if len(tensors) > TENSOR_BYTES:
         message = f"a tensor file of {len(tensors):,} bytes is too large: {TENSOR_BYTES:,} are allowed."
         raise ProgramError(message)
-    alone = decode_program(program)
+    alone = decode_program(program, is_permitted)
     # The digests are held against the file below; a recording that has its data needs none.
     recording = replace(alone, tensors=_decode_tensors(tensors), digests={})
-    check_recording(recording)
+    check_recording(recording, is_permitted)
     check_same(alone, recording, wanted_specs(recording))
     return recording
 
 
-def decode_program(program: bytes) -> Recording:
+def decode_program(program: bytes, is_permitted: Callable[[str], bool] = permits_none) -> Recording:
     """Return the checked recording of a program without its tensor file: it has the data of small tensors only.
+
+    Args:
+        program: The program file.
+        is_permitted: As for ``decode``.
 
     Raises:
         ProgramError: It is damaged or too large, or names something that is not allowed.
@@ -161,7 +175,7 @@ def decode_program(program: bytes) -> Recording:
     expected = {key: _spec(spec) for key, spec in file.expected.items()}
     facts = {key: _argument(fact, 0) for key, fact in file.facts.items()}
     recording = Recording(Program(parts[0], parts[1], cotangents), {}, file.note, expected, facts)
-    check_program(recording.program)
+    check_program(recording.program, is_permitted)
     check_facts(recording.facts)
     specs = wanted_specs(recording)
     if foreign := sorted({*file.values, *file.sha256} - specs.keys()):

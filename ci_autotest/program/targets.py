@@ -6,9 +6,13 @@ Only the name is checked here, without a framework. A backend also checks that t
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.ir import ARRAY, HOOKED, UNHOOKED
+from ci_autotest.program.python_names import is_path, is_pythons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 _NAMESPACES: Final = (
     "torch",
@@ -63,6 +67,41 @@ def is_function(target: str) -> bool:
     if namespace == "torch" and _OF_THE_PROCESS.fullmatch(name):
         return False
     return namespace in _NAMESPACES and is_member(name)
+
+
+#: What an operator that C++ registers with torch starts with.
+OPS: Final = "torch.ops."
+#: First parts of targets that have a meaning of their own.
+_ROOTS: Final = frozenset({"torch", "operator", "builtins", "adapters"})
+#: Longest path of a user's operator.
+_PATH_CHARS: Final = 200
+#: Parts of ``torch.ops.namespace.name``; an overload may follow.
+_OPS_PARTS: Final = 4
+
+
+def is_own(target: str) -> bool:
+    """Whether a target can be an operator of the user's: the path of a function or class, or an entry of torch.ops."""
+    parts = target.split(".")
+    if len(target) > _PATH_CHARS or not is_path(target) or any(part.startswith("__") for part in parts):
+        return False
+    if target.startswith(OPS):
+        return len(parts) in {_OPS_PARTS, _OPS_PARTS + 1} and is_member(parts[3])
+    return parts[0] not in _ROOTS and not is_pythons(parts[0])
+
+
+def own_operator(target: str) -> str:
+    """Return the operator of a user's target: all overloads of an entry of torch.ops are one."""
+    return ".".join(target.split(".")[:_OPS_PARTS]) if target.startswith(OPS) else target
+
+
+def permits_none(_: str) -> bool:
+    """Return false: a program may name no operator of a user's."""
+    return False
+
+
+def named_in(names: Collection[str]) -> Callable[[str], bool]:
+    """Return whether a program from outside may name a user's operator: its path, or its module, is among ``names``."""
+    return lambda target: is_own(target) and not {own_operator(target), target.rpartition(".")[0]}.isdisjoint(names)
 
 
 def is_member(name: str) -> bool:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import AuthorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ci_autotest.record.protocol import Recorder
 
 CURRENT: Final[ContextVar[Recorder | None]] = ContextVar("ci_autotest_recorder", default=None)
+
+
+def outside(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose own calls are not recorded."""
+
+    @functools.wraps(call)
+    def unrecorded(*args: Any, **kwargs: Any) -> Any:
+        token = CURRENT.set(None)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            CURRENT.reset(token)
+
+    return unrecorded
 
 
 def recorder_for(name: str) -> Recorder:

@@ -9,7 +9,7 @@ import torch
 
 from ci_autotest.backends.operators.identity import is_random, public_name
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.targets import PACKING, is_function
+from ci_autotest.program.targets import PACKING, is_function, is_own
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.unsupported_uses import instead
 
@@ -28,13 +28,14 @@ class Function:
         self.name = target.rpartition(".")[2].strip("_")
         self.is_random = is_random(target)
         self.is_module_class = isinstance(real, type) and issubclass(real, torch.nn.Module)
-        self.is_operator = is_function(target) and instead(target) is None
+        self.is_operator = (is_function(target) or is_own(target)) and instead(target) is None
         self.is_autograd = target.startswith("torch.autograd.")
         self.hints: dict[str, object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the call inside a test; outside, call torch."""
-        recorder = CURRENT.get()
+        # A compiler that traces an operator of the user's does not know context variables.
+        recorder = None if torch.compiler.is_compiling() else CURRENT.get()
         if recorder is None:
             return self.real(*args, **kwargs)
         return recorder.call_function(self, args, kwargs)
@@ -49,6 +50,16 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<recording {self.target}>"
+
+
+class RegisteredOperator(Function):
+    """An entry of torch.ops; its overloads are recorded too."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.real, name)
+        return Function(f"{self.target}.{name}", found) if isinstance(found, torch._ops.OpOverload) else found
 
 
 #: Functions that reach ``__torch_function__`` and that torch has no public name for.

@@ -19,7 +19,9 @@ from ci_autotest.program.ir import (
     refs,
     step_refs,
 )
+from ci_autotest.program.targets import is_own
 from ci_autotest.record.arguments import one, split
+from ci_autotest.record.context import outside
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_hooks import Hooks
 from ci_autotest.record.modules import RecordedModule
@@ -115,7 +117,8 @@ class ModuleSteps:
         step = Step(
             CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, recorder.seed()
         )
-        return recorder.run(step, module.real, real_args, real_kwargs)
+        call = outside(module.real) if is_own(module.target) else module.real
+        return recorder.run(step, call, real_args, real_kwargs)
 
     def method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record a method that changes a module; it belongs to the setup until the module is first called."""

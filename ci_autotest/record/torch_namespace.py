@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from ci_autotest.record.arrays import MAKERS, ArrayFunction
-from ci_autotest.record.function import Function
+from ci_autotest.record.function import Function, RegisteredOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Names that are passed on unchanged, because they are modes, types or queries instead of operators.
 _PLAIN_NAMES: Final = frozenset({
@@ -31,7 +34,7 @@ class Namespace:
         if isinstance(found, types.ModuleType):
             found = Namespace(path, found)
         elif _is_recorded(path, found):
-            found = (ArrayFunction if path in MAKERS else Function)(path, found)
+            found = _kind(path, found)(path, found)
         setattr(self, name, found)
         return found
 
@@ -40,6 +43,12 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<recording {self._path}>"
+
+
+def _kind(path: str, found: object) -> Callable[[str, Any], Function]:
+    if isinstance(found, torch._ops.OpOverloadPacket):
+        return RegisteredOperator
+    return ArrayFunction if path in MAKERS else Function
 
 
 #: Modules that describe the machine or the build.

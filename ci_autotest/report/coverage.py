@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.program.targets import is_own
 from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
 
 if TYPE_CHECKING:
@@ -89,8 +90,10 @@ def counted(
                 for field in CoverageCounts.__struct_fields__
             }
         )
+        yours = sorted(filter(is_own, own.keys() | misaligned | known))
         tested = {family: each for family, each in sorted(families.items()) if each.tested}
-        found.append(CandidateCoverage(candidate=name, counts=counts, families=tested))
+        own_counts = _counts(yours, own, name, (misaligned, known))
+        found.append(CandidateCoverage(candidate=name, counts=counts, families=tested, own=own_counts))
     return tuple(found)
 
 
@@ -134,7 +137,16 @@ def sentence(coverage: CandidateCoverage) -> str:
     return (
         f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} tested operators are supported, "
         f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}; "
-        f"torch has {counts.public:,} public operators"
+        f"torch has {counts.public:,} public operators{_own_sentence(coverage.own)}"
+    )
+
+
+def _own_sentence(counts: CoverageCounts) -> str:
+    if not counts.tested:
+        return ""
+    return (
+        f"; of your own, {counts.supported:,} of {counts.tested:,} are supported, {counts.aligned:,} aligned, "
+        f"{counts.misaligned:,} misaligned{known_of(counts)}"
     )
 
 

@@ -91,8 +91,9 @@ def evidence_of(
     """
     if len(program) > MOST_PROGRAM_BYTES:
         return Evidence(refusal=f"program.json has {len(program):,} bytes; at most {MOST_PROGRAM_BYTES:,} are shown.")
+    is_named = (permissions or Permissions()).is_named
     try:
-        recording = decode_program(program) if tensors is None else decode(program, tensors)
+        recording = decode_program(program, is_named) if tensors is None else decode(program, tensors, is_named)
         if len(recording.program.steps) > MOST_STEPS:
             return Evidence(refusal=f"The program has {len(recording.program.steps):,} steps: it is in the artifact.")
         culprit = culprit_of(recording.program, finding)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.codegen import body_statements, named_outside
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
 from ci_autotest.program.python_names import is_path
+from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
 from ci_autotest.values.tolerance import tolerance_for
@@ -136,6 +137,7 @@ def _head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> 
     is_stored = any("stored[" in line for line in lines)
     return [
         "import torch",
+        *import_lines(recording),
         *(["from safetensors.torch import load_file"] if is_stored else ()),
         "",
         *([f"device = torch.device({HOST_DEVICE!r})"] if any(_READS_DEVICE.search(line) for line in lines) else ()),

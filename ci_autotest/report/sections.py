@@ -136,6 +136,10 @@ def tests_part(result: RunResult, rank: int) -> Part:
     ]
 
 
+#: Row of the operators of the user's in the table of families.
+_YOURS: Final = "your own"
+
+
 def coverage_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of torch's public operators by candidate and family."""
     heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned", "known")
@@ -144,7 +148,7 @@ def coverage_part(result: RunResult, rank: int) -> Part:
     lines = [
         row(code(item.candidate, 60), text(family, 60), *_counts(counts))
         for item in result.coverage
-        for family, counts in item.families.items()
+        for family, counts in (*item.families.items(), *([(_YOURS, item.own)] if item.own.tested else ()))
     ]
     more = "\n{count} more families are in report.json.\n\n"
     region = Region(name="coverage", lead=lead, tail="\n</details>\n\n", more=more)

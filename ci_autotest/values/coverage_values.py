@@ -82,8 +82,10 @@ class CandidateCoverage(Struct, frozen=True, kw_only=True):
         candidate: Name of the candidate.
         counts: All operators.
         families: Operators by family.
+        own: Operators of the user's; ``public`` is their number.
     """
 
     candidate: str
     counts: CoverageCounts
     families: dict[str, CoverageCounts] = msgspec.field(default_factory=dict)
+    own: CoverageCounts = CoverageCounts()

@@ -31,6 +31,7 @@ from ci_autotest.program.ir import (
     follows_from,
     step_refs,
 )
+from ci_autotest.program.targets import OPS, is_own, own_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +103,8 @@ _BOOKKEEPING: Final = frozenset({
 @lru_cache(maxsize=4096)
 def public_name(func: Callable[..., Any]) -> str | None:
     """Return the dotted name of a function that torch passes to ``__torch_function__``; ``None`` if it has none."""
+    if isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload):
+        return f"{OPS}{func}"
     name = resolve_name(func)
     # Torch has one function under both names, and `resolve_name` returns the one that nobody writes.
     return "torch.mm" if name == "torch.spmm" else name
@@ -129,7 +132,7 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
         "torch._C._nn",
     }:
         return _canonical(name)
-    return target
+    return own_operator(target)
 
 
 def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
@@ -190,11 +193,11 @@ def spelled(step: Step) -> str:
 def _is_module(step: Step) -> bool:
     if step.target == "get_submodule":
         return True
-    return (
-        step.op == CALL_FUNCTION
-        and step.target.startswith("torch.nn.")
-        and step.target.rpartition(".")[2][:1].isupper()
-    )
+    if step.op != CALL_FUNCTION:
+        return False
+    if is_own(step.target):
+        return step.in_setup
+    return step.target.startswith("torch.nn.") and step.target.rpartition(".")[2][:1].isupper()
 
 
 def spellings(operator: str) -> tuple[str, ...]:
@@ -202,7 +205,11 @@ def spellings(operator: str) -> tuple[str, ...]:
     name = operator.rpartition(".")[2]
     found = [f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor", "torch.special")]
     own = set(_METHODS.values())
-    return (operator,) if operator in own else tuple(spelling for spelling in found if spelling not in own)
+    return (
+        (operator,)
+        if operator in own or is_own(operator)
+        else tuple(spelling for spelling in found if spelling not in own)
+    )
 
 
 def matches(pattern: str, operator: str) -> bool:
@@ -244,6 +251,8 @@ def _is_documented_functional(name: str) -> bool:
 
 
 def _module_operator(target: str) -> str:
+    if is_own(target):
+        return target
     name = target.rpartition(".")[2]
     function = _MODULE_FUNCTIONS.get(name) or ("pad" if re.fullmatch(r"\w+Pad[123]d", name) else _snake_case(name))
     if function.startswith("torch."):

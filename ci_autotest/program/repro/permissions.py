@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ci_autotest.program.targets import is_own, named_in
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
@@ -23,9 +25,15 @@ class Permissions:
         options: Arguments of a compiler, as each candidate has them.
         calls: Returns the functions and adapters that the table of a framework names, by its module. It is called only
             for a framework's program, because a table takes a while to read.
+        is_of_this_run: Whether the program was made by this run, and may name any operator of the user's.
     """
 
     names: Collection[str] = frozenset()
     folders: Collection[str] = frozenset()
     options: tuple[Mapping[str, object], ...] = ()
     calls: Callable[[str], Collection[str]] = _no_calls
+    is_of_this_run: bool = False
+
+    def is_named(self, target: str) -> bool:
+        """Whether a program may name this operator of the user's."""
+        return is_own(target) if self.is_of_this_run else named_in(self.names)(target)

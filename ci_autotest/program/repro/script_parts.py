@@ -8,6 +8,7 @@ from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
+from ci_autotest.program.repro.replaced_classes import has_classes
 from ci_autotest.values.dtypes import FLOATING
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Needs(NamedTuple):
         arrays: Outputs that are arrays of numpy.
         modules: Modules that the setup makes.
         devices: A device other than the CPU on either side.
+        classes: Classes of modules that the candidate replaces.
         mixed: Values of other than one floating-point dtype on both sides.
     """
 
@@ -46,6 +48,7 @@ class Needs(NamedTuple):
     arrays: bool
     modules: bool
     devices: bool
+    classes: bool
     mixed: bool
 
     @property
@@ -81,6 +84,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         arrays=any(step.target == ARRAY for _, step in program.calls),
         modules=any(step.op != PLACEHOLDER for step in program.setup),
         devices=any(str(note.get(key, "cpu")) not in {"cpu", "auto"} for key in ("device", "reference_device")),
+        classes=has_classes(program, note),
         # A module's state may have integers, for example the number of batches that a `BatchNorm` has seen.
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
     )
@@ -96,7 +100,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
     """
     named = "*given.values()" if takes == given else ", ".join(f"given[{name!r}]" for name in takes)
     if needs.observed == ["outputs"] and not (needs.devices or needs.arrays or takes != given):
-        return template.RUN_ALONE
+        return _of_side(template.RUN_ALONE, needs)
     has_tensors = needs.backward or needs.after or needs.memory
     words = {
         "outputs": "outputs",
@@ -108,7 +112,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
     lines = [
         template.RUN % {"described": "its " + ", ".join(words[name] for name in needs.observed)},
         *([template.ON_DEVICE] if needs.devices else ()),
-        template.GIVEN,
+        _of_side(template.GIVEN, needs),
         *([template.MOVED] if needs.devices and needs.modules else ()),
         f"    outputs = list(function({named}))\n",
         *([template.ARRAYS] if needs.arrays else ()),
@@ -123,6 +127,11 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
         *([template.MEMORY] if needs.memory else ()),
     ]  # fmt: skip
     return f"{''.join(lines)}    return {', '.join(needs.observed)}"
+
+
+def _of_side(text: str, needs: Needs) -> str:
+    """Return a text in which the inputs are those of the side that runs."""
+    return text.replace("inputs()", "inputs(function is candidate)") if needs.classes else text
 
 
 def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:

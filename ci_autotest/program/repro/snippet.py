@@ -23,6 +23,8 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro.host_snippet import host_snippet
+from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, own_names, sides_of
 from ci_autotest.values.dtypes import COMPLEX
@@ -91,12 +93,14 @@ def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]
         *([f"device = {device_text(recording.note)}"] if reads_device else ()),
         *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
     ]
+    operators = import_lines(recording)
     is_defined = lines[0].startswith(("def ", "class ", "REPLACED"))
     return [
         *first,
         *paths,
         "import torch",
-        *(f"import {module}" for module in sides.imports),
+        *operators,
+        *(f"import {module}" for module in sides.imports if f"import {module}" not in operators),
         *(["from safetensors.torch import load_file"] if is_stored else ()),
         "",
         *read,
@@ -107,12 +111,13 @@ def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]
 # --- The program
 
 
-def made_lines(recording: Recording, moved: str = "") -> list[str]:
+def made_lines(recording: Recording, moved: str = "", *, of_both: bool = False) -> list[str]:
     """Return the lines that create the inputs and the modules.
 
     Args:
         recording: The program and its data; missing data are read from the tensor file.
         moved: Call that moves a value to the candidate's device.
+        of_both: Whether the lines read ``is_candidate``; otherwise the modules are the reference's.
     """
     program, named = recording.program, names(recording.program)
     lines = []
@@ -121,7 +126,7 @@ def made_lines(recording: Recording, moved: str = "") -> list[str]:
         if isinstance(spec, TensorSpec):
             where = "" if spec.device == HOST_DEVICE else moved
             lines.append(f"{named[index]} = {tensor_expression(recording, step.target, spec, where)}")
-    lines += setup_lines(program)
+    lines += setup_of(recording) if of_both else setup_lines(program)
     return [*lines, *(f"{name}{moved}" for name in _modules(program) if moved)]
 
 
@@ -191,7 +196,7 @@ def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
         calls = [f"{outputs} = {sides.whole}({', '.join(name for name, _ in inputs(program))})"]
         shown = [f"{outputs}[{i}]" for i in range(len(shown))]
     lines = [
-        *made_lines(recording, _moved(recording, sides)),
+        *made_lines(recording, _moved(recording, sides), of_both=sides.takes == IS_CANDIDATE),
         *calls,
         *(_backward(recording, facts, sides, shown) if facts.has_backward else ()),
         f"return {_observed(recording, facts, sides, shown)}",

@@ -9,6 +9,9 @@ from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names, nee
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE
 from ci_autotest.program.python_names import is_path, is_pythons
 from ci_autotest.program.repro.candidates import compile_options, device_module, fx_body, transform_of
+from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
+from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
+from ci_autotest.program.targets import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -71,7 +74,8 @@ def own_names(note: Mapping[str, object]) -> set[str]:
     """Return the user's functions and modules that a candidate consists of."""
     spellings = note.get("spellings")
     paths = {path for path in spellings if isinstance(path, str)} if isinstance(spellings, dict) else set()
-    return {*paths, transform_of(note), device_module(note)} - {""}
+    registering = {*imported_modules(note), *loaded_libraries(note)}
+    return {*paths, *registering, *class_names(note), transform_of(note), device_module(note)} - {""}
 
 
 def device_text(note: Mapping[str, object], key: str = DEVICE) -> str:
@@ -89,9 +93,11 @@ def free(name: str, taken: Collection[str]) -> str:
 def _substitute(recording: Recording) -> Sides | None:
     """Return the kernels as arguments of the program if it calls each directly; else a mode that substitutes them."""
     answered = _answered(recording.note)
+    if classes_of(recording):
+        return _of_classes(recording, answered)
     if not answered:
         return None
-    modules = tuple(sorted({path.rpartition(".")[0] for path in answered.values()}))
+    modules = tuple(sorted({path.rpartition(".")[0] for path in answered.values() if not path.startswith(OPS)}))
     targets = _targets(recording, answered)
     if not targets:
         return Sides(imports=modules, above=_mode(recording.program, answered), around="with Replaced():")
@@ -104,6 +110,15 @@ def _substitute(recording: Recording) -> Sides | None:
         candidate=", ".join(targets.values()), reference=", ".join(targets), takes=", ".join(parameters.values()),
         imports=modules, rename=lambda target: parameters.get(target, target),
     )  # fmt: skip
+
+
+def _of_classes(recording: Recording, answered: Mapping[str, str]) -> Sides:
+    """Return the flag that says which classes the program constructs; functions are substituted by a mode."""
+    modules = class_modules(recording) | {path.rpartition(".")[0] for path in answered.values()}
+    sides = Sides(candidate="True", reference="False", takes=IS_CANDIDATE, imports=tuple(sorted(modules)))
+    if not answered:
+        return sides
+    return replace(sides, above=_mode(recording.program, answered), around="with Replaced():")
 
 
 def _answered(note: Mapping[str, object]) -> dict[str, str]:
@@ -205,7 +220,7 @@ def _compiled(recording: Recording) -> Sides:
 
 def _graph(recording: Recording, sides: Sides) -> Sides | None:
     """Return the candidate's eager body and the same body as one graph."""
-    if sides.around:
+    if sides.around or sides.takes == IS_CANDIDATE:
         return None
     kernels = dict(zip(sides.reference.split(", "), sides.candidate.split(", "), strict=True))
     options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)

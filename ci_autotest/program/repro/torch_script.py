@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
+from ci_autotest.program.codegen import body_lines, inputs, names, output_text
 from ci_autotest.program.ir import (
     HOST_DEVICE,
     PLACEHOLDER,
@@ -42,8 +42,11 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
 from ci_autotest.program.repro.snippet_checks import LOST
+from ci_autotest.program.targets import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,12 +70,12 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *_leaves(program)]))
     literals = tensor_texts(recording)
-    setup = [*_bindings(program, literals, needs), *setup_lines(program), _returned(given)]
+    setup = [*_bindings(program, literals, needs), *setup_of(recording), _returned(given)]
     body = [*body_lines(program), f"return {output_text(program)}"]
     blocks = [
         _head(recording, details, needs, literals),
         *([f"device = torch.device({HOST_DEVICE!r})"] if not needs.devices and _names_device([*setup, *body]) else ()),
-        f"def inputs():\n{block(setup)}",
+        f"def inputs({f'{IS_CANDIDATE}=False' if classes_of(recording) else ''}):\n{block(setup)}",
         f"def reference({', '.join(takes)}):\n{block(body)}",
         candidate_text(recording, takes),
         *([template.READER] if _has_file(literals) else ()),
@@ -87,7 +90,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
 
 
 def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, literals: Mapping[str, str]) -> str:
-    has_folder = _has_file(literals) or bool(_modules(recording))
+    has_folder = _has_file(literals) or bool(_modules(recording)) or bool(import_lines(recording))
     libraries = [
         *(["inspect"] if "inspect." in candidate_text(recording, []) else ()),
         *(["json"] if _has_file(literals) else ()),
@@ -240,6 +243,11 @@ def _devices(note: Mapping[str, Any]) -> dict[str, str]:
     return {key: repr(str(note.get(key, "cpu")).replace("auto", "cpu")) for key in ("device", "reference_device")}
 
 
+def _registered(recording: Recording) -> list[str]:
+    """Return the entries of torch.ops that the script calls: torch looks each up when it is first named."""
+    return sorted({step.target for step in recording.program.steps if step.target.startswith(OPS)})
+
+
 def _environment(recording: Recording) -> list[str]:
     """Return the line that sets the candidate's environment variables, which must precede its imports."""
     env = recording.note.get("env")
@@ -252,25 +260,30 @@ def _modules(recording: Recording) -> list[str]:
     """Return the user's modules that the candidate needs."""
     spellings = recording.note.get("spellings")
     paths = [*(spellings if isinstance(spellings, dict) else ()), transform_of(recording.note)]
-    return sorted({*(path.rpartition(".")[0] for path in paths if path), device_module(recording.note)} - {""})
+    modules = {path.rpartition(".")[0] for path in paths if path and not path.startswith(OPS)}
+    modules |= class_modules(recording)
+    return sorted({*modules, device_module(recording.note)} - {""})
 
 
 def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
     modules, device = _modules(recording), device_module(recording.note)
-    lines = _environment(recording)
-    if modules:
+    lines, operators = _environment(recording), import_lines(recording)
+    modules = [module for module in modules if f"import {module}" not in operators]
+    if modules or operators:
         folders = ", ".join([*(f"HERE / {folder!r}" for folder in details["folders"]), "Path.cwd()"])
         lines.append(f"sys.path += map(str, [{folders}])")
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
-    if not modules:
+    if not modules and not operators:
         return "\n".join([*lines, "import torch"])
-    lines += ["try:", "    import torch", *(f"    import {module}" for module in modules)]
+    lines += ["try:", "    import torch", *(f"    {line}" for line in operators)]
+    lines += [f"    import {module}" for module in modules]
+    lines += [f"    {target}" for target in _registered(recording)]
     if device:
         lines.append(f"    torch.device({_devices(recording.note)['device']})")
     lines += [
         # An unknown device raises a RuntimeError and no ImportError.
-        f"except {'Exception' if device else 'ImportError'} as error:",
+        f"except {'Exception' if device or operators or _registered(recording) else 'ImportError'} as error:",
         '    print(f"cannot run: {error}. Set PYTHONPATH to the folder that holds it.")',
         "    sys.exit(2)",
     ]

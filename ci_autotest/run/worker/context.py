@@ -12,11 +12,15 @@ import torch
 from ci_autotest.alignment.cases import Contender
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.devices import available_device, module_of, prove, versions
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.names import refuse_unknown_rows
+from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError
+from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.user_operators import declare_operators
 from ci_autotest.run.worker.gpu import prepare
 from ci_autotest.run.worker.source_locations import source_locations
 from ci_autotest.run.worker.tests import Library
@@ -75,6 +79,7 @@ class WorkerContext:
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)
         self._add_device(device)
+        declare_operators(hello.candidates)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
         self.infos = [self._build(candidate) for candidate in hello.candidates]
 
@@ -86,7 +91,9 @@ class WorkerContext:
             "name": candidate.name,
             "backend": candidate.backend,
             "device": device,
-            "replaces": tuple(candidate.replace),
+            "replaces": tuple(
+                operator_of(name, CALL_MODULE) if is_module_class(name) else name for name in candidate.replace
+            ),
         }
         try:
             backend = build(candidate, device, self.hello.folders, isolated=True)

@@ -20,6 +20,7 @@ from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
@@ -162,13 +163,14 @@ class FindingRequests:
 
     def try_program(self, message: TryProgram) -> Tried:
         """Run a program on a candidate, and return the verdict on it."""
-        recording = decode(message.program, message.tensors)
+        recording = decode(message.program, message.tensors, is_own)
         live = to_live(recording)
-        for step in live.program.steps:
-            if step.op == CALL_FUNCTION and step.target.startswith("torch."):
-                resolve(step.target)  # Raises an error for an unknown function before anything runs.
         self._beacon.enter(0, 0)
+        # The test's file declares the operators that it defines.
         declaration = self._worker_context.test(message.test)[0] if message.test is not None else _declared(recording)
+        for step in live.program.steps:
+            if step.op == CALL_FUNCTION and (step.target.startswith("torch.") or is_own(step.target)):
+                resolve(step.target)  # Raises an error for an unknown function before anything runs.
         contender = self._contender(message, declaration)
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._worker_context.reference)

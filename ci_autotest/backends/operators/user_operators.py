@@ -1,0 +1,107 @@
+"""Operators of the user: functions, classes of modules and entries of torch.ops for which torch has no name of its own.
+
+An operator is found in the modules that this process has imported and is never imported by its name, because a program
+may come from outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.targets import OPS, is_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Prefix of the names under which a worker imports test files.
+TEST_MODULE: Final = "autotest_file_"
+
+
+class UserOperator:
+    """A function of the user as one operator: modes of torch see its call, and not the calls that it makes.
+
+    Args:
+        target: The operator's dotted path.
+        body: The function as written.
+    """
+
+    def __init__(self, target: str, body: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, body)
+        self.target = target
+        self.body = body
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or let a mode answer the call."""
+        if not torch.compiler.is_compiling() and has_torch_function((self, *args)):
+            return handle_torch_function(self, args, *args, **kwargs)
+        return self.body(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.target}>"
+
+
+def path_of(function: Any) -> str:
+    """Return the dotted path of a function or class; a test file's module has the file's name."""
+    module = sys.modules.get(function.__module__)
+    return f"{_name_of(module) if module is not None else function.__module__}.{function.__qualname__}"
+
+
+def find(target: str) -> Callable[..., Any]:
+    """Return the operator that a target names: a class of modules as it was written.
+
+    Raises:
+        ProgramError: No imported module has such an operator.
+    """
+    found = _of_torch(target) if target.startswith(OPS) else _of_modules(target)
+    if found is None:
+        message = (
+            f"operator {target!r} is not known here. Name it in `replace`, or its module in `import`, of a candidate."
+        )
+        raise ProgramError(message)
+    return found
+
+
+def is_module_class(target: str) -> bool:
+    """Whether a target names a class of modules, of torch's or of the user's."""
+    if target.startswith(OPS) or not (target.startswith("torch.nn.") or is_own(target)):
+        return False
+    found: Any = find(target) if is_own(target) else getattr(torch.nn, target.removeprefix("torch.nn."), None)
+    return isinstance(found, type) and issubclass(found, torch.nn.Module)
+
+
+def _of_torch(target: str) -> Callable[..., Any] | None:
+    found: Any = torch.ops
+    for part in target.removeprefix(OPS).split("."):
+        found = getattr(found, part, None)
+    is_operator = isinstance(found, torch._ops.OpOverloadPacket | torch._ops.OpOverload)
+    return found if is_operator else None
+
+
+def _of_modules(target: str) -> Callable[..., Any] | None:
+    module, _, name = target.rpartition(".")
+    for one in _modules(module):
+        found = vars(one).get(name)
+        if isinstance(found, UserOperator):
+            return found
+        if (real := getattr(found, "user_class", None)) is not None:
+            return real  # type: ignore[no-any-return]
+    return None
+
+
+def _modules(name: str) -> Iterator[ModuleType]:
+    if isinstance(found := sys.modules.get(name), ModuleType):
+        yield found
+    yield from (one for key, one in list(sys.modules.items()) if key.startswith(TEST_MODULE) and _name_of(one) == name)
+
+
+def _name_of(module: ModuleType) -> str:
+    is_file = module.__name__.startswith(TEST_MODULE) or module.__name__ == "__main__"
+    return Path(module.__file__).stem if is_file and module.__file__ else module.__name__

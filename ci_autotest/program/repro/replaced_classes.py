@@ -1,0 +1,100 @@
+"""Classes of modules that a candidate replaces, in a script: its setup constructs the module of either side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.codegen import expression, literal, names, setup_lines, statement
+from ci_autotest.program.ir import CALL_METHOD, LOADS_STATE, PLACEHOLDER, Ref, step_refs
+from ci_autotest.program.python_names import is_path, is_pythons
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.program.ir import Program, Recording, Step
+
+#: The parameter that says for which side the setup runs.
+IS_CANDIDATE: Final = "is_candidate"
+
+
+def classes_of(recording: Recording) -> dict[str, str]:
+    """Return the replacement of each class of modules that a program constructs.
+
+    Raises:
+        ProgramError: The note holds what is never printed as code.
+    """
+    made = {step.target for step in recording.program.setup}
+    return {target: path for target, path in _paths(recording.note, "classes").items() if target in made}
+
+
+def class_names(note: Mapping[str, Any]) -> set[str]:
+    """Return the classes and functions of the user's that replace classes of modules."""
+    return {*_paths(note, "classes").values(), *_paths(note, "state").values()}
+
+
+def class_modules(recording: Recording) -> set[str]:
+    """Return the modules that a script imports for them."""
+    classes, state = classes_of(recording), _paths(recording.note, "state")
+    paths = {*classes.values(), *(state[target] for target in classes if target in state)}
+    return {path.rpartition(".")[0] for path in paths}
+
+
+def setup_of(recording: Recording) -> list[str]:
+    """Return the statements of the setup; with replaced classes, they depend on ``IS_CANDIDATE``."""
+    classes, program = classes_of(recording), recording.program
+    if not classes:
+        return setup_lines(program)
+    loaders = _loaders(recording, classes)
+    named = names(program)
+    used = {ref.index for step in program.steps for ref in step_refs(step)}
+
+    def rename(target: str) -> str:
+        return f"({classes[target]} if {IS_CANDIDATE} else {target})" if target in classes else target
+
+    lines: list[str] = []
+    for index, step in enumerate(program.setup):
+        loader = loaders.get(_receiver(step)) if step.target == LOADS_STATE else None
+        if loader is not None:
+            lines += _loading(step, named, loader)
+        elif step.op != PLACEHOLDER:
+            is_bound = step.op != CALL_METHOD or index in used
+            lines += statement(index, step, named, rename, is_bound=is_bound)
+    return lines
+
+
+def _loaders(recording: Recording, classes: Mapping[str, str]) -> dict[int, str]:
+    state = _paths(recording.note, "state")
+    steps = enumerate(recording.program.setup)
+    return {index: state[step.target] for index, step in steps if step.target in classes and step.target in state}
+
+
+def _receiver(step: Step) -> int:
+    return step.args[0].index if step.args and isinstance(step.args[0], Ref) else -1
+
+
+def _loading(step: Step, named: Sequence[str], loader: str) -> list[str]:
+    module, state = (literal(argument, named) for argument in step.args[:2])
+    return [
+        f"if {IS_CANDIDATE}:",
+        "    with torch.no_grad():",
+        f"        {loader}({module}, {state})",
+        "else:",
+        f"    {expression(step, named)}",
+    ]
+
+
+def has_classes(program: Program, note: Mapping[str, Any]) -> bool:
+    """Whether a program constructs a class that the candidate replaces."""
+    return not {step.target for step in program.setup}.isdisjoint(_paths(note, "classes"))
+
+
+def _paths(note: Mapping[str, Any], key: str) -> dict[str, str]:
+    found = note.get(key)
+    if not isinstance(found, dict):
+        return {}
+    for path in found.values():
+        if not is_path(path) or is_pythons(path):
+            message = f"the note names {str(path)[:60]!r} in {key!r}: it is no name of the user's and is never printed."
+            raise ProgramError(message)
+    return {str(target): path for target, path in found.items()}

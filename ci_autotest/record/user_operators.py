@@ -1,0 +1,131 @@
+"""Recording of the user's operators: a call inside a test is one step, whatever the function calls.
+
+``@operator`` declares one. A row of ``replace`` declares a plain function or a class of modules that it names: the name
+is replaced in every module that has imported it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from ci_autotest.backends.operators.user_operators import UserOperator, path_of
+from ci_autotest.errors import AuthorError, ConfigError, import_failure
+from ci_autotest.program.targets import OPS, is_own
+from ci_autotest.record.context import CURRENT, outside
+from ci_autotest.record.function import Function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ci_autotest.config import Candidate
+
+    T = TypeVar("T")
+
+
+class RecordedOperator(UserOperator):
+    """A user's function whose calls are recorded."""
+
+    def __init__(self, target: str, body: Callable[..., Any]) -> None:
+        super().__init__(target, body)
+        self._function = Function(target, outside(body))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record the call inside a test; outside, call the function."""
+        if torch.compiler.is_compiling():
+            return self.body(*args, **kwargs)
+        recorder = CURRENT.get()
+        if recorder is None:
+            return super().__call__(*args, **kwargs)
+        return recorder.call_function(self._function, args, kwargs)
+
+
+class UserClass(Function):
+    """A user's class of modules, of which each object is one module of the program.
+
+    Args:
+        target: Its dotted path.
+        user_class: The class as written.
+    """
+
+    __slots__ = ("user_class",)
+
+    def __init__(self, target: str, user_class: type[torch.nn.Module]) -> None:
+        super().__init__(target, outside(user_class))
+        self.user_class = user_class
+        self.is_module_class = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record the construction inside a test; outside, construct the module."""
+        recorder = CURRENT.get()
+        if recorder is None:
+            return self.user_class(*args, **kwargs)
+        return recorder.call_function(self, args, kwargs)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(getattr(instance, "real", instance), self.user_class)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        return (self.user_class,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.user_class, name)
+
+
+def operator(function: T) -> T:
+    """Declare a function as an operator: its body is the reference, and a call of it is one step of a test.
+
+    Raises:
+        AuthorError: It is no function of a module, so no program can name it.
+    """
+    target = path_of(function) if callable(function) and hasattr(function, "__qualname__") else ""
+    if not target or not is_own(target) or isinstance(function, type):
+        message = (
+            f"@operator is on {getattr(function, '__qualname__', repr(function)[:80])}, which is no function of a "
+            "module. Define the function at the top level of a module, and write @operator above it."
+        )
+        raise AuthorError(message)
+    return RecordedOperator(target, function)  # type: ignore[return-value, arg-type]
+
+
+def declare_operators(candidates: Iterable[Candidate]) -> None:
+    """Declare the user's functions and classes that the rows of ``replace`` name as operators.
+
+    Raises:
+        ConfigError: There is no such function or class.
+    """
+    for candidate in candidates:
+        for path in candidate.replace:
+            if is_own(path) and not path.startswith(OPS):
+                _declare(path, f"candidate '{candidate.name}': replace: operator '{path}'")
+
+
+def _declare(path: str, where: str) -> None:
+    module_name, _, name = path.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        message = f"{where} is none of torch's, and cannot be imported: {import_failure(error, module_name)}"
+        raise ConfigError(message) from error
+    found = vars(module).get(name)
+    if isinstance(found, UserOperator | UserClass):
+        return
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        declared: object = UserClass(path, found)
+    elif callable(found) and not isinstance(found, type):
+        declared = RecordedOperator(path, found)
+    else:
+        message = f"{where}: module {module_name!r} has no function or torch.nn.Module {name!r}."
+        raise ConfigError(message)
+    for each in list(sys.modules.values()):
+        _rename(each, found, declared)
+
+
+def _rename(module: object, found: object, declared: object) -> None:
+    """Replace an object in a module that has imported it."""
+    for name, value in list(getattr(module, "__dict__", {}).items()):
+        if value is found:
+            setattr(module, name, declared)
