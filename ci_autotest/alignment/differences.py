@@ -21,6 +21,7 @@ from ci_autotest.alignment.fast_path_bytes import is_intermediate
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live, writes_in_place
 from ci_autotest.alignment.tensor_identity import of_one_side
+from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -70,6 +71,8 @@ class Examination:
         self.rules = rules
         self.operators = rules.operators(self.steps)
         self._has_strides = True
+        # An array has no flags, and a reference without a gradient asks for none.
+        self._has_flags = not any(lacks_gradient(step.target) for step in self.steps if "." in step.target)
 
     def run(self, backend: Backend) -> Trace:
         """Return a side's trace with snapshots and gradients."""
@@ -118,7 +121,7 @@ class Examination:
                 arity = _arity(candidate.values[index], reference.values[index])
                 sides = as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
-                flags = candidate.has_flags and not _is_argument(step, index, candidate, sides)
+                flags = self._has_flags and candidate.has_flags and not _is_argument(step, index, candidate, sides)
                 misalignment = arity or self._compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
                     found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
@@ -221,16 +224,15 @@ class Examination:
         left, right = candidate.values[index], reference.values[index]
         if not isinstance(left, _Tensor):
             return []
-        traces = (candidate, reference)
+        traces, has_flags = (candidate, reference), self._has_flags and candidate.has_flags
         seen_left, seen_right = candidate.observations[index], reference.observations[index]
         if seen_left is not None and seen_right is not None:
             seen = as_moved((seen_left, seen_right), index, self.steps, traces)
-            if self._compared(*seen, flags=candidate.has_flags, part=("value", index)):
+            if self._compared(*seen, flags=has_flags, part=("value", index)):
                 return []
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
         at = Value(name=self.steps[index].name, aspect="end")
-        part = ("end", index)
-        return _moved(self._compared(*ended, flags=candidate.has_flags, part=part), "mutation", index, at)
+        return _moved(self._compared(*ended, flags=has_flags, part=("end", index)), "mutation", index, at)
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         calls = self.program.calls

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
+from ci_autotest.backends.operators.numpy_functions import NumpyFunction, takes_arrays
 from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.backends.operators.user_operators import UserOperator, find, is_module_class
 from ci_autotest.backends.protocol import Backend
@@ -76,6 +77,9 @@ class SubstituteBackend(Backend):
             for operator in classes
         }  # fmt: skip
         self._torch.steps.replace(self._classes)
+        self._of_arrays = {name for name, each in self.functions.items() if isinstance(each, NumpyFunction)}
+        if self._of_arrays:
+            self.mode = "forward only where it takes arrays"
 
     def run(
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
@@ -86,6 +90,8 @@ class SubstituteBackend(Backend):
             each.count, each.unfit = mode.count, None
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         trace.around, trace.calls = mode, mode.counts
+        if self._of_arrays & mode.replaced:  # An array has neither flags nor a gradient.
+            trace.has_flags = trace.has_backward = False
         if self.device.type == "cpu":
             trace.answered = mode.counts
         if not mode.replaced:
@@ -331,6 +337,8 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
     function = getattr(module, name, None)
     if isinstance(function, UserOperator):
         return function.body
+    if callable(function) and takes_arrays(function, path):
+        return NumpyFunction(function)
     function = getattr(function, "user_class", function)  # a class that another row replaces
     if not callable(function):
         message = f"module {module_name!r} has no function {name!r}; it has {_public(module)}."

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
+from ci_autotest.backends.operators.numpy_functions import NumpyFunction
 from ci_autotest.backends.operators.user_operators import UserOperator, path_of
 from ci_autotest.errors import AuthorError, ConfigError, import_failure
 from ci_autotest.program.targets import OPS, is_own
@@ -21,6 +22,7 @@ from ci_autotest.record.function import Function
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ci_autotest.backends.operators.numpy_functions import Gradient
     from ci_autotest.config import Candidate
 
     T = TypeVar("T")
@@ -75,12 +77,41 @@ class UserClass(Function):
         return getattr(self.user_class, name)
 
 
-def operator(function: T) -> T:
+@overload
+def operator(function: T) -> T: ...
+@overload
+def operator(*, reference: str = "torch", gradient: Gradient = None) -> Callable[[T], T]: ...
+def operator(function: Any = None, *, reference: str = "torch", gradient: Gradient = None) -> Any:
     """Declare a function as an operator: its body is the reference, and a call of it is one step of a test.
 
+    Args:
+        function: The function, if the decorator is written without parentheses.
+        reference: What the function takes and returns: tensors of ``torch``, or arrays of ``numpy``.
+        gradient: For a function of arrays: ``gradient(cotangent, *args, **kwargs)`` returns an array for each tensor
+            argument; ``"differences"`` for central differences in float64; ``None`` to compare no gradient.
+
     Raises:
-        AuthorError: It is no function of a module, so no program can name it.
+        AuthorError: It is no function of a module, so no program can name it, or an option has no such value.
     """
+    _refuse_wrong(reference, gradient)
+    if function is None:
+        return lambda function: _operator(function, reference, gradient)
+    return _operator(function, reference, gradient)
+
+
+def _refuse_wrong(reference: str, gradient: Gradient) -> None:
+    if reference not in {"torch", "numpy"}:
+        message = f"@operator(reference={reference!r}): write 'torch' or 'numpy', which the function takes and returns."
+        raise AuthorError(message)
+    if gradient is not None and (reference == "torch" or not (callable(gradient) or gradient == "differences")):
+        message = (
+            f"@operator(gradient={gradient!r}): with reference='numpy', give a function or 'differences'. A function "
+            "of tensors has the gradient of autograd."
+        )
+        raise AuthorError(message)
+
+
+def _operator(function: Any, reference: str, gradient: Gradient) -> RecordedOperator:
     target = path_of(function) if callable(function) and hasattr(function, "__qualname__") else ""
     if not target or not is_own(target) or isinstance(function, type):
         message = (
@@ -88,7 +119,7 @@ def operator(function: T) -> T:
             "module. Define the function at the top level of a module, and write @operator above it."
         )
         raise AuthorError(message)
-    return RecordedOperator(target, function)  # type: ignore[return-value, arg-type]
+    return RecordedOperator(target, function if reference == "torch" else NumpyFunction(function, gradient))
 
 
 def declare_operators(candidates: Iterable[Candidate]) -> None:

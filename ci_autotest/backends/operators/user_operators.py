@@ -77,6 +77,14 @@ def is_module_class(target: str) -> bool:
     return isinstance(found, type) and issubclass(found, torch.nn.Module)
 
 
+def lacks_gradient(target: str) -> bool:
+    """Whether a target names an operator whose reference has no gradient; then a candidate need not have one."""
+    if target.startswith(OPS) or not is_own(target):
+        return False
+    body = getattr(_of_modules(target), "body", None)
+    return bool(getattr(body, "lacks_gradient", False))
+
+
 def _of_torch(target: str) -> Callable[..., Any] | None:
     found: Any = torch.ops
     for part in target.removeprefix(OPS).split("."):
