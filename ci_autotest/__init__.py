@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ci_autotest.testing import (
         Draws,
+        assume,
         autotest,
         choice_tensor,
         constant,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     "Draws",
+    "assume",
     "autotest",
     "choice_tensor",
     "constant",

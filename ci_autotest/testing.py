@@ -11,6 +11,7 @@ from ci_autotest.errors import AuthorError, ConfigError, SessionError, Unavailab
 from ci_autotest.in_process import NOTICE, run_here, run_loader_here, setting_of, stop_unittest
 from ci_autotest.loader.declaration import ATTRIBUTE as LOADER_ATTRIBUTE
 from ci_autotest.loader.declaration import loader_declared
+from ci_autotest.record.assumptions import assume
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.body_call import callers_signature, case_name, with_case
 from ci_autotest.record.context import CURRENT
@@ -53,6 +54,7 @@ else:
 
 __all__ = [
     "Draws",
+    "assume",
     "autotest",
     "choice_tensor",
     "constant",

@@ -93,13 +93,13 @@ def accept(
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
         attempt = draw(case, number)
-        if attempt.refused is None:
+        if not attempt.is_rejected:
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
         rejected += 1
         # Whether a test is weak is decided by its ordinary attempts alone.
         ordinary += attempt.profile == "ordinary"
         refusal = refusal_of(attempt)
-        for name, contender in contenders.items():
+        for name, contender in contenders.items() if attempt.refused is not None else ():
             # One such attempt is enough, because the finding names the operator and not the inputs.
             if contender.backend.shows_steps and name not in lenient:
                 enter(case, name, number)
@@ -110,9 +110,9 @@ def accept(
 
 
 def refusal_of(attempt: Attempt) -> str:
-    """Return the reference's error for a rejected attempt, with the step's target."""
+    """Return the reference's error for a rejected attempt, with the step's target, or its false assumption."""
     if attempt.refused is None:
-        return ""
+        return attempt.assumption
     refusal = attempt.trace.values[output_refs(attempt.program)[0].index]
     return f"{attempt.refused.target}: {refusal}: {refusal.said}"[:500]
 

@@ -173,6 +173,7 @@ class Attempt(NamedTuple):
             one.
         has_loader: Whether the body iterated a data loader.
         untested: Why nothing of it is compared; ``None`` if something is.
+        assumption: The false assumption that ended the body; empty if none did.
     """
 
     program: Program
@@ -186,6 +187,12 @@ class Attempt(NamedTuple):
     has_outside: bool = False
     has_loader: bool = False
     untested: Unsupported | None = None
+    assumption: str = ""
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the reference refused a step, or the body an assumption."""
+        return self.refused is not None or bool(self.assumption)
 
     @property
     def draws(self) -> list[Draw]:

@@ -110,6 +110,8 @@ class Attempts:
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
         ended_at = run_body(recorder, declaration, call, tracer)
+        if recorder.assumption:
+            return _assumed(recorder)
         if ended_at is not None:
             return _ended(recorder, ended_at)
         are_random = declaration.check_grad_use_random_data
@@ -169,6 +171,13 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
         if index in needed:
             needed |= {ref.index for ref in step_refs(steps[index])}
     return all(steps[index].target in keys for index in needed if steps[index].op == PLACEHOLDER)
+
+
+def _assumed(recorder: Recorder) -> Attempt:
+    """Return an attempt that a false assumption of the body has ended: it is rejected, and there is nothing to try."""
+    applied = recorder.drawer.profile if recorder.profile_applied else ORDINARY
+    empty = Program((), (Step(OUTPUT, "output", (), (), "output"),))
+    return Attempt(empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None, assumption=recorder.assumption)
 
 
 def _ended(recorder: Recorder, at: int) -> Attempt:

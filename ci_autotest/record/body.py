@@ -11,6 +11,7 @@ from ci_autotest.backends.user_errors import pass_interrupt
 from ci_autotest.errors import AuthorError, error_text, is_own
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
+from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.expected_refusals import check_demand, is_caused_by, is_met
 from ci_autotest.record.optimizers import restore_optimizer
@@ -41,6 +42,8 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     try:
         ended_at, returned = _called(recorder, declaration, call, tracer)
         if ended_at is None:
+            if recorder.assumption:
+                return None
             record_output(recorder, returned)
             _refuse_empty(recorder)
             if recorder.shared:
@@ -79,6 +82,9 @@ def _called(
         returned = tracer.call(call)
     except AuthorError:
         raise
+    except FalseAssumption as error:
+        recorder.assumption = f"assume(){_body_line(error, call)} was false"
+        return None, None
     except Exception as error:
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise

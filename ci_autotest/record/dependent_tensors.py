@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.protocol import Recorder
 
     Size = int | Generator | None
@@ -203,7 +204,7 @@ def _size_of(recorder: Recorder, of: Value | int | Generator, dim: int) -> int:
 
 def free_size(recorder: Recorder, site: str, power: int) -> int:
     """Return a free size: the profile's, if it has one and ``size ** power`` elements fit into the cap."""
-    drawer = recorder.drawer
+    drawer: Drawer = recorder.drawer
     size = drawer.integer(f"{site}.dim0", *FREE_SIZE, "dim")
     sizes = [size]
     if drawer.profile == LARGE_SHAPES:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Ref, Step, TensorSpec
     from ci_autotest.program.refusal import Refusal
-    from ci_autotest.record.draw.draws import Drawer
 
 
 class Callee(Protocol):
@@ -81,7 +80,7 @@ class ModuleSteps(Protocol):
 class Recorder(Protocol):
     """The recorder of one attempt; ``recorder.Recorder`` describes the attributes."""
 
-    drawer: Drawer
+    drawer: Any  # a `Drawer`
     device: torch.device
     steps: list[Step]
     trace: Trace
@@ -103,6 +102,7 @@ class Recorder(Protocol):
     given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]]
     has_left: bool
     has_loader: bool
+    assumption: str
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool

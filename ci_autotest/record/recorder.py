@@ -106,10 +106,12 @@ class Recorder:
         outside: Keys of the inputs that may have been computed from such an array.
         outputs: The outputs of the body, flattened.
         profile_applied: Whether the attempt's profile changed anything.
+        assumption: The false assumption that ended the body; empty if none did.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
     __slots__ = (
+        "assumption",
         "captured",
         "device",
         "drawer",
@@ -160,6 +162,7 @@ class Recorder:
         self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.has_left = False
         self.has_loader = False
+        self.assumption = ""
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

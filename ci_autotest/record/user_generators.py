@@ -95,10 +95,22 @@ class Custom(Generator):
         return _recorded(value, repr(self)) if isinstance(value, torch.Tensor) else value
 
 
-def generator(function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
-    """Make a generator from a function whose first argument is a ``Draws``.
+class _Decorator:
+    """``generator``: it decorates functions, and is answered where somebody derives a class from it."""
 
-    For example: ``@generator def odd(draws, below): return 2 * draws.integer(0, below // 2) + 1``, used as ``odd(9)``.
+    def __call__(self, function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
+        return _generator(function)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        message = (
+            "a generator is no class to derive from. Decorate a function: `@generator def odd(draws): return 2 * "
+            "draws.integer(0, 5) + 1`, and write `odd()` where OneFlow's test has an object of the class."
+        )
+        raise AuthorError(message)
+
+
+def _generator(function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
+    """Make a generator from a function.
 
     Raises:
         AuthorError: The argument cannot be called.
@@ -114,6 +126,13 @@ def generator(function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
         )  # typed as its value, so that type checkers accept it as an argument
 
     return make
+
+
+generator = _Decorator()
+"""Make a generator from a function whose first argument is a ``Draws``.
+
+For example: ``@generator def odd(draws, below): return 2 * draws.integer(0, below // 2) + 1``, used as ``odd(9)``.
+"""
 
 
 def _recorded(tensor: torch.Tensor, name: str) -> object:

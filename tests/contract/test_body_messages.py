@@ -164,7 +164,8 @@ WRONG = {
     # generators
     "if of a generator": (
         lambda: x() if random_bool() else x() + 1,
-        "random_bool() has no value until it is used in a call. Write random_bool() as an argument, or oneof(...).",
+        "random_bool() has no value until it is used in a call. Write .value() to draw it here, random_bool() as an "
+        "argument, or oneof(...).",
     ),
     "range of a generator": (looped, "cannot be interpreted as an integer"),
     "comparison of a generator": (lambda: x() if random(1, 6) > 3 else x() * 2, NO_VALUE),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.projects import Project, outcomes
 
@@ -155,6 +157,46 @@ def test_run__class_whose_state_does_not_fit__is_not_compared_and_says_what_to_w
     assert done.status == 3, done.said
     assert outcomes(project.report()) == {("gated", "kernels"): "unsupported"}
     assert "Name a function in `state` that takes the module and the state_dict, and copies it" in done.said
+
+
+LIBRARY = """
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+static at::Tensor swiglu(const at::Tensor& x, const at::Tensor& gate) { return at::silu(x) * gate; }
+static at::Tensor fast(const at::Tensor& x, const at::Tensor& gate) { return x * at::sigmoid(x * 1.01) * gate; }
+
+TORCH_LIBRARY(cppops, m) {
+    m.def("swiglu(Tensor x, Tensor gate) -> Tensor", swiglu);
+    m.def("fast(Tensor x, Tensor gate) -> Tensor", fast);
+}
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_run__operator_of_a_library_in_cpp__is_loaded_and_found(tmp_path: Path):
+    body = REGISTERED.replace("import torch as plain\nimport myops\n", "").replace(
+        " + plain.ops.myops.swiglu.default(x, x)", ""
+    )
+    replace = {"torch.ops.cppops.swiglu": "torch.ops.cppops.fast"}
+    keys = {"load": ["build/libcppops.so"]}
+    project = written(tmp_path, body.replace("myops", "cppops"), replace, keys)
+    source = project.write("build/cppops.cpp", LIBRARY)
+    torch_path = Path(torch.__file__).parent
+    folders = [torch_path / "include", torch_path / "include" / "torch" / "csrc" / "api" / "include"]
+    subprocess.run(
+        ["g++", "-O0", "-std=c++20", "-fPIC", "-shared", str(source), "-o", str(source.parent / "libcppops.so"),
+         *(f"-I{folder}" for folder in folders), f"-L{torch_path / 'lib'}", "-ltorch_cpu", "-lc10"],
+        check=True,
+    )  # fmt: skip
+    done = project.run()
+    (finding,) = project.report()["findings"]
+    assert (done.status, finding["operator"], finding["repro_verified"]) == (1, "torch.ops.cppops.swiglu", True)
+    (project.folder / "build" / "libcppops.so").unlink()
+    alone = project.repro(finding)
+    assert alone.status == 2
+    assert "cannot run: " in alone.out
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.context import recorder_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,17 @@ class Generator:
         """Return a new value of type ``wanted``; ``None``: unknown."""
         raise NotImplementedError
 
-    def value(self, drawer: Drawer, wanted: object = None) -> object:
-        """Return the value in this attempt; it is drawn on first use."""
+    def value(self, drawer: Drawer | None = None, wanted: object = None) -> Any:
+        """Return the value in this attempt; it is drawn on first use.
+
+        Args:
+            drawer: Of the attempt; by default, that of the test whose body calls.
+            wanted: The type; unknown by default, so that ``random`` needs ``.to(int)`` or ``.to(float)`` before.
+
+        Raises:
+            AuthorError: Called outside a test.
+        """
+        drawer = drawer or recorder_for("value").drawer
         cached = drawer.cache.get(id(self))
         if cached is None:
             # The generator is stored too, so that it stays alive and no other one gets its id.
@@ -104,7 +114,8 @@ class Generator:
 
     def __bool__(self) -> bool:
         message = (
-            f"{self!r} has no value until it is used in a call. Write random_bool() as an argument, or oneof(...)."
+            f"{self!r} has no value until it is used in a call. Write .value() to draw it here, random_bool() as an "
+            "argument, or oneof(...)."
         )
         raise AuthorError(message)
 
