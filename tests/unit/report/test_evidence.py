@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, TensorFact, evidence_of
 from tests import program_samples as programs
 from tests import report_samples as samples
@@ -185,3 +186,15 @@ def test_evidence_of__many_steps__are_left_to_the_artifact_at_once() -> None:
     assert (found.refusal, time.process_time() - begun < 20) == (
         "The program has 9,003 steps: it is in the artifact.", True
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "is_shown"), [((), False), (("refs.other",), False), (("refs.swiglu",), True), (("refs",), True)]
+)
+def test_evidence_of__operator_of_the_users__is_shown_only_if_the_configuration_names_it(names, is_shown) -> None:
+    program = programs.edited(("body", 3, "target"), "refs.swiglu")
+    found = evidence_of(VALUE, program, None, Permissions(names=frozenset(names)))
+    assert ("refs.swiglu(" in found.program) is is_shown
+    assert ("only operators of torch are run, and operators that the autotest.yml here names" in found.refusal) is not (
+        is_shown
+    )
