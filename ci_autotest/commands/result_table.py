@@ -68,7 +68,9 @@ def _fitted(items: Sequence[TestResult], width: int) -> Iterator[RenderableType]
         yield _grid([("test", heads), *zip(ids, rows, strict=True)], _all_widths(ids, heads, rows, width))
         return
     if _room(heads, rows, width) < min(_NAME_ENOUGH, max(map(cell_len, names))):
-        heads, rows = (*_HEADS, _SECONDS), [_compact(item) for item in items]
+        # One candidate is named in the first line of the run.
+        first = 0 if len({item.candidate for item in items}) > 1 else 1
+        heads, rows = (*_HEADS[first:], _SECONDS), [_compact(item)[first:] for item in items]
     widths = _all_widths(names, heads, rows, width)
     yield _grid([("test", heads)], widths)
     for file, own in groupby(zip(items, names, rows, strict=True), key=lambda row: _file(row[0])):
@@ -82,7 +84,7 @@ def _grid(lines: Sequence[tuple[str, _Cells]], widths: Sequence[int]) -> Table:
     for each in widths:
         table.add_column(width=each, no_wrap=True)
     for name, cells in lines:
-        table.add_row(Text(shortened(name, widths[0])), *cells, style="bold" if cells[0] is _HEADS[0] else "")
+        table.add_row(Text(shortened(name, widths[0])), *cells, style="bold" if cells[-1] is _SECONDS else "")
     return table
 
 
