@@ -234,3 +234,11 @@ def test_run__one_file_of_several__a_replacement_of_another_is_no_failure(tmp_pa
     assert (part.status, nothing.status, whole.status) == (0, 3, 0), part.said + nothing.said + whole.said
     made.write("autotests/autotest_all.py", TESTS.replace("torch.exp", "torch.sin"))
     assert ran(made, "autotests").status == 1  # A name is missing in the file: it does not import.
+
+
+def test_run__debugger_in_a_worker__is_broken_and_says_what_to_do(tmp_path):
+    made = project(tmp_path)
+    made.tests("@autotest(n=1)\ndef exp():\n    breakpoint()\n    return torch.exp(random_tensor(ndim=2))\n")
+    done = ran(made)
+    assert done.status == 1, done.said
+    assert "A worker has no terminal: debug with `ci-autotest run --workers 0`" in made.report()["broken"][0]["message"]
