@@ -121,7 +121,7 @@ def load(count: int) -> Iterator[None]:
     busy = [subprocess.Popen([sys.executable, "-c", _STREAM if i % 2 else _SPIN]) for i in range(count)]
     try:
         yield
-    finally:
+    finally:  # Not if this process is killed: end the busy ones by their ids then.
         for process in busy:
             process.kill()
             process.wait()

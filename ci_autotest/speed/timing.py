@@ -1,8 +1,8 @@
 """Times of two sides of one body: interleaved, warmed up, forward and backward, on the same inputs.
 
 Both sides read the very same tensors, because the address of a tensor alone can change the time of a call by some per
-cent. The order of the sides is random in each pair. Of the few calls of a pair only the fastest counts, because on a
-loaded machine the others have waited for the processor.
+cent. The order of the sides is random in each pair. Of the few calls of a pair only the fastest counts, and the time in
+which a call waited for a processor does not: on a loaded machine, that is most of the time of a call of milliseconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from torch.utils import benchmark
 
 from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.speed.paired_ratio import paired_ratio
+from ci_autotest.speed.run_queue import RunQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,11 +32,11 @@ NARROW: Final = 1.03
 _PAIR_S: Final = 0.002
 _CALLS: Final = 50
 #: Seconds after which a measurement with enough pairs for an interval ends, and after which any does.
-_ENOUGH_S: Final = 3.0
+_ENOUGH_S: Final = 5.0
 _MOST_S: Final = 20.0
 #: Seconds of one call of both sides beyond which there is no time for enough pairs.
 LONGEST_S: Final = 1.0
-_ENOUGH_PAIRS: Final = 15
+_ENOUGH_PAIRS: Final = 21
 
 #: Reads the time after all work on an accelerator is done.
 _now: Final[Callable[[], float]] = benchmark.timer
@@ -67,17 +68,14 @@ class Side:
         """Run the body forward."""
         return self._call()
 
-    def once(self) -> Times:
+    def once(self, queue: RunQueue) -> Times:
         """Run the body forward and backward."""
-        begun = _now()
-        outputs = self._call()
-        forward = _now() - begun
+        outputs, forward = _timed(self._call, queue)
         if not self.has_backward:
             return Times(forward, 0.0)
         roots, weights = self._roots(outputs)
-        begun = _now()
-        gradients(roots, weights, self._leaves)
-        return Times(forward, _now() - begun)
+        _, backward = _timed(lambda: gradients(roots, weights, self._leaves), queue)
+        return Times(forward, backward)
 
     def _roots(self, outputs: Sequence[Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         roots, weights = [], []
@@ -87,6 +85,16 @@ class Side:
                 roots.append(value)
                 weights.append(weight.to(value.device, value.dtype))
         return roots, weights
+
+
+def _timed(call: Callable[[], Any], queue: RunQueue) -> tuple[Any, float]:
+    """Return what a call returns, and its seconds without those in which it waited for a processor."""
+    begun = _now()
+    # Read within the measured time, so that a wait before or after makes a call longer, which does not count then.
+    waited = queue.waited_s()
+    found = call()
+    waited = queue.waited_s() - waited
+    return found, _now() - begun - waited
 
 
 class Measurement(NamedTuple):
@@ -109,13 +117,13 @@ def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[],
     begun = time.monotonic()
     found = Measurement([], [])
     sides = (candidate, reference)
-    with _without_collector():
-        if sum(sum(side.once()) for side in sides) > LONGEST_S:
+    with _without_collector(), closing(RunQueue()) as queue:
+        if sum(sum(side.once(queue)) for side in sides) > LONGEST_S:
             return found
-        calls = _calls(sides)
+        calls = _calls(sides, queue)
         while not _is_enough(found, time.monotonic() - begun):
             progress()
-            times = _pair(sides, calls, chosen)
+            times = _pair(sides, calls, chosen, queue)
             found.forward.append((times[0].forward, times[1].forward))
             if candidate.has_backward and reference.has_backward:
                 found.backward.append((times[0].backward, times[1].backward))
@@ -132,18 +140,18 @@ def _is_enough(found: Measurement, spent_s: float) -> bool:
     return all(ratio is not None and ratio.high <= NARROW * ratio.low for ratio in ratios)
 
 
-def _calls(sides: tuple[Side, Side]) -> int:
+def _calls(sides: tuple[Side, Side], queue: RunQueue) -> int:
     """Return how many calls of each side a pair has; the sides are warm afterwards."""
-    one_s = median(sum(side.once()) for side in sides * 2)
+    one_s = median(sum(side.once(queue)) for side in sides * 2)
     return max(2, min(_CALLS, round(_PAIR_S / max(one_s, 1e-9))))
 
 
-def _pair(sides: tuple[Side, Side], calls: int, chosen: random.Random) -> list[Times]:
+def _pair(sides: tuple[Side, Side], calls: int, chosen: random.Random, queue: RunQueue) -> list[Times]:
     """Return the shortest times of both sides in a few alternating calls, forward and backward by themselves."""
     best = [Times(float("inf"), float("inf"))] * len(sides)
     for _ in range(calls):
         for at in (0, 1) if chosen.getrandbits(1) else (1, 0):
-            seen = sides[at].once()
+            seen = sides[at].once(queue)
             best[at] = Times(min(best[at].forward, seen.forward), min(best[at].backward, seen.backward))
     return best
 

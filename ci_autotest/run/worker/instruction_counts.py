@@ -21,6 +21,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.instruction_request import CANDIDATE, PROGRAM, TENSORS, Counted
 from ci_autotest.run.worker.body_sides import sides_of
+from ci_autotest.speed.run_queue import RunQueue
 from ci_autotest.values.speed import Instructions
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ def call_of(folder: str, side: str) -> Callable[[], object]:
     sides = sides_of(live, build(counted.candidate, counted.candidate.device, counted.folders), TorchBackend())
     assert sides is not None  # noqa: S101 - the program was timed
     chosen = sides.candidate if side == "candidate" else sides.reference
-    chosen.once()
-    return chosen.once
+    queue = RunQueue()
+    chosen.once(queue)
+    return lambda: chosen.once(queue)
 
 
 def _count(folder: str, side: str) -> int:

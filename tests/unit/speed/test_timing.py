@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ci_autotest.speed.run_queue import RunQueue
 from ci_autotest.speed.timing import LONGEST_S, PAIRS, Side, Times, measured
 
 
@@ -22,7 +23,7 @@ def test_side__leaves_of_its_graph_whoever_owns_them__get_gradients():
 def test_side__nothing_requires_grad__has_no_backward_pass():
     x = torch.ones(3)
     side = Side(lambda: (x + 1,), {})
-    assert (side.has_backward, side.once().backward) == (False, 0.0)
+    assert (side.has_backward, side.once(RunQueue()).backward) == (False, 0.0)
 
 
 def test_measured__two_sides__are_called_equally_often_in_pairs():
@@ -53,7 +54,7 @@ def test_measured__one_side_without_gradient__has_no_backward_times():
 
 def test_measured__call_that_is_too_long_for_pairs__has_none():
     class Long(Side):
-        def once(self) -> Times:
+        def once(self, queue) -> Times:
             return Times(LONGEST_S, 0.0)
 
     side = Long(lambda: (torch.ones(2),), {})
