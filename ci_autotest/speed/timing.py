@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: where the interval lies, so equal code is called slower no more often.
 PAIRS: Final = (41, 201)
 NARROW: Final = 1.03
+#: Width of an interval that is enough once the usual time is spent.
+_WIDE: Final = 1.25
 #: Seconds that the calls of one side take in a pair, and the most calls that are made for that.
 _PAIR_S: Final = 0.002
 _CALLS: Final = 50
@@ -132,12 +134,16 @@ def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[],
 
 def _is_enough(found: Measurement, spent_s: float) -> bool:
     count = len(found.forward)
-    if count >= PAIRS[1] or spent_s > _MOST_S or (spent_s > _ENOUGH_S and count >= _ENOUGH_PAIRS):
+    if count >= PAIRS[1] or spent_s > _MOST_S:
         return True
-    if count < PAIRS[0] or count % 20 != 1:
-        return False
+    if spent_s > _ENOUGH_S and count >= _ENOUGH_PAIRS:
+        return _is_within(found, _WIDE)
+    return count >= PAIRS[0] and count % 20 == 1 and _is_within(found, NARROW)
+
+
+def _is_within(found: Measurement, width: float) -> bool:
     ratios = [paired_ratio(pairs) for pairs in found if pairs]
-    return all(ratio is not None and ratio.high <= NARROW * ratio.low for ratio in ratios)
+    return all(ratio is not None and ratio.high <= width * ratio.low for ratio in ratios)
 
 
 def _calls(sides: tuple[Side, Side], queue: RunQueue) -> int:
