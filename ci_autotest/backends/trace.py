@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.case import Draw
+    from ci_autotest.values.result import NoProfile
 
 
 #: ``requires_grad``, ``is_leaf`` and the version counter of a tensor at its step, because later steps may change them.
@@ -172,6 +173,7 @@ class Attempt(NamedTuple):
         has_outside: Whether an input was made from an array that left the recording, or may have been computed from
             one.
         has_loader: Whether the body iterated a data loader.
+        unfit: The profile that the case was to have and why it is ordinary instead; ``None`` if it has its profile.
         untested: Why nothing of it is compared; ``None`` if something is.
         assumption: The false assumption that ended the body; empty if none did.
     """
@@ -186,6 +188,7 @@ class Attempt(NamedTuple):
     is_probe: bool = False
     has_outside: bool = False
     has_loader: bool = False
+    unfit: tuple[str, NoProfile] | None = None
     untested: Unsupported | None = None
     assumption: str = ""
 

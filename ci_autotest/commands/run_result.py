@@ -151,7 +151,9 @@ def _result(
     return TestResult(
         test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
-        profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
+        profiles=dict(sorted(entry.profiles.items())),
+        no_profile={name: why for name, why in entry.unfit.items() if name not in entry.profiles},
+        duration_s=round(entry.duration_s, 3),
         findings=tuple(sorted(item.id for item in own)), reason=reason,
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,

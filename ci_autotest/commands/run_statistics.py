@@ -13,7 +13,7 @@ from ci_autotest.report.merge import first_refusal
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
-from ci_autotest.values.result import joined_unsupported
+from ci_autotest.values.result import joined_reasons, joined_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +109,7 @@ class Ledger:
         entry.refusal = first_refusal((done.refusal, entry.refusal))
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
+        entry.unfit = joined_reasons(entry.unfit, done.unfit)
         self.remarks.setdefault(test, {}).update(dict.fromkeys(done.notes))
         for name in entry.candidates:  # A test can forge its worker's messages: other names are not counted.
             pair = self.pairs[test, name]

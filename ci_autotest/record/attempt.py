@@ -22,7 +22,7 @@ from ci_autotest.record.body import run_body
 from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
-from ci_autotest.record.draw.profiles import ORDINARY, PROFILES, profile_of
+from ci_autotest.record.draw.profiles import ORDINARY, PROFILES, REJECTED, profile_of
 from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.expected_refusals import record_expected_errors
 from ci_autotest.record.module_hooks import refuse_lost_hooks
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.declaration import Declaration
     from ci_autotest.values.case import DrawnValue
+    from ci_autotest.values.result import NoProfile
 
 _OUTSIDE: Final = Unsupported(
     UnsupportedReason.OUTSIDE,
@@ -99,6 +100,7 @@ class Attempts:
         """
         key, test, case, number = name
         allowed = declaration.profiles if declaration.profiles is not None else PROFILES
+        wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
         drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
         self._seed(drawer.seed)
@@ -129,6 +131,7 @@ class Attempts:
             None,
             has_outside=bool(recorder.outside),
             has_loader=recorder.has_loader,
+            unfit=_unfit(recorder, wanted),
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 
@@ -140,6 +143,13 @@ class Attempts:
         # User code may have replaced numpy's global generator.
         if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
             np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
+
+
+def _unfit(recorder: Recorder, wanted: str) -> tuple[str, NoProfile] | None:
+    """Return the profile that a case was to have and why it has not; ``None`` if it has it."""
+    if recorder.profile_applied or wanted == ORDINARY:
+        return None
+    return wanted, recorder.profile_obstacle if recorder.drawer.profile == wanted else REJECTED
 
 
 def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tensor]:

@@ -1,7 +1,8 @@
 """Tensors with dependent elements: indices, permutations, choices from a list.
 
 The data depend on (case, site), as those of ``random_tensor`` do. Profiles change free sizes and layouts, but not
-values, because these must keep their property: for example, a permutation has to stay one.
+values, because these must keep their property: for example, a permutation has to stay one. Only indices have their
+profiles too, because they may repeat: the first and the last, and many that are equal.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Ref, Step, TensorSpec
     from ci_autotest.program.refusal import Refusal
+    from ci_autotest.values.result import NoProfile
 
 
 class Callee(Protocol):
@@ -106,6 +107,7 @@ class Recorder(Protocol):
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool
+    profile_obstacle: NoProfile
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Any:
         """Record a placeholder."""

@@ -34,6 +34,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
+from ci_autotest.record.draw.profiles import NO_INPUT
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
 from ci_autotest.record.hooks import Handle, register_hook
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.modules import RecordedModule
     from ci_autotest.record.optimizers import Held
     from ci_autotest.record.plain_tensors import PlainTensors
+    from ci_autotest.values.result import NoProfile
 
 # Faster than the constructor of a named tuple; one step is made for each call of each case.
 _new_step: Final = tuple.__new__
@@ -107,6 +109,7 @@ class Recorder:
         outputs: The outputs of the body, flattened.
         profile_applied: Whether the attempt's profile changed anything.
         assumption: The false assumption that ended the body; empty if none did.
+        profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
@@ -131,6 +134,7 @@ class Recorder:
         "outside",
         "plain_tensors",
         "profile_applied",
+        "profile_obstacle",
         "refusal",
         "shared",
         "sources",
@@ -166,6 +170,7 @@ class Recorder:
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
+        self.profile_obstacle: NoProfile = NO_INPUT
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""

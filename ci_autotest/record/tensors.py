@@ -11,6 +11,7 @@ import torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import TensorSpec, contiguous_strides
 from ci_autotest.record.context import recorder_for
+from ci_autotest.record.draw.bounded_values import Bounds
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.profiles import (
@@ -18,6 +19,7 @@ from ci_autotest.record.draw.profiles import (
     ORDINARY,
     VALUE_PROFILES,
     large_size,
+    obstacle,
     shaped,
     strided,
     valued,
@@ -107,16 +109,19 @@ def _unusual(
         if layout is not None:
             spec, fitted = TensorSpec(kind, spec.shape, *layout, spec.requires_grad), True
             count = spec.storage_size
-    is_free = given == (None, None)
+    is_free, bounds = given == (None, None), None
     slot = int(site)
     if is_free and kind == "float32" and count <= SMALL and slot < COTANGENT_SLOT:
         array = drawer.streams.small(slot, count)
     else:
-        bounds = _DEFAULT_BOUNDS[kind] if is_free else drawn_range(drawer, *given, kind)
-        array = elements(drawer.streams, site, kind, (count,), bounds)
-    if is_free and drawer.profile in VALUE_PROFILES:
+        drawn_from = _DEFAULT_BOUNDS[kind] if is_free else drawn_range(drawer, *given, kind)
+        bounds = None if is_free else Bounds(*drawn_from, given[0] is None, given[1] is None)
+        array = elements(drawer.streams, site, kind, (count,), drawn_from)
+    if drawer.profile in VALUE_PROFILES:
         array = array.copy()  # small arrays are shared
-        fitted = valued(drawer.profile, drawer.streams, site, kind, array) or fitted
+        fitted = valued(drawer.profile, drawer.streams, site, kind, array, bounds) or fitted
+    if not fitted and drawer.profile != ORDINARY:
+        recorder.profile_obstacle = obstacle(drawer.profile, kind, is_bounded=bounds is not None, count=count)
     recorder.profile_applied = recorder.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
     return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec

@@ -25,6 +25,7 @@ from ci_autotest.values.result import (
     RunResult,
     Summary,
     TestResult,
+    joined_reasons,
     joined_unsupported,
     worst,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import NoProfile
 
 Item = TypeVar("Item")
 Counts = TypeVar("Counts", CaseCounts, AttemptCounts)
@@ -199,14 +201,17 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
     cases, attempts = _added([part.cases for part in parts]), _added([part.attempts for part in parts])
     outcome = _merged_outcome(parts, cases)
     profiles: Counter[str] = Counter()
+    unfit: dict[str, NoProfile] = {}
     for part in parts:
         profiles.update(part.profiles)
+        unfit = joined_reasons(unfit, part.no_profile)
     return msgspec.structs.replace(
         parts[0],
         outcome=outcome,
         cases=cases,
         attempts=attempts,
         profiles=dict(sorted(profiles.items())),
+        no_profile={name: why for name, why in unfit.items() if name not in profiles},
         duration_s=sum(part.duration_s for part in parts),
         findings=tuple(
             sorted(item.id for item in findings if item.candidate == parts[0].candidate and parts[0].test in item.tests)

@@ -19,11 +19,19 @@ if TYPE_CHECKING:
 
     from ci_autotest.report.links import Links
     from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts
-    from ci_autotest.values.result import BrokenTest, CandidateInfo, RunResult, TestResult
+    from ci_autotest.values.result import BrokenTest, CandidateInfo, NoProfile, RunResult, TestResult
     from ci_autotest.values.verdict import Outcome
 
 Part = tuple[Region, list[Block]]
 
+_WHY: Final[dict[NoProfile, str]] = {
+    "bounds": "out of bounds",
+    "dtype": "not in this dtype",
+    "fixed_sizes": "sizes are given",
+    "no_drawn_tensor": "nothing is drawn",
+    "rejected": "rejected",
+    "too_few_elements": "too few elements",
+}
 _COLUMNS: Final[tuple[Outcome, ...]] = (
     "aligned",
     "misaligned",
@@ -250,6 +258,7 @@ def _reason(item: TestResult) -> str:
 
 def _test_row(item: TestResult) -> str:
     profiles = ", ".join(f"{text(name, 40)} {count:,}" for name, count in sorted(item.profiles.items()))
+    profiles += "".join(f", no {text(name, 40)}: {_WHY[why]}" for name, why in item.no_profile.items())
     compared = f"{item.cases.aligned:,} / {item.cases.compared:,}"
     names = code(item.test, 200), code(item.candidate, 60), item.outcome.replace("_", " ")
     return row(*names, compared, f"{item.attempts.rejected:,}", profiles, f"{item.duration_s:.1f} s")

@@ -14,7 +14,7 @@ from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
-from ci_autotest.values.result import CandidateInfo, OperatorStanding, UnsupportedCases
+from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tolerance import Strictness
 from ci_autotest.values.verdict import Verdict
@@ -305,6 +305,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         outside: Number of cases with an input that was computed outside of the recorded steps.
         refusal: The reference's error message for one of the rejected attempts.
         profiles: Number of accepted cases, by profile.
+        unfit: Why cases are ordinary that were to have a profile, by profile.
         seen: Calls by operator, for candidates that count them.
         left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
         values_only: Number of cases of which only values were compared, because the candidate has no backward pass
@@ -330,6 +331,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     outside: int = 0
     refusal: str
     profiles: dict[str, int]
+    unfit: dict[str, NoProfile] = {}
     seen: dict[str, dict[str, int]]
     left_out: dict[str, list[str]] = {}
     values_only: dict[str, int] = {}

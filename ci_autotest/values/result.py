@@ -136,6 +136,15 @@ class OperatorStanding(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+#: Why no case of a test could have a profile.
+NoProfile = Literal["bounds", "dtype", "fixed_sizes", "no_drawn_tensor", "rejected", "too_few_elements"]
+
+
+def joined_reasons(one: dict[str, NoProfile], other: dict[str, NoProfile]) -> dict[str, NoProfile]:
+    """Return the reasons of two parts of a test; of two for one profile the first in the alphabet is kept."""
+    return {name: min(reasons[name] for reasons in (one, other) if name in reasons) for name in sorted({*one, *other})}
+
+
 class TestResult(Struct, frozen=True, kw_only=True):
     """The result of one test on one candidate.
 
@@ -146,6 +155,10 @@ class TestResult(Struct, frozen=True, kw_only=True):
         cases: Number of cases by outcome.
         attempts: Number of attempts that the reference accepted and rejected.
         profiles: Accepted cases by profile.
+        no_profile: Profiles that no case could have, and why: `bounds` (nothing of it is within `low=` and `high=`),
+            `dtype` (it has no such values), `fixed_sizes` (the test gives every size), `too_few_elements` (one element
+            has one layout), `no_drawn_tensor` (nothing is drawn by `random_tensor`), `rejected` (by the reference,
+            three times).
         duration_s: Seconds spent in its cases, on all workers.
         findings: Ids of its findings.
         reason: Why it is not aligned, if no finding says so.
@@ -166,6 +179,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     cases: CaseCounts
     attempts: AttemptCounts = AttemptCounts()
     profiles: dict[str, int] = msgspec.field(default_factory=dict)
+    no_profile: dict[str, NoProfile] = msgspec.field(default_factory=dict)
     duration_s: float = 0.0
     findings: tuple[str, ...] = ()
     reason: str = ""

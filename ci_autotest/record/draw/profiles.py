@@ -14,19 +14,29 @@ from zlib import crc32
 
 import numpy as np
 
+from ci_autotest.record.draw.bounded_values import bounded_values
 from ci_autotest.values.dtypes import HALF, INTEGERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ci_autotest.record.draw.bounded_values import Bounds
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.draw.streams import Streams
+    from ci_autotest.values.result import NoProfile
 
 ORDINARY: Final = "ordinary"
 SHAPE_PROFILES: Final = ("zero_dim", "zero_size", "size_one", "boundary")
 NON_CONTIGUOUS: Final = "non_contiguous"
 LAYOUT_PROFILES: Final = (NON_CONTIGUOUS,)
 VALUE_PROFILES: Final = ("zeros_and_ties", "large", "special")
+#: Why a profile changed nothing in a test.
+NO_INPUT: Final[NoProfile] = "no_drawn_tensor"
+FIXED_SIZES: Final[NoProfile] = "fixed_sizes"
+FEW_ELEMENTS: Final[NoProfile] = "too_few_elements"
+DTYPE: Final[NoProfile] = "dtype"
+BOUNDS: Final[NoProfile] = "bounds"
+REJECTED: Final[NoProfile] = "rejected"
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
 #: Profile of timed cases alone: free sizes are large, and so are sizes that a test draws from a small range.
@@ -94,10 +104,30 @@ def large_size(count: int, others: int = 1) -> int:
     return max(1, min(_LARGEST_SIZE, int((LARGE_ELEMENTS / max(others, 1)) ** (1 / max(count, 1)))))
 
 
-def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray) -> bool:  # type: ignore[type-arg]
-    """Apply the profile's values to the elements, in place; return whether that was done."""
+def obstacle(profile: str, dtype: str, *, is_bounded: bool, count: int) -> NoProfile:
+    """Return why a profile changes nothing in a tensor."""
+    if profile in SHAPE_PROFILES:
+        return FIXED_SIZES
+    if profile in LAYOUT_PROFILES or not count:
+        return FEW_ELEMENTS
+    return BOUNDS if is_bounded and dtype != "bool" else DTYPE
+
+
+def valued(
+    profile: str,
+    streams: Streams,
+    site: str,
+    dtype: str,
+    array: NDArray,  # type: ignore[type-arg]
+    bounds: Bounds | None = None,
+) -> bool:
+    """Apply the profile's values to the elements, in place and within ``bounds``; return whether that was done."""
     if profile not in VALUE_PROFILES or dtype == "bool" or array.size == 0:
         return False
+    if bounds is not None:
+        if array.dtype.kind == "c":  # the bounds are those of its parts
+            array = array.view(array.real.dtype)
+        return bounded_values(profile, bounds, dtype, array, _LARGE_HALF if dtype in HALF else LARGE)
     if profile == "zeros_and_ties":
         np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
         array.reshape(-1)[: -(-array.size // 2)] = 0  # half of all elements, so that whole rows are zero

@@ -115,17 +115,68 @@ def test_attempt__every_size_given__shapes_cannot_be_profiled(profile):
     assert attempt.trace.values[0].shape[0] == 3
 
 
+@pytest.mark.parametrize("dtype", [real.float32, real.float64, real.bfloat16, real.int64], ids=str)
+@pytest.mark.parametrize("bounds", [(0, 3), (-4, 12), (1, 2), (-3, -1)], ids=str)
 @pytest.mark.parametrize("profile", VALUE_PROFILES)
-def test_attempt__range_given__values_cannot_be_profiled(profile):
-    attempt = record(free(low=0.5, high=2), profile=profile)
-    assert attempt.profile == ORDINARY
-    assert bool(((attempt.trace.values[0] >= 0.5) & (attempt.trace.values[0] < 2)).all())
+def test_attempt__range_given__values_stay_within(profile, bounds, dtype):
+    low, high = bounds
+    found = real.cat([t.flatten() for t in seen(profile, free(low=low, high=high, dtype=dtype), 12)])
+    # A half precision rounds what is just below the upper bound to the bound itself.
+    assert bool(((found >= low) & ((found <= high) if dtype is real.bfloat16 else (found < high))).all())
 
 
-@pytest.mark.parametrize("profile", VALUE_PROFILES)
-def test_attempt__only_high_given__range_is_kept(profile):
-    values = record(free(high=0.5), profile=profile).trace.values[0]
-    assert bool(((values >= -1) & (values < 0.5)).all())
+def test_attempt__zeros_and_ties_in_a_range__has_the_bound_and_zeros_and_few_values():
+    found = real.cat([t.flatten() for t in seen("zeros_and_ties", free(low=-4, high=12))])
+    assert {-4.0, 0.0} < set(found.tolist()) <= {float(value) for value in range(-4, 12)}
+    narrow = real.cat([t.flatten() for t in seen("zeros_and_ties", free(low=0.5, high=0.9))])
+    assert len(set(narrow.tolist())) == 4
+    assert float(narrow.min()) == 0.5
+
+
+def test_attempt__large_in_a_range__has_both_bounds():
+    found = real.cat([t.flatten() for t in seen("large", free(low=1, high=4))])
+    assert (float(found.min()), float(found.max())) == (1.0, pytest.approx(4, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("given", "special"),
+    [
+        pytest.param({"low": 0}, real.inf, id="open_above"),
+        pytest.param({"high": 0.5}, -real.inf, id="open_below"),
+    ],
+)
+def test_attempt__one_bound_given__other_side_is_open(given, special):
+    found = real.cat([t.flatten() for t in seen("special", free(**given))])
+    assert bool((found == special).any())
+    assert not bool((found == -special).any() | found.isnan().any())
+    assert float(real.cat([t.flatten() for t in seen("large", free(**given))]).abs().max()) > 1e3
+
+
+def test_attempt__special_in_a_range_with_zero__has_a_negative_zero_and_a_denormal():
+    found = real.cat([t.flatten() for t in seen("special", free(low=-1, high=1))])
+    assert bool((found.signbit() & (found == 0)).any())
+    assert bool(((found > 0) & (found < 1e-38)).any())
+
+
+@pytest.mark.parametrize(
+    ("profile", "body", "reason"),
+    [
+        pytest.param("special", free(low=0.5, high=2), "bounds", id="bounds"),
+        pytest.param("large", free(dtype=bool), "dtype", id="dtype"),
+        pytest.param("boundary", free(ndim=1, dim0=2), "fixed_sizes", id="fixed_sizes"),
+        pytest.param("non_contiguous", free(ndim=1, dim0=1), "too_few_elements", id="too_few_elements"),
+        pytest.param("large", lambda: torch.ones(3) * 1, "no_drawn_tensor", id="no_drawn_tensor"),
+    ],
+)
+def test_attempt__profile_that_a_test_cannot_have__says_why(profile, body, reason):
+    attempt = record(body, profile=profile)
+    assert (attempt.profile, attempt.unfit) == (ORDINARY, (profile, reason))
+
+
+def test_attempt__profile_that_the_reference_rejected__says_so():
+    allowed = {"profiles": ("zero_dim",)}
+    assert record(free(), 1, number=3, **allowed).unfit == ("zero_dim", "rejected")
+    assert record(free(), 1, number=0, **allowed).unfit is None
 
 
 def test_profile_of__half_of_the_cases__are_ordinary():
