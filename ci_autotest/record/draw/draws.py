@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.record.draw.covering import planned
 from ci_autotest.record.draw.streams import SEED
 from ci_autotest.values.case import FREE_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ci_autotest.record.draw.streams import Streams
     from ci_autotest.values.case import DrawnValue
@@ -31,7 +33,21 @@ class Drawer:
         profile: Profile of the attempt.
     """
 
-    __slots__ = ("_edits", "cache", "log", "next_site", "profile", "scale", "seed", "streams", "words")
+    __slots__ = (
+        "_depth",
+        "_edits",
+        "_levels",
+        "_place",
+        "_rest",
+        "cache",
+        "log",
+        "next_site",
+        "profile",
+        "scale",
+        "seed",
+        "streams",
+        "words",
+    )
 
     def __init__(
         self,
@@ -51,7 +67,11 @@ class Drawer:
         self.scale = 1
         self._edits = edits
         self.next_site = 0
+        self._levels: tuple[int, ...] = ()
+        self._depth = 0
+        self._rest: int | None = None
         self.words = streams.open(key)
+        self._place = streams.place()
         self.seed = self.words.pop() & SEED
 
     def site(self) -> str:
@@ -60,9 +80,11 @@ class Drawer:
         self.next_site = number + 1
         return _SITES[number] if number < len(_SITES) else str(number)
 
-    def integer(self, site: str, low: int, high: int, kind: str = "int") -> int:
-        """Draw an integer in ``[low, high)``; an edited value is clamped to the range."""
+    def integer(self, site: str, low: int, high: int, kind: str = "int", *, is_planned: bool = False) -> int:
+        """Draw an integer in ``[low, high)``, by plan if ``is_planned``; an edited value is clamped to the range."""
         value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
+        if is_planned and self._has_plan():
+            value = low + self._planned(high - low)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
         simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
@@ -85,9 +107,11 @@ class Drawer:
         self.log.append((site, "float", low, high, value, 0.0 if low <= 0 < high else low))
         return value
 
-    def boolean(self, site: str, possibility: float = 0.5) -> bool:
-        """Draw a boolean that is true with probability ``possibility``."""
-        value = (self._word() >> 11) * 2.0**-53 < possibility
+    def boolean(self, site: str, possibility: float | None = None) -> bool:
+        """Draw a boolean: a planned one, or one that is true with probability ``possibility``."""
+        value = (self._word() >> 11) * 2.0**-53 < (0.5 if possibility is None else possibility)
+        if possibility is None and (self._rest is not None or self._has_plan()):
+            value = self._planned(2) == 1
         if self._edits and site in self._edits:
             value = bool(self._edits[site])
         self.log.append((site, "bool", 0, 2, value, False))
@@ -98,6 +122,46 @@ class Drawer:
         value = self.integer(site, 0, count, "choice")
         self.log[-1] = (*self.log[-1][:-1], simplest)
         return value
+
+    @contextmanager
+    def alternative(self, site: str, weights: tuple[int, ...], simplest: int) -> Iterator[int]:
+        """Draw the index of an alternative by plan; what is drawn inside belongs to the alternative.
+
+        Args:
+            site: Site of the choice.
+            weights: Number of planned values of each alternative: a boolean has two, one that is left out has one.
+            simplest: Index to which shrinking moves.
+        """
+        index = self.choice(site, len(weights), simplest)
+        if self._rest is not None or self._has_plan():
+            rest = self._planned(sum(weights))
+            taken = 0
+            while rest >= weights[taken]:
+                rest, taken = rest - weights[taken], taken + 1
+            if not self._edits or site not in self._edits:
+                index = taken
+                self.log[-1] = (*self.log[-1][:4], index, simplest)
+            self._rest = rest if weights[index] > 1 else None
+        self._depth += 1
+        try:
+            yield index
+        finally:
+            self._depth -= 1
+            self._rest = None
+
+    def _has_plan(self) -> bool:
+        """Whether the next choice is planned: on the first attempt, because the reference may refuse what is planned.
+
+        What is drawn inside of an alternative is not, or the plan of all later choices would depend on it.
+        """
+        return not self._place[2] and not self._depth
+
+    def _planned(self, count: int) -> int:
+        """Return a planned number below ``count``: what an alternative left of its own, or the next of the case."""
+        if self._rest is not None:
+            return self._rest % count
+        self._levels = (*self._levels, count)
+        return planned(self._place[0], self._place[1], self._levels)
 
     def refill(self) -> list[int]:
         """Replace the consumed ``words`` by the next ones, and return them."""

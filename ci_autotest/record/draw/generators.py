@@ -119,6 +119,10 @@ class Generator:
         )
         raise AuthorError(message)
 
+    def weight(self) -> int:
+        """Return the number of values that a plan tells apart."""
+        return 1
+
 
 class Constant(Generator):
     """A value that does not vary."""
@@ -155,10 +159,14 @@ class Either(Generator):
         """Choose an alternative, then draw it."""
         pick = f"{site}.pick"
         if self.possibility is None:
-            index = drawer.choice(pick, len(self.alternatives), self._simplest())
-        else:
-            index = 0 if drawer.boolean(pick, self.possibility) else 1
+            with drawer.alternative(pick, tuple(map(_weight, self.alternatives)), self._simplest()) as index:
+                return settle(drawer, self.alternatives[index], wanted)
+        index = 0 if drawer.boolean(pick, self.possibility) else 1
         return settle(drawer, self.alternatives[index], wanted)
+
+    def weight(self) -> int:
+        """Return the number of its alternatives, those of alternatives counted."""
+        return sum(map(_weight, self.alternatives)) if self.possibility is None else 1
 
     def _simplest(self) -> int:
         """Return the alternative to shrink toward: ``nothing()`` if it is one of them, else the first."""
@@ -194,6 +202,10 @@ class _Arithmetic(Generator):
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - both operands have sites of their own
         return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
+
+
+def _weight(value: object) -> int:
+    return value.weight() if isinstance(value, Generator) else 1
 
 
 def may_be_nothing(value: object) -> bool:

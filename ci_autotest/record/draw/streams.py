@@ -143,6 +143,11 @@ class Streams:
             self._base = _FIRST_FLOAT
         return self._repeated(first) if self._shapes else first
 
+    def place(self) -> tuple[int, int, int]:
+        """Return the test's key, the case whose sizes and choices the attempt has, and the number of the attempt."""
+        test, case, attempt = self._at
+        return test, pattern_of(case, self._shapes), attempt
+
     def _repeated(self, first: list[int]) -> list[int]:
         """Return the first words of the case whose sizes and choices this case repeats, but with its own seed."""
         test, case, attempt = self._at

@@ -26,6 +26,8 @@ T = TypeVar("T")
 #: Range of ``random()`` without arguments, as in OneFlow's AutoTest; the upper bound is exclusive.
 DEFAULT_LOW: Final = 1
 DEFAULT_HIGH: Final = 6
+#: Up to this many integers are planned like alternatives; of more, chance gives enough.
+_PLANNED: Final = 4
 
 
 @runtime_checkable
@@ -67,7 +69,8 @@ def _refuse_empty(low: float, high: float) -> None:
 
 def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bounds: tuple[float, float]) -> object:
     if wanted is int:
-        return drawer.integer(site, int(bounds[0]), int(bounds[1]))
+        low, high = int(bounds[0]), int(bounds[1])
+        return drawer.integer(site, low, high, is_planned=high - low <= _PLANNED)
     if wanted is float:
         return drawer.floating(site, float(bounds[0]), float(bounds[1]))
     if wanted is bool:
@@ -96,6 +99,10 @@ class RandomBool(Generator):
 
     def __repr__(self) -> str:
         return "random_bool()"
+
+    def weight(self) -> int:
+        """Return 2."""
+        return 2
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - the type is always bool
         """Draw a boolean."""
