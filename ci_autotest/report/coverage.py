@@ -7,7 +7,7 @@ makes it. A candidate supports an operator if a case that calls the operator was
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 OPERATORS_LISTED: Final = 2_000
 _UNCOUNTED: Final = frozenset({"leniency"})
 
+#: Why the shipped suite leaves an operator out: PyTorch is about to remove it, or may still change it; the result is
+#: computed from random numbers; what is unique about the result is tested elsewhere.
+LeftOut = Literal["deprecated", "beta", "random", "not_unique"]
+
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Operators by family.
@@ -32,11 +36,13 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         torch: Version of PyTorch that they come from.
         public: All public operators.
         suite: Operators that the shipped suite calls.
+        left_out: Public operators that it does not call, and why.
     """
 
     torch: str
     public: dict[str, tuple[str, ...]]
     suite: dict[str, tuple[str, ...]]
+    left_out: dict[str, LeftOut]
 
 
 def catalogue() -> Catalogue:

@@ -108,7 +108,9 @@ def minimum():
 @autotest()
 def clamp():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return torch.clamp(x, min=random(-2, 1).to(int), max=random(0, 3).to(int) | nothing())
+    low, high = random_tensor(ndim=1, dim0=1, low=-1, high=0.2), random_tensor(ndim=1, dim0=1, low=-0.2, high=1)
+    numbers = torch.clamp(x, min=random(-2, 1).to(int), max=random(0, 3).to(int) | nothing())
+    return numbers, torch.clamp(x, min=oneof(low, None), max=high), torch.clamp(x, max=random(-1, 2).to(int))
 
 
 @autotest()
@@ -165,3 +167,56 @@ def add_in_place():
     y = random_tensor(ndim=1, dim0=columns)
     x += y
     return x.mul_(random(-2, 3).to(float))
+
+
+@autotest()
+def gcd_lcm():
+    # Few numbers, so that zeros and equal ones occur.
+    x = random_tensor(low=-12, high=13, dtype=random_dtype(["int"]))
+    y = random_tensor(ndim=1, dim0=1, low=-4, high=5, dtype=random_dtype(["int"]))
+    return torch.gcd(x, y), torch.lcm(x, y)
+
+
+@autotest()
+def float_power():
+    x = random_tensor(low=0.25, high=3, dtype=random_dtype(["float"]))
+    y = random_tensor(ndim=1, dim0=1, low=-2, high=3, dtype=random_dtype(["float", "int"]))
+    return torch.float_power(x, oneof(y, random(-2, 4).to(int)))
+
+
+@autotest()
+def ldexp():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1, low=-5, high=6, dtype=oneof(torch.float32, torch.int64))
+    return torch.ldexp(x, y)
+
+
+@autotest()
+def logaddexp2():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["float"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return torch.logaddexp2(x, y)
+
+
+@autotest()
+def bitwise_right_shift():
+    x = random_tensor(dtype=random_dtype(["int", "uint"]))
+    shift = random_tensor(ndim=1, dim0=1, low=0, high=5, dtype=int)
+    return torch.bitwise_right_shift(x, oneof(shift, random(0, 5).to(int)))
+
+
+@autotest()
+def subtract_from_number():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1)
+    alpha = random(-2, 3).to(int) | nothing()
+    return random(-3, 4).to(int) - x, torch.rsub(x, oneof(y, random(-3, 4).to(int)), alpha=alpha)
+
+
+@autotest()
+def divide_with_tensor():
+    # Divisors keep away from zero: integers by zero raise.
+    x = random_tensor(low=-20, high=21, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    y = random_tensor(ndim=1, dim0=1, low=1, high=6, dtype=int)
+    sign = oneof(1, -1)
+    return torch.remainder(x, y * sign), torch.fmod(x, y * sign), torch.floor_divide(x, y * sign)

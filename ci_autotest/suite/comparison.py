@@ -1,6 +1,6 @@
 """Comparison and logic of numbers and booleans. A fault in these operators flips elements instead of scaling them."""
 
-from ci_autotest import autotest, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 
 
 @autotest()
@@ -105,3 +105,34 @@ def isin():
     x = random_tensor(low=0, high=5, dtype=random_dtype(["int"]))
     y = random_tensor(ndim=1, low=0, high=5, dtype=int)
     return torch.isin(x, y, invert=random_bool())
+
+
+@autotest()
+def fmax_fmin():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return torch.fmax(x, y), torch.fmin(x, y)
+
+
+@autotest()
+def isneginf_isposinf():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = x / torch.round(x)
+    return torch.isneginf(x), torch.isposinf(x), torch.isneginf(y), torch.isposinf(y)
+
+
+@autotest()
+def isreal():
+    x = random_tensor(dtype=random_dtype(["float", "complex"]))
+    return torch.isreal(x), torch.isreal(x * 0 + 1)
+
+
+@autotest()
+def equal_allclose():
+    # Whole tensors: one number is the answer.
+    x = random_tensor(requires_grad=False)
+    y = x * oneof(1.0, 1.000001, 1.001)
+    close = torch.allclose(
+        x, y, rtol=oneof(1e-2, nothing()), atol=oneof(1e-3, nothing()), equal_nan=random_bool() | nothing()
+    )
+    return torch.full((2,), close), torch.full((2,), torch.equal(x, y))

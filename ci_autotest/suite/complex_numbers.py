@@ -87,3 +87,9 @@ def complex_matmul():
 def complex_sum():
     x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["complex"]))
     return torch.sum(x, dim=oneof(0, -1)), torch.mean(x)
+
+
+@autotest()
+def conj_physical():
+    x = random_tensor(dtype=random_dtype(["complex", "float"]))
+    return torch.conj_physical(x), torch.imag(x * 1j)

@@ -120,3 +120,11 @@ def fold():
     blocks = (height - kernel + 1) * (width - kernel + 1)
     x = random_tensor(ndim=3, dim1=kernel * kernel * random(1, 4).to(int), dim2=blocks)
     return torch.nn.functional.fold(x, output_size=(height, width), kernel_size=(kernel, kernel))
+
+
+@autotest()
+def conv_tbc():
+    channels, outer = random(1, 5).to(int), random(1, 5).to(int)
+    x = random_tensor(ndim=3, dim0=random(3, 8).to(int), dim2=channels)
+    weight = random_tensor(dims=(random(1, 4).to(int), channels, outer))
+    return torch.conv_tbc(x, weight, random_tensor(dims=(outer,)), pad=random(0, 3).to(int) | nothing())

@@ -71,3 +71,73 @@ def to():
     # From values that every dtype holds.
     x = random_tensor(low=0, high=oneof(1, 9), dtype=random_dtype(["float", "int", "bool"]))
     return x.to(random_dtype(["half", "float", "int", "uint", "bool"]), copy=random_bool())
+
+
+@autotest()
+def windows():
+    length, periodic = random(1, 20).to(int), random_bool() | nothing()
+    dtype = torch.float64 | nothing()
+    return (
+        torch.bartlett_window(length, periodic=periodic, dtype=dtype),
+        torch.blackman_window(length, periodic=periodic, dtype=dtype),
+        torch.hann_window(length, periodic=periodic, dtype=dtype),
+    )
+
+
+@autotest()
+def windows_with_a_form():
+    length, periodic = random(1, 20).to(int), random_bool()
+    beta = random(1, 15).to(float)
+    return (
+        torch.kaiser_window(length), torch.kaiser_window(length, periodic=periodic, beta=beta, dtype=torch.float64),
+        torch.hamming_window(length), torch.hamming_window(length, periodic, 0.5, 0.4),
+    )  # fmt: skip
+
+
+@autotest()
+def zeros_ones():
+    size, dtype = (random(0, 5).to(int), random(1, 5).to(int)), random_dtype(["float", "int", "bool"]) | nothing()
+    return torch.zeros(size, dtype=dtype), torch.ones(size, dtype=dtype)
+
+
+@autotest()
+def empty():
+    # What is in it is undefined until it is filled.
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    dtype = random_dtype(["float", "int"]) | nothing()
+    size = (random(0, 5).to(int), random(1, 5).to(int))
+    return torch.empty_like(x, dtype=dtype).fill_(2), torch.empty(size, dtype=dtype).fill_(3)
+
+
+@autotest()
+def tensor():
+    number = random(-5, 6).to(int)
+    dtype = random_dtype(["float", "int"]) | nothing()
+    return torch.tensor([1, number], dtype=dtype), torch.tensor(oneof(1.5, True, 3))
+
+
+@autotest()
+def triu_indices():
+    rows, columns, offset = random(1, 8).to(int), random(1, 8).to(int), random(-3, 4).to(int) | nothing()
+    return torch.triu_indices(rows, columns, offset=offset), torch.tril_indices(rows, columns, offset=offset)
+
+
+@autotest()
+def linspace_of_tensors():
+    x = random_tensor(dims=(), low=-3, high=0, requires_grad=False)
+    y = random_tensor(dims=(), low=0, high=3, requires_grad=False)
+    steps, dtype = oneof(0, 1, 2, 5, 12), torch.float64 | nothing()
+    return (
+        torch.linspace(x, y, steps, dtype=dtype), torch.linspace(-1.5, y, steps), torch.linspace(x, 2.0, steps),
+    )  # fmt: skip
+
+
+@autotest()
+def logspace_of_tensors():
+    x = random_tensor(dims=(), low=-2, high=0, requires_grad=False)
+    y = random_tensor(dims=(), low=0, high=2, requires_grad=False)
+    steps, base = oneof(0, 1, 2, 5, 12), oneof(2.0, nothing())
+    return (
+        torch.logspace(x, y, steps, base=base, dtype=torch.float64), torch.logspace(-1.5, y, steps, base=base),
+        torch.logspace(x, 2.0, steps, base=base), torch.logspace(0, 3, steps, dtype=torch.int64 | nothing()),
+    )  # fmt: skip

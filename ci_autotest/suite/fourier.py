@@ -82,3 +82,61 @@ def stft():
         center=False,
         return_complex=True,
     )
+
+
+def norms():
+    return oneof("forward", "backward", "ortho", nothing())
+
+
+@autotest()
+def fftn():
+    x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float", "complex"]))
+    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0))
+    return torch.fft.fftn(x, s=s, dim=dim, norm=norms()), torch.fft.ifft2(x, s=s, dim=dim | nothing(), norm=norms())
+
+
+@autotest()
+def rfftn():
+    x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
+    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0))
+    norm = norms()
+    return (
+        torch.fft.rfftn(x, s=s, dim=dim, norm=norm),
+        torch.fft.ihfftn(x, s=s, dim=dim, norm=norm),
+        torch.fft.ihfft2(x, s=s, dim=dim | nothing(), norm=norm),
+    )
+
+
+@autotest()
+def irfftn():
+    x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["complex"]))
+    s, dim, norm = oneof((3, 4), (4, 5)), oneof((0, 1), (-1, 0)), norms()
+    return torch.fft.irfftn(x, s=s, dim=dim, norm=norm), torch.fft.irfft2(x, s=s, dim=dim | nothing(), norm=norm)
+
+
+@autotest()
+def hfftn():
+    x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["complex"]))
+    s, dim, norm = oneof((3, 4), (4, 5)), oneof((0, 1), (-1, 0)), norms()
+    return torch.fft.hfftn(x, s=s, dim=dim, norm=norm), torch.fft.hfft2(x, s=s, dim=dim | nothing(), norm=norm)
+
+
+@autotest()
+def ifftshift():
+    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float", "complex"]))
+    return torch.fft.ifftshift(x, dim=oneof(0, -1, nothing())), torch.fft.rfftfreq(random(1, 9).to(int), d=2.0)
+
+
+@autotest()
+def istft():
+    # Windows overlap by half and more, so that the inverse is defined everywhere.
+    size, frames = oneof(4, 8), random(4, 8).to(int)
+    x = random_tensor(dims=(random(1, 3).to(int), size // 2 + 1, frames), dtype=torch.complex64)
+    return torch.istft(
+        x,
+        n_fft=size,
+        hop_length=size // 4 | nothing(),
+        window=oneof(torch.hann_window(size) + 0.1, nothing()),
+        center=oneof(True, nothing()),
+        normalized=random_bool() | nothing(),
+    )

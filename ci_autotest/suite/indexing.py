@@ -1,6 +1,6 @@
 """Indexing with integer tensors, masks and slices. Drawn indices are below the size of the indexed dimension."""
 
-from ci_autotest import autotest, index_tensor, oneof, random, random_dtype, random_tensor, torch
+from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_dtype, random_tensor, torch
 
 #: Size that a dimension has at least where numbers of the test index it.
 LEAST = 5
@@ -113,3 +113,42 @@ def narrow():
 def diagonal():
     x = random_tensor(ndim=random(2, 5).to(int))
     return torch.diagonal(x, offset=random(-3, 4).to(int), dim1=0, dim2=oneof(1, -1))
+
+
+@autotest()
+def argwhere():
+    # Of a computed value, as in `nonzero`.
+    x = random_tensor(low=-2, high=3, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    return torch.argwhere(torch.round(x)), torch.nonzero(torch.round(x), as_tuple=True)
+
+
+@autotest()
+def nonzero_static():
+    x = random_tensor(low=-2, high=3, dtype=random_dtype(["int"]), requires_grad=False)
+    return torch.nonzero_static(x, size=random(0, 9).to(int), fill_value=random(-3, 0).to(int) | nothing())
+
+
+@autotest()
+def put():
+    # Accumulated: two writes to one place are summed.
+    count = random(1, 8).to(int)
+    x = random_tensor(ndim=random(1, 3).to(int), dim0=random(2, 9).to(int))
+    index = random_tensor(dims=(count,), low=-2, high=2, dtype=int)
+    return x.put(index, random_tensor(dims=(count,)), accumulate=True)
+
+
+@autotest()
+def unravel_index():
+    index = random_tensor(low=0, high=24, dtype=int)
+    return torch.unravel_index(index, oneof((2, 3, 4), (24,), (6, 4)))
+
+
+@autotest()
+def index_add_without_factor():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns, dtype=random_dtype(["float", "int"]))
+    index = index_tensor(x, dims=(rows,))
+    source = random_tensor(dims=(rows, columns)).to(x.dtype)
+    mask = random_tensor(ndim=2, dim0=1, dim1=columns, dtype=bool)
+    value = random_tensor(dims=(), requires_grad=False).to(x.dtype)
+    return torch.index_add(x, 0, index, source), torch.masked_fill(x, mask, value), torch.index_fill(x, 0, index, value)

@@ -77,3 +77,29 @@ def affine_grid():
     return torch.nn.functional.affine_grid(
         theta, (batch, 3, random(1, 6).to(int), random(1, 6).to(int)), align_corners=random_bool()
     )
+
+
+@autotest()
+def pixel_unshuffle():
+    factor = random(1, 4).to(int)
+    x = random_tensor(ndim=4, dim2=factor * random(1, 4).to(int), dim3=factor * random(1, 4).to(int))
+    return torch.nn.functional.pixel_unshuffle(x, factor)
+
+
+@autotest()
+def channel_shuffle():
+    groups = random(1, 4).to(int)
+    x = random_tensor(ndim=random(3, 5).to(int), dim1=groups * random(1, 4).to(int))
+    return torch.nn.functional.channel_shuffle(x, groups)
+
+
+@autotest()
+def interpolate_by_factor():
+    # By a factor that does not divide: whether the factor or the sizes count.
+    x = random_tensor(ndim=4, dim2=random(2, 7).to(int), dim3=random(2, 7).to(int))
+    return torch.nn.functional.interpolate(
+        x,
+        scale_factor=oneof(1.7, 0.6, (2.0, 1.3)),
+        mode=oneof("nearest", "nearest-exact", "bilinear", "bicubic"),
+        recompute_scale_factor=random_bool() | nothing(),
+    )

@@ -157,3 +157,55 @@ def cosine_similarity():
     x = random_tensor(ndim=2, dim1=columns, low=0.5, high=2)
     y = random_tensor(ndim=1, dim0=columns, low=-2, high=-0.5)
     return torch.nn.functional.cosine_similarity(x, y, dim=oneof(1, -1))
+
+
+@autotest()
+def addbmm():
+    batch, rows, inner, columns = (random(1, 5).to(int) for _ in range(4))
+    x = random_tensor(dims=(oneof(1, rows), columns))
+    y = random_tensor(dims=(batch, rows, inner))
+    z = random_tensor(dims=(batch, inner, columns))
+    return torch.addbmm(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+
+
+@autotest()
+def inner():
+    size, dtype = random(1, 9).to(int), random_dtype(["float", "complex"])
+    x = random_tensor(ndim=random(1, 3).to(int), dim0=size, dim1=size, dtype=dtype)
+    y = random_tensor(ndim=1, dim0=size, dtype=dtype)
+    return torch.inner(x, y), torch.linalg.vecdot(x, y, dim=oneof(-1, nothing())), torch.vdot(y, y * 2)
+
+
+@autotest()
+def transposed():
+    x = random_tensor(ndim=2, dtype=random_dtype(["float", "complex"]))
+    return torch.t(x), torch.adjoint(x), torch.block_diag(x, x[:1] * 2)
+
+
+@autotest()
+def cross():
+    x = random_tensor(ndim=2, dim0=3)
+    y = random_tensor(ndim=2, dim0=3, dim1=1)
+    return torch.cross(x, y, dim=oneof(0, -2))
+
+
+@autotest()
+def pairwise_distance():
+    columns = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns, low=1, high=2)
+    y = random_tensor(ndim=1, dim0=columns, low=-2, high=-1)
+    return torch.nn.functional.pairwise_distance(
+        x,
+        y,
+        p=oneof(1.0, 3.0, nothing()),
+        eps=oneof(1e-2, nothing()),
+        keepdim=random_bool() | nothing(),
+    ), torch.dist(x, y, p=oneof(1.0, 3.0, float("inf"), nothing()))
+
+
+@autotest()
+def pdist():
+    # Apart from one another: the root's gradient at a distance of zero is a convention.
+    rows = random(2, 6).to(int)
+    x = random_tensor(dims=(rows, random(1, 6).to(int)), low=0, high=0.5) + torch.arange(10.0)[:rows, None]
+    return torch.nn.functional.pdist(x, p=oneof(1.0, 3.0, nothing()))

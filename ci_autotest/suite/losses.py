@@ -200,3 +200,36 @@ def ctc_loss():
     return torch.nn.functional.ctc_loss(
         torch.nn.functional.log_softmax(x, -1), targets, inputs, lengths, reduction=oneof("none", "mean", "sum")
     )
+
+
+@autotest()
+def multilabel_margin_loss():
+    # The labels of a row end at the first -1.
+    rows, classes = random(1, 6).to(int), 4
+    x = random_tensor(dims=(rows, classes))
+    target = choice_tensor([-1, 0, 2, 3], (rows, classes), dtype=torch.int64)
+    return torch.nn.functional.multilabel_margin_loss(x, target, reduction=oneof("none", "mean", "sum", nothing()))
+
+
+@autotest()
+def triplet_margin_with_distance_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x, y, z = (random_tensor(dims=(rows, columns)) for _ in range(3))
+    return torch.nn.functional.triplet_margin_with_distance_loss(
+        x,
+        y,
+        z,
+        margin=random(1, 3).to(float) | nothing(),
+        swap=random_bool() | nothing(),
+        reduction=oneof("none", "mean", "sum", nothing()),
+    )
+
+
+@autotest()
+def binary_cross_entropy_at_the_ends():
+    # At 0 and 1 the logarithm is cut at -100.
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = choice_tensor([0.0, 0.25, 1.0], (rows, columns), requires_grad=True)
+    y = choice_tensor([0.0, 1.0], (rows, columns))
+    weight = random_tensor(dims=(columns,), low=0, high=3, requires_grad=False)
+    return torch.nn.functional.binary_cross_entropy(x, y, weight=oneof(weight, nothing()))

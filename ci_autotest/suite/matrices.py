@@ -153,3 +153,90 @@ def cross():
 def vander():
     x = random_tensor(ndim=random(1, 3).to(int))
     return torch.linalg.vander(x, N=random(2, 6).to(int) | nothing())
+
+
+@autotest()
+def checked():
+    # Each also returns whether it worked.
+    x = invertible_tensor(ndim=random(2, 4).to(int))
+    y = positive_definite_tensor(ndim=random(2, 4).to(int))
+    check = random_bool() | nothing()
+    return (
+        torch.linalg.inv_ex(x, check_errors=check),
+        torch.linalg.cholesky_ex(y, upper=random_bool()),
+        (torch.linalg.lu_factor_ex(x, check_errors=check)),
+    )
+
+
+@autotest()
+def lu():
+    size = random(1, 6).to(int)
+    x = invertible_tensor(size, dtype=torch.float64)
+    y = random_tensor(ndim=2, dim0=size, dtype=torch.float64)
+    factors, pivots = torch.linalg.lu_factor(x)
+    return torch.linalg.lu(x), torch.linalg.lu_solve(factors, pivots, y), torch.lu_unpack(factors, pivots)
+
+
+@autotest()
+def solve_ex():
+    size = random(1, 6).to(int)
+    x = invertible_tensor(size, dtype=torch.float64)
+    y = random_tensor(ndim=2, dim0=oneof(size), dim1=oneof(size), dtype=torch.float64)
+    return torch.linalg.solve_ex(x, y, left=random_bool() | nothing())
+
+
+@autotest()
+def cholesky_inverse():
+    x = positive_definite_tensor(ndim=random(2, 4).to(int), dtype=torch.float64)
+    upper = random_bool()
+    return torch.cholesky_inverse(torch.linalg.cholesky(x, upper=upper), upper=upper), torch.logdet(x)
+
+
+@autotest()
+def eigenvalues():
+    # Values only, and of those what does not depend on their order.
+    x = symmetric_tensor(dtype=torch.float64)
+    y = invertible_tensor(dtype=torch.float64)
+    return torch.linalg.eigh(x)[0], torch.linalg.eigvals(y.detach()).real.sum(), torch.linalg.svd(y)[1]
+
+
+@autotest()
+def norm_of_any_rank():
+    x = random_tensor(ndim=2, dtype=random_dtype(["float"]))
+    y = invertible_tensor(dtype=torch.float64)
+    keepdim = random_bool() | nothing()
+    return torch.linalg.norm(x, ord=oneof(1, 2.5, float("inf")), dim=oneof(0, -1), keepdim=keepdim), (
+        torch.linalg.cond(y.detach(), p=oneof("fro", 1, nothing()))
+    )
+
+
+@autotest()
+def matrix_rank():
+    x = invertible_tensor(ndim=random(2, 4).to(int), dtype=torch.float64)
+    return torch.linalg.matrix_rank(x.detach(), hermitian=oneof(False, nothing()))
+
+
+@autotest()
+def tensorinv():
+    x = invertible_tensor(6, dtype=torch.float64)
+    y = random_tensor(dims=(2, 3), dtype=torch.float64)
+    return torch.linalg.tensorinv(x.reshape(2, 3, 6), ind=2), torch.linalg.tensorsolve(x.reshape(2, 3, 6), y)
+
+
+@autotest()
+def ldl_factor():
+    # The factors alone are compared: the pivots are theirs.
+    size = random(1, 6).to(int)
+    x = positive_definite_tensor(size, dtype=torch.float64)
+    y = random_tensor(ndim=2, dim0=size, dtype=torch.float64)
+    factors, pivots = torch.linalg.ldl_factor(x.detach())
+    return torch.linalg.ldl_solve(factors, pivots, y.detach()), torch.linalg.ldl_factor_ex(x.detach())[0]
+
+
+@autotest()
+def householder_product():
+    x = invertible_tensor(random(1, 6).to(int), dtype=torch.float64)
+    reflectors, factors = torch.geqrf(x.detach())
+    return torch.abs(torch.linalg.householder_product(reflectors, factors)), torch.ormqr(
+        reflectors, factors, x.detach(), left=random_bool() | nothing(), transpose=random_bool() | nothing()
+    )

@@ -1,6 +1,6 @@
 """Pointwise functions of one number, with inputs where they are defined; rounding and bitwise operators."""
 
-from ci_autotest import autotest, nothing, random, random_dtype, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_dtype, random_tensor, torch
 
 
 @autotest()
@@ -203,3 +203,34 @@ def heaviside():
     x = random_tensor(requires_grad=False)
     y = random_tensor(ndim=1, dim0=1, requires_grad=False)
     return torch.heaviside(torch.round(x), y)
+
+
+@autotest()
+def degrees():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.deg2rad(x), torch.rad2deg(x), torch.positive(x)
+
+
+@autotest()
+def frexp():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["float"]))
+    return torch.frexp(x.detach())
+
+
+@autotest()
+def nextafter():
+    x = random_tensor(dtype=oneof(torch.float32, torch.float64), requires_grad=False)
+    return torch.nextafter(x, -x), torch.nextafter(x, x + 1)
+
+
+@autotest()
+def gradient():
+    x = random_tensor(ndim=random(1, 4).to(int), dim0=random(3, 8).to(int))
+    return torch.gradient(x, spacing=oneof(2.0, nothing()), dim=0, edge_order=oneof(1, 2, nothing()))
+
+
+@autotest()
+def bitwise_shift_by_tensor():
+    x = random_tensor(dtype=random_dtype(["int"]))
+    shift = random_tensor(ndim=1, dim0=1, low=0, high=5, dtype=int)
+    return torch.bitwise_left_shift(x, shift)

@@ -132,3 +132,64 @@ def lp_pool2d():
         stride=random(1, 3).to(int) | nothing(),
         ceil_mode=random_bool(),
     )
+
+
+@autotest()
+def adaptive_max_pool3d():
+    x = random_tensor(ndim=random(4, 6).to(int))
+    return torch.nn.functional.adaptive_max_pool3d(x, random(1, 4).to(int), return_indices=random_bool() | nothing())
+
+
+def power_pooled(operator, ndim):
+    # Positive: the root of a sum of odd powers is not real everywhere.
+    x = random_tensor(ndim=ndim, low=0.1, high=2)
+    return operator(
+        x, norm_type=oneof(1.0, 2.0, 3.0), kernel_size=random(1, 3).to(int), stride=random(1, 3).to(int) | nothing(),
+        ceil_mode=random_bool() | nothing(),
+    )  # fmt: skip
+
+
+@autotest()
+def lp_pool1d():
+    return power_pooled(torch.nn.functional.lp_pool1d, 3)
+
+
+@autotest()
+def lp_pool3d():
+    return power_pooled(torch.nn.functional.lp_pool3d, 5)
+
+
+def unpooled(pool, unpool, ndim):
+    # Of a larger one: each place is taken by one window, so that it is written once.
+    x = random_tensor(ndim=ndim, dim1=random(1, 4).to(int))
+    x = torch.nn.functional.pad(x, (0, 2) * (ndim - 2))
+    values, indices = pool(x, 2, return_indices=True)
+    return unpool(values, indices, 2, stride=oneof(2, nothing()), output_size=oneof(x.shape[2:], nothing()))
+
+
+@autotest()
+def max_unpool1d():
+    return unpooled(torch.nn.functional.max_pool1d, torch.nn.functional.max_unpool1d, 3)
+
+
+@autotest()
+def max_unpool2d():
+    return unpooled(torch.nn.functional.max_pool2d, torch.nn.functional.max_unpool2d, 4)
+
+
+@autotest()
+def max_unpool3d():
+    return unpooled(torch.nn.functional.max_pool3d, torch.nn.functional.max_unpool3d, 5)
+
+
+@autotest()
+def fractional_max_pool():
+    # Where its windows begin is given, so that nothing is random.
+    batch, channels = random(1, 3).to(int), random(1, 3).to(int)
+    x = random_tensor(dims=(batch, channels, 6, 7))
+    y = random_tensor(dims=(batch, channels, 5, 6, 7))
+    begins = random_tensor(dims=(batch, channels, 2), low=0, high=1, requires_grad=False)
+    deep = random_tensor(dims=(batch, channels, 3), low=0, high=1, requires_grad=False)
+    return torch.nn.functional.fractional_max_pool2d(
+        x, 2, output_size=oneof(3, (4, 5)), _random_samples=begins
+    ), torch.nn.functional.fractional_max_pool3d(y, 2, output_size=3, _random_samples=deep)

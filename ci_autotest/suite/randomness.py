@@ -1,6 +1,6 @@
 """Random operators: tests return what does not depend on the generator, for example shape, dtype and range."""
 
-from ci_autotest import autotest, oneof, random, random_dtype, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 
 
 @autotest()
@@ -90,3 +90,41 @@ def uniform():
     x = random_tensor(dtype=random_dtype(["float"]))
     y = x.detach().clone().uniform_(0, 1)
     return (y >= 0) & (y <= 1)
+
+
+@autotest()
+def dropouts_evaluation():
+    # Outside training the input goes through.
+    x = random_tensor(ndim=random(3, 5).to(int)) * 2
+    p = random(0, 1).to(float) | nothing()
+    drop = torch.nn.functional
+    return drop.alpha_dropout(x, p=p, training=False), drop.feature_alpha_dropout(x, p=p, training=False)
+
+
+@autotest()
+def dropouts_of_channels():
+    # Whole channels are dropped: the spread of zeros within one is none or all.
+    x = random_tensor(dims=(random(1, 4).to(int), 3, 4), low=0.5, high=2).detach()
+    y = torch.nn.functional.dropout1d(x, p=random(0.2, 0.8).to(float), training=True)
+    z = torch.nn.functional.dropout3d(x.reshape(-1, 3, 1, 2, 2), p=1.0, training=True)
+    return torch.all(y == 0, 2) == torch.any(y == 0, 2), z
+
+
+@autotest()
+def gumbel_softmax():
+    # Each row sums to one.
+    x = random_tensor(ndim=2, low=-3, high=3)
+    y = torch.nn.functional.gumbel_softmax(x.detach(), tau=random(1, 3).to(float), hard=random_bool(), dim=-1)
+    return torch.isclose(y.sum(-1), torch.ones(1))
+
+
+@autotest()
+def poisson():
+    # Of rate zero the count is zero, and no count is negative.
+    x = random_tensor(low=0, high=4, requires_grad=False)
+    return torch.poisson(x * 0), torch.poisson(x.clamp(0, 4)) >= 0
+
+
+@autotest()
+def randn():
+    return torch.isfinite(torch.randn(random(0, 9).to(int), random(1, 9).to(int), dtype=random_dtype(["float"])))

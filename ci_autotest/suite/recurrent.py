@@ -84,3 +84,11 @@ def lstm_cell():
 @autotest()
 def gru_cell():
     return cell(torch.nn.GRUCell)
+
+
+@autotest()
+def rnn_cell_functions():
+    _, batch, features, hidden = sizes()
+    x, h = random_tensor(dims=(batch, features)), random_tensor(dims=(batch, hidden))
+    given = weights(1, features, hidden)
+    return torch.rnn_tanh_cell(x, h, *given), torch.rnn_relu_cell(x, h, *given)

@@ -200,3 +200,107 @@ def diff():
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
     return torch.diff(x, n=random(1, 3).to(int), dim=random(-ndim, ndim).to(int))
+
+
+@autotest()
+def cummin():
+    # The index of a tie is defined: the last.
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim)
+    return torch.cummin(x, dim=random(-ndim, ndim).to(int))
+
+
+@autotest()
+def nanmean():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    y = x / torch.round(x)
+    return torch.nanmean(x, dim=oneof(None, 0, (0, -1), nothing()), keepdim=random_bool()), (
+        torch.nanmean(y.detach(), dtype=torch.float64 | nothing())
+    )
+
+
+@autotest()
+def nan_quantiles():
+    x = without_ties()
+    keepdim = random_bool() | nothing()
+    return torch.nanmedian(x, dim=oneof(1, -1), keepdim=keepdim), torch.nanquantile(
+        x, random(0, 1).to(float), dim=oneof(1, -1), keepdim=keepdim, interpolation=oneof("linear", "lower", nothing())
+    )
+
+
+@autotest()
+def mode():
+    # Few values, so that one is the most frequent; the least of several.
+    x = random_tensor(ndim=2, low=0, high=3, dtype=random_dtype(["int"]))
+    return torch.mode(x, dim=oneof(0, -1, nothing()), keepdim=random_bool() | nothing())[0]
+
+
+@autotest()
+def std_mean():
+    x = random_tensor(ndim=2, dim1=random(3, 8).to(int), dtype=random_dtype(["float"]))
+    return (
+        torch.std_mean(
+            x, dim=oneof(1, -1, (0, 1)), correction=oneof(0, 1, nothing()), keepdim=random_bool() | nothing()
+        ),
+        torch.std_mean(x),
+        torch.std_mean(x, unbiased=False),
+    )
+
+
+@autotest()
+def trapezoid():
+    size = random(2, 8).to(int)
+    x = random_tensor(ndim=2, dim1=size)
+    at = torch.arange(1.0, 10.0)[:size] ** 2
+    return (
+        torch.trapezoid(x),
+        torch.trapezoid(x, at),
+        torch.trapezoid(x, dx=0.5, dim=oneof(0, -1)),
+        (torch.cumulative_trapezoid(x, at)),
+        torch.cumulative_trapezoid(x, dx=0.5, dim=oneof(0, -1, nothing())),
+    )
+
+
+@autotest()
+def cov():
+    # Spread by whole numbers: the correlation of constants is not defined.
+    columns = random(3, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns, low=0, high=0.5) + torch.arange(10.0)[:columns]
+    weights = random_tensor(dims=(columns,), low=0.5, high=2, requires_grad=False)
+    counts = random_tensor(dims=(columns,), low=1, high=4, dtype=int)
+    return torch.cov(
+        x, correction=oneof(0, 1, nothing()), fweights=oneof(counts, nothing()), aweights=oneof(weights, nothing())
+    ), torch.corrcoef(x)
+
+
+@autotest()
+def renorm():
+    x = random_tensor(ndim=2, low=0.5, high=2)
+    return torch.renorm(x, p=oneof(1.0, 2.0, 3.0), dim=oneof(0, -1), maxnorm=random(1, 4).to(float))
+
+
+@autotest()
+def histogram():
+    x = random_tensor(low=-1.2, high=1.2, requires_grad=False)
+    weight = random_tensor(ndim=1, dim0=1, requires_grad=False)
+    return torch.histogram(
+        x, bins=random(1, 9).to(int), range=(-1.0, 1.0), weight=oneof(weight.expand_as(x), nothing()),
+        density=oneof(False, nothing()),
+    ), torch.histogramdd(x.reshape(-1, 1), bins=[4], range=(-1.0, 1.0))  # fmt: skip
+
+
+@autotest()
+def over_everything():
+    # Without any argument, and with a dtype alone.
+    x = random_tensor(low=0.5, high=1.5, dtype=random_dtype(["float", "int", "bool"]))
+    dtype = oneof(torch.float64, nothing())
+    return (
+        torch.sum(x, dtype=dtype),
+        torch.prod(x, dtype=dtype),
+        torch.all(x),
+        torch.any(x),
+        (torch.count_nonzero(x, dim=(0,) if x.dim() else ())),
+        torch.amax(x),
+        torch.argmax(x.to(torch.int64)),
+        torch.cumsum(x, 0),
+    )

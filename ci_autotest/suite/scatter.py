@@ -74,3 +74,31 @@ def diagonal_scatter():
     x = random_tensor(dims=(size, size))
     source = random_tensor(dims=(size,))
     return torch.diagonal_scatter(x, source)
+
+
+@autotest()
+def slice_scatter():
+    rows, columns = random(4, 9).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns))
+    source = random_tensor(dims=(2, columns))
+    y = torch.slice_scatter(x, source, start=oneof(0, nothing()), end=2)
+    return y, torch.slice_scatter(x, source, 0, 1, 4, 2), torch.slice_scatter(x, source, dim=0, start=-2)
+
+
+@autotest()
+def as_strided_scatter():
+    x = random_tensor(dims=(random(4, 7).to(int), 4))
+    source = random_tensor(dims=(2, 3))
+    y = x * 2
+    return torch.as_strided_scatter(y, source, (2, 3), oneof((3, 1), (1, 4)), oneof(0, 2, nothing())), torch.as_strided(
+        y, (2, 3), oneof((3, 1), (1, 2)), storage_offset=oneof(0, 2, nothing())
+    )
+
+
+@autotest()
+def select_scatter_in_any_dimension():
+    rows, columns = random(1, 8).to(int), random(2, 8).to(int)
+    x = random_tensor(dims=(rows, columns))
+    return torch.select_scatter(x, random_tensor(dims=(rows,)), oneof(1, -1), oneof(1, -2)), torch.diagonal_scatter(
+        x, random_tensor(dims=(1,)), offset=columns - 1
+    )

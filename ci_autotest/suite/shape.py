@@ -216,3 +216,75 @@ def pixel_shuffle():
 def clone():
     x = random_tensor(dtype=random_dtype(["all"]), requires_grad=random_bool())
     return x.clone()
+
+
+@autotest()
+def like_another():
+    rows, columns = random(1, 6).to(int), random(1, 6).to(int)
+    x = random_tensor(dims=(rows, columns))
+    y = random_tensor(dims=(columns, rows), dtype=random_dtype(["float", "int"]))
+    z = random_tensor(dims=(1, columns)) * 1
+    w = x * 2
+    return w.reshape_as(y), w.view_as(y), w.type_as(y), z.expand_as(x), w.view(-1), w.sum_to_size(1, columns)
+
+
+@autotest()
+def joined():
+    rows, columns = random(1, 6).to(int), random(1, 6).to(int)
+    x, y = random_tensor(dims=(rows, columns)), random_tensor(dims=(rows, columns))
+    empty = x[:0]
+    return torch.column_stack((x, y)), torch.dstack((x, y)), torch.cat((empty, x, y, empty)), torch.cat((x, y))
+
+
+@autotest()
+def split_evenly():
+    x = random_tensor(dims=(random(2, 6).to(int), random(2, 6).to(int), random(2, 6).to(int)))
+    return (
+        torch.tensor_split(x, oneof(2, (1, 3)), dim=oneof(0, -1, nothing())),
+        torch.hsplit(x, [1]),
+        (torch.vsplit(x, [1])),
+        torch.dsplit(x, [1]),
+    )
+
+
+@autotest()
+def flipped():
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "bool"]))
+    return torch.fliplr(x), torch.flipud(x), torch.ravel(x), torch.rot90(x), torch.roll(x, random(-3, 4).to(int))
+
+
+@autotest()
+def at_least():
+    x = random_tensor(ndim=random(1, 4).to(int))
+    number = random_tensor(dims=())
+    return (
+        torch.atleast_1d(number), torch.atleast_2d(x, number), torch.atleast_3d(x), torch.broadcast_tensors(x, number),
+        torch.diagflat(x.reshape(-1)[:9] * 1, offset=oneof(0, 1, -2, nothing())),
+    )  # fmt: skip
+
+
+@autotest()
+def windows_of_a_dimension():
+    x = random_tensor(ndim=random(1, 4).to(int), dim0=random(4, 9).to(int))
+    return x.unfold(0, random(1, 5).to(int), random(1, 4).to(int))
+
+
+@autotest()
+def squeeze_dimensions():
+    # Several at once; those that are not 1 stay.
+    x = random_tensor(dims=(1, random(1, 4).to(int), 1, random(1, 4).to(int)))
+    return (
+        torch.squeeze(x, oneof((0,), (0, 2), (0, 1, -2))),
+        torch.squeeze(x),
+        torch.diag_embed(x, offset=oneof(1, nothing()), dim1=oneof(0, 1), dim2=oneof(-1, 2)),
+    )
+
+
+@autotest()
+def pad_planes():
+    # In two and three dimensions, each side by another amount.
+    size = random(3, 6).to(int)
+    x = random_tensor(ndim=5, dim0=1, dim1=2, dim2=size, dim3=size + 1, dim4=size)
+    amounts = [random(0, 3).to(int) for _ in range(6)]
+    mode = oneof("reflect", "replicate", "circular")
+    return torch.nn.functional.pad(x, amounts, mode=mode), torch.nn.functional.pad(x[0], amounts[:4], mode=mode)

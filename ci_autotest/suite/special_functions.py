@@ -103,8 +103,10 @@ def logit():
 
 @autotest()
 def entr():
-    x = random_tensor(low=0.05, high=3, dtype=random_dtype(["float"]))
-    return torch.special.entr(x)
+    # Zero and below have limits of their own.
+    x = random_tensor(low=-1, high=3, dtype=random_dtype(["float"]), requires_grad=False)
+    y = random_tensor(low=0.05, high=3)
+    return torch.special.entr(y), torch.special.entr(x)
 
 
 @autotest()
@@ -139,3 +141,64 @@ def logaddexp():
     x = random_tensor(low=-5, high=5, dtype=random_dtype(["float"]))
     y = random_tensor(ndim=1, dim0=1)
     return torch.logaddexp(x, y)
+
+
+@autotest()
+def lgamma():
+    x = random_tensor(low=0.2, high=6, dtype=random_dtype(["float"]))
+    return torch.lgamma(x), torch.special.i1e(x)
+
+
+@autotest()
+def gammaincc():
+    x = random_tensor(low=0.5, high=5, requires_grad=False)
+    y = random_tensor(ndim=1, dim0=1, low=0.5, high=5)
+    return torch.special.gammaincc(x, y)
+
+
+@autotest()
+def bessel_functions():
+    # They have no gradient.
+    x = random_tensor(low=0.2, high=6, dtype=random_dtype(["float"]), requires_grad=False)
+    s = torch.special
+    return s.airy_ai(x), s.bessel_j0(x), s.bessel_j1(x), s.bessel_y0(x), s.bessel_y1(x), s.spherical_bessel_j0(x)
+
+
+@autotest()
+def modified_bessel_functions():
+    x = random_tensor(low=0.2, high=6, dtype=random_dtype(["float"]), requires_grad=False)
+    s = torch.special
+    return (
+        s.modified_bessel_i0(x), s.modified_bessel_i1(x), s.modified_bessel_k0(x), s.modified_bessel_k1(x),
+        s.scaled_modified_bessel_k0(x), s.scaled_modified_bessel_k1(x),
+    )  # fmt: skip
+
+
+@autotest()
+def chebyshev_polynomials():
+    x = random_tensor(low=-1, high=1, dtype=random_dtype(["float"]), requires_grad=False)
+    n, s = random(0, 5).to(int), torch.special
+    return (
+        s.chebyshev_polynomial_t(x, n), s.chebyshev_polynomial_u(x, n),
+        s.chebyshev_polynomial_v(x, n), s.chebyshev_polynomial_w(x, n),
+    )  # fmt: skip
+
+
+@autotest()
+def shifted_chebyshev_polynomials():
+    x = random_tensor(low=0, high=1, dtype=random_dtype(["float"]), requires_grad=False)
+    n, s = random(0, 5).to(int), torch.special
+    return (
+        s.shifted_chebyshev_polynomial_t(x, n), s.shifted_chebyshev_polynomial_u(x, n),
+        s.shifted_chebyshev_polynomial_v(x, n), s.shifted_chebyshev_polynomial_w(x, n),
+    )  # fmt: skip
+
+
+@autotest()
+def orthogonal_polynomials():
+    x = random_tensor(low=-1, high=1, dtype=random_dtype(["float"]), requires_grad=False)
+    n, s = random(0, 5).to(int), torch.special
+    return (
+        s.hermite_polynomial_h(x, n), s.hermite_polynomial_he(x, n), s.laguerre_polynomial_l(x, n),
+        s.legendre_polynomial_p(x, n),
+    )  # fmt: skip

@@ -484,7 +484,8 @@ def log1p_exactly(x):
 
 def larger_and_rest(a, b):
     high, low = real.maximum(a, b), real.minimum(a, b)
-    return real.where(a == b, a + math.log(2), high + (low - high).exp().log1p())
+    # Of two that are equal, each gets half of the gradient.
+    return real.where(a == b, (a + b) / 2 + math.log(2), high + (low - high).exp().log1p())
 
 
 def logaddexp(a, b):

@@ -48,6 +48,12 @@ def test_suite__shipped_file__is_what_its_tests_call():
     assert sorted(shipped("suite")) == sorted(called)
 
 
+def test_suite__public_operator__is_called_or_left_out_with_a_reason():
+    public, left_out = shipped("public"), catalogue().left_out
+    assert sorted({*public} - {*shipped("suite")}) == sorted(left_out)
+    assert len(left_out) < len(public) / 10
+
+
 def test_suite__operator_that_is_public__is_of_the_same_family_in_both():
     public, suite = shipped("public"), shipped("suite")
     assert {name: (public[name], suite[name]) for name in suite if public.get(name, suite[name]) != suite[name]} == {}
