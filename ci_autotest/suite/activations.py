@@ -18,7 +18,7 @@ def relu6():
 
 @autotest()
 def gelu():
-    x = random_tensor(low=-5, high=5, dtype=random_dtype(["float"]))
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.gelu(x, approximate=oneof("none", "tanh") | nothing())
 
 
@@ -30,7 +30,7 @@ def silu():
 
 @autotest()
 def mish():
-    x = random_tensor(low=-5, high=5)
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.mish(x)
 
 
@@ -51,13 +51,13 @@ def prelu():
 
 @autotest()
 def elu():
-    x = random_tensor()
+    x = random_tensor(dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.elu(x, alpha=random(0, 3).to(float) | nothing())
 
 
 @autotest()
 def selu():
-    x = random_tensor(dtype=random_dtype(["float"]))
+    x = random_tensor(dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.selu(x)
 
 
@@ -101,7 +101,7 @@ def hardsigmoid():
 
 @autotest()
 def hardswish():
-    x = random_tensor(low=-5, high=5)
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.hardswish(x)
 
 
@@ -153,21 +153,21 @@ def glu():
 @autotest()
 def softmax():
     ndim = random(1, 6).to(int)
-    x = random_tensor(ndim=ndim)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.softmax(x, dim=random(-ndim, ndim), dtype=torch.float64 | nothing())
 
 
 @autotest()
 def log_softmax():
     # 0 and -1 are the dimensions that every rank has, a 0-dim tensor too.
-    x = random_tensor(dtype=random_dtype(["float"]))
+    x = random_tensor(dtype=random_dtype(["half", "float"]))
     return torch.nn.functional.log_softmax(x, dim=oneof(0, -1), dtype=oneof(torch.float64, nothing()))
 
 
 @autotest()
 def softmin():
     x = random_tensor()
-    return torch.nn.functional.softmin(x, dim=oneof(0, -1))
+    return torch.nn.functional.softmin(x, dim=oneof(0, -1), dtype=oneof(torch.float64, nothing()))
 
 
 @autotest()
@@ -181,4 +181,4 @@ def rrelu():
 def relu_in_place():
     # On a copy: a leaf that requires grad may not be written to.
     x = random_tensor().clone()
-    return torch.nn.functional.relu(x, inplace=random_bool())
+    return torch.nn.functional.relu(x, inplace=random_bool() | nothing())

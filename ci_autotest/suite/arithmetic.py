@@ -133,9 +133,10 @@ def addcdiv():
 
 @autotest()
 def lerp():
+    # At a weight of one half the formula changes.
     x = random_tensor()
     y, weight = random_tensor(ndim=1, dim0=1), random_tensor(ndim=1, dim0=1, low=0)
-    return torch.lerp(x, y, oneof(weight, random(-1, 2).to(float)))
+    return torch.lerp(x, y, oneof(weight, 0.5, -0.25, 0.75, random(-1, 2).to(float)))
 
 
 @autotest()

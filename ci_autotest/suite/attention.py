@@ -30,7 +30,7 @@ def multi_head_attention():
     module = torch.nn.MultiheadAttention(size, heads, bias=random_bool(), batch_first=False)
     query = random_tensor(dims=(random(1, 6).to(int), batch, size))
     key = random_tensor(dims=(length, batch, size))
-    return module(query, key, key, need_weights=True, average_attn_weights=random_bool())
+    return module(query, key, key, need_weights=True, average_attn_weights=random_bool() | nothing())
 
 
 @autotest()
@@ -43,7 +43,7 @@ def transformer_encoder_layer():
         dim_feedforward=random(1, 8).to(int),
         dropout=0.0,
         activation=oneof("relu", "gelu"),
-        norm_first=random_bool(),
+        norm_first=random_bool() | nothing(),
     )
     x = random_tensor(ndim=3, dim2=size)
     return module(x)

@@ -76,21 +76,21 @@ def signbit():
 @autotest()
 def logical_and():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    y = random_tensor(ndim=1, dim0=1, dtype=bool)
+    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32))
     return torch.logical_and(x, y)
 
 
 @autotest()
 def logical_or():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    y = random_tensor(ndim=1, dim0=1, dtype=bool)
+    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32))
     return torch.logical_or(x, y)
 
 
 @autotest()
 def logical_xor():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    y = random_tensor(ndim=1, dim0=1, dtype=bool)
+    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32))
     return torch.logical_xor(x, y)
 
 
@@ -104,7 +104,7 @@ def logical_not():
 def isin():
     x = random_tensor(low=0, high=5, dtype=random_dtype(["int"]))
     y = random_tensor(ndim=1, low=0, high=5, dtype=int)
-    return torch.isin(x, y, invert=random_bool())
+    return torch.isin(x, y, assume_unique=oneof(False, nothing()), invert=random_bool() | nothing())
 
 
 @autotest()

@@ -50,8 +50,10 @@ def conv3d():
     return torch.nn.functional.conv3d(
         x,
         weight,
+        bias=oneof(random_tensor(dims=(groups * outer,)), nothing()),
         stride=random(1, 3).to(int) | nothing(),
-        padding=random(1, 3).to(int),
+        padding=oneof(1, 2, "same", nothing()),
+        dilation=oneof(2, nothing()),
         groups=groups,
     )
 
@@ -65,6 +67,7 @@ def conv_transpose1d():
     return torch.nn.functional.conv_transpose1d(
         x,
         weight,
+        bias=oneof(random_tensor(dims=(groups * outer,)), nothing()),
         stride=stride,
         padding=random(0, 2).to(int) | nothing(),
         output_padding=random(0, stride).to(int),
@@ -97,8 +100,18 @@ def conv_transpose3d():
     channels = random(1, 3).to(int)
     x = random_tensor(ndim=5, dim0=random(1, 3).to(int), dim1=channels, dim2=random(1, 4).to(int))
     kernel = random(1, 4).to(int)
-    weight = random_tensor(dims=(channels, random(1, 3).to(int), kernel, random(1, 3).to(int), kernel))
-    return torch.nn.functional.conv_transpose3d(x, weight, stride=random(1, 3).to(int) | nothing())
+    outer = random(1, 3).to(int)
+    weight = random_tensor(dims=(channels, outer, kernel, random(1, 3).to(int), kernel))
+    bias = random_tensor(dims=(outer,))
+    return torch.nn.functional.conv_transpose3d(
+        x,
+        weight,
+        bias=oneof(bias, nothing()),
+        stride=oneof(2, 3),
+        padding=oneof(0, nothing()),
+        output_padding=oneof(1, nothing()),
+        dilation=oneof(2, nothing()),
+    )
 
 
 @autotest()
@@ -108,7 +121,7 @@ def unfold():
         x,
         kernel_size=random(1, 3).to(int),
         dilation=random(1, 3).to(int) | nothing(),
-        padding=random(1, 3).to(int),
+        padding=random(1, 3).to(int) | nothing(),
         stride=random(1, 3).to(int) | nothing(),
     )
 

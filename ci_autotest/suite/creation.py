@@ -18,13 +18,13 @@ def ones_like():
 @autotest()
 def full_like():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return torch.full_like(x, random(-9, 10).to(int))
+    return torch.full_like(x, random(-9, 10).to(int), dtype=random_dtype(["float", "int"]) | nothing())
 
 
 @autotest()
 def new_zeros():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return x.new_zeros((random(1, 5).to(int), random(0, 5).to(int)))
+    return x.new_zeros((random(1, 5).to(int), random(0, 5).to(int)), dtype=random_dtype(["float", "int"]) | nothing())
 
 
 @autotest()
@@ -139,5 +139,5 @@ def logspace_of_tensors():
     steps, base = oneof(0, 1, 2, 5, 12), oneof(2.0, nothing())
     return (
         torch.logspace(x, y, steps, base=base, dtype=torch.float64), torch.logspace(-1.5, y, steps, base=base),
-        torch.logspace(x, 2.0, steps, base=base), torch.logspace(0, 3, steps, dtype=torch.int64 | nothing()),
+        torch.logspace(x, 2.0, steps, base=base), torch.logspace(0, 3, steps, dtype=oneof(torch.int64, nothing())),
     )  # fmt: skip

@@ -31,7 +31,9 @@ def embedding_bag():
     # Bags of equal length: rows of a matrix of indices.
     table = random_tensor(ndim=2, dim0=random(1, 12).to(int))
     index = index_tensor(table, ndim=2)
-    return torch.nn.functional.embedding_bag(index, table, mode=oneof("sum", "mean", "max"))
+    return torch.nn.functional.embedding_bag(
+        index, table, mode=oneof("sum", "mean", "max", nothing()), scale_grad_by_freq=oneof(False, nothing())
+    )
 
 
 @autotest()
@@ -41,4 +43,6 @@ def embedding_bag_offsets():
     table = random_tensor(ndim=2, dim0=random(1, 12).to(int))
     index = index_tensor(table, dims=(size,))
     offsets = torch.cumsum(random_tensor(dims=(3,), low=0, high=2, dtype=int), 0)
-    return torch.nn.functional.embedding_bag(index, table, offsets - offsets[0], mode=oneof("sum", "mean"))
+    return torch.nn.functional.embedding_bag(
+        index, table, offsets - offsets[0], mode=oneof("sum", "mean"), padding_idx=oneof(0, nothing())
+    )

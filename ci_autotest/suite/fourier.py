@@ -7,56 +7,78 @@ from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dt
 def fft():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float", "complex", "int"]))
     return torch.fft.fft(
-        x, n=random(1, 12) | nothing(), dim=oneof(0, -1), norm=oneof("forward", "backward", "ortho", nothing())
+        x,
+        n=random(1, 12) | nothing(),
+        dim=oneof(0, -1, nothing()),
+        norm=oneof("forward", "backward", "ortho", nothing()),
     )
 
 
 @autotest()
 def ifft():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
-    return torch.fft.ifft(x, n=random(1, 12) | nothing(), dim=oneof(0, -1), norm=oneof("forward", "ortho", nothing()))
+    return torch.fft.ifft(
+        x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
+    )
 
 
 @autotest()
 def rfft():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float"]))
-    return torch.fft.rfft(x, n=random(1, 12) | nothing(), dim=oneof(0, -1), norm=oneof("forward", "ortho", nothing()))
+    return torch.fft.rfft(
+        x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
+    )
 
 
 @autotest()
 def irfft():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
-    return torch.fft.irfft(x, n=random(1, 12), dim=oneof(0, -1), norm=oneof("forward", "ortho", nothing()))
+    return torch.fft.irfft(
+        x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
+    )
 
 
 @autotest()
 def hfft():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
-    return torch.fft.hfft(x, n=random(1, 12), dim=oneof(0, -1))
+    return torch.fft.hfft(
+        x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
+    )
 
 
 @autotest()
 def ihfft():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float"]))
-    return torch.fft.ihfft(x, n=random(1, 12) | nothing(), dim=oneof(0, -1))
+    return torch.fft.ihfft(
+        x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
+    )
 
 
 @autotest()
 def fft2():
     x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "complex"]))
-    return torch.fft.fft2(x, norm=oneof("forward", "backward", "ortho", nothing()))
+    return torch.fft.fft2(
+        x,
+        s=oneof((3, 4), nothing()),
+        dim=oneof((0, 1), nothing()),
+        norm=oneof("forward", "backward", "ortho", nothing()),
+    )
 
 
 @autotest()
 def ifftn():
     x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
-    return torch.fft.ifftn(x, norm=oneof("forward", "backward", "ortho", nothing()))
+    return torch.fft.ifftn(
+        x, s=oneof((3,), nothing()), dim=oneof((0,), nothing()), norm=oneof("forward", "backward", "ortho", nothing())
+    )
 
 
 @autotest()
 def rfft2():
     x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float"]))
-    return torch.fft.rfft2(x, norm=oneof("forward", "ortho", nothing()))
+    return torch.fft.rfft2(
+        x, s=oneof((3, 4), nothing()), dim=oneof((0, 1), nothing()), norm=oneof("forward", "ortho", nothing())
+    )
 
 
 @autotest()
@@ -67,7 +89,9 @@ def fftshift():
 
 @autotest()
 def fftfreq():
-    return torch.fft.fftfreq(random(1, 20).to(int), d=random(0.1, 2).to(float) | nothing())
+    return torch.fft.fftfreq(
+        random(1, 20).to(int), d=random(0.1, 2).to(float) | nothing(), dtype=oneof(torch.float64, nothing())
+    )
 
 
 @autotest()
@@ -78,8 +102,11 @@ def stft():
         torch.nn.functional.pad(x, (0, 20)),
         n_fft=size,
         hop_length=random(1, 5).to(int) | nothing(),
-        normalized=random_bool(),
-        center=False,
+        win_length=oneof(3, nothing()),
+        normalized=random_bool() | nothing(),
+        center=random_bool() | nothing(),
+        pad_mode=oneof("constant", "reflect", nothing()),
+        onesided=random_bool() | nothing(),
         return_complex=True,
     )
 
@@ -91,14 +118,14 @@ def norms():
 @autotest()
 def fftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float", "complex"]))
-    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0))
+    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0), nothing())
     return torch.fft.fftn(x, s=s, dim=dim, norm=norms()), torch.fft.ifft2(x, s=s, dim=dim | nothing(), norm=norms())
 
 
 @autotest()
 def rfftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
-    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0))
+    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0), nothing())
     norm = norms()
     return (
         torch.fft.rfftn(x, s=s, dim=dim, norm=norm),
@@ -110,14 +137,14 @@ def rfftn():
 @autotest()
 def irfftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["complex"]))
-    s, dim, norm = oneof((3, 4), (4, 5)), oneof((0, 1), (-1, 0)), norms()
+    s, dim, norm = oneof((3, 4), (4, 5), nothing()), oneof((0, 1), (-1, 0), nothing()), norms()
     return torch.fft.irfftn(x, s=s, dim=dim, norm=norm), torch.fft.irfft2(x, s=s, dim=dim | nothing(), norm=norm)
 
 
 @autotest()
 def hfftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["complex"]))
-    s, dim, norm = oneof((3, 4), (4, 5)), oneof((0, 1), (-1, 0)), norms()
+    s, dim, norm = oneof((3, 4), (4, 5), nothing()), oneof((0, 1), (-1, 0), nothing()), norms()
     return torch.fft.hfftn(x, s=s, dim=dim, norm=norm), torch.fft.hfft2(x, s=s, dim=dim | nothing(), norm=norm)
 
 

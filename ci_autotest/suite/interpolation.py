@@ -64,9 +64,9 @@ def grid_sample():
     return torch.nn.functional.grid_sample(
         x,
         grid,
-        mode=oneof("bilinear", "nearest", "bicubic"),
-        padding_mode=oneof("zeros", "border", "reflection"),
-        align_corners=random_bool(),
+        mode=oneof("bilinear", "nearest", "bicubic", nothing()),
+        padding_mode=oneof("zeros", "border", "reflection", nothing()),
+        align_corners=random_bool() | nothing(),
     )
 
 
@@ -75,7 +75,7 @@ def affine_grid():
     batch = random(1, 4).to(int)
     theta = random_tensor(dims=(batch, 2, 3))
     return torch.nn.functional.affine_grid(
-        theta, (batch, 3, random(1, 6).to(int), random(1, 6).to(int)), align_corners=random_bool()
+        theta, (batch, 3, random(1, 6).to(int), random(1, 6).to(int)), align_corners=random_bool() | nothing()
     )
 
 

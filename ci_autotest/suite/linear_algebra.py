@@ -87,19 +87,21 @@ def addmm():
 @autotest()
 def addmv():
     rows, inner = random(1, 9).to(int), random(1, 17).to(int)
-    x = random_tensor(ndim=1, dim0=oneof(1, rows))
-    y = random_tensor(ndim=2, dim0=rows, dim1=inner)
-    z = random_tensor(ndim=1, dim0=inner)
+    dtype = random_dtype(["float", "int", "complex"])
+    x = random_tensor(ndim=1, dim0=oneof(1, rows), dtype=dtype)
+    y = random_tensor(ndim=2, dim0=rows, dim1=inner, dtype=dtype)
+    z = random_tensor(ndim=1, dim0=inner, dtype=dtype)
     return torch.addmv(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
 
 
 @autotest()
 def addr():
     rows, columns = random(1, 9).to(int), random(1, 9).to(int)
-    x = random_tensor(ndim=2, dim0=rows, dim1=oneof(1, columns))
-    y = random_tensor(ndim=1, dim0=rows)
-    z = random_tensor(ndim=1, dim0=columns)
-    return torch.addr(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+    dtype = oneof(torch.float32, torch.int64, torch.bool)
+    x = random_tensor(ndim=2, dim0=rows, dim1=oneof(1, columns), dtype=dtype)
+    y = random_tensor(ndim=1, dim0=rows, dtype=dtype)
+    z = random_tensor(ndim=1, dim0=columns, dtype=dtype)
+    return torch.addr(x, y, z, beta=oneof(0, 1, -2, nothing()), alpha=oneof(0, 1, 2, nothing()))
 
 
 @autotest()
@@ -156,15 +158,16 @@ def cosine_similarity():
     columns = random(1, 8).to(int)
     x = random_tensor(ndim=2, dim1=columns, low=0.5, high=2)
     y = random_tensor(ndim=1, dim0=columns, low=-2, high=-0.5)
-    return torch.nn.functional.cosine_similarity(x, y, dim=oneof(1, -1))
+    return torch.nn.functional.cosine_similarity(x, y, dim=oneof(1, -1, nothing()), eps=oneof(1e-2, nothing()))
 
 
 @autotest()
 def addbmm():
     batch, rows, inner, columns = (random(1, 5).to(int) for _ in range(4))
-    x = random_tensor(dims=(oneof(1, rows), columns))
-    y = random_tensor(dims=(batch, rows, inner))
-    z = random_tensor(dims=(batch, inner, columns))
+    dtype = random_dtype(["float", "int"])
+    x = random_tensor(dims=(oneof(1, rows), columns), dtype=dtype)
+    y = random_tensor(dims=(batch, rows, inner), dtype=dtype)
+    z = random_tensor(dims=(batch, inner, columns), dtype=dtype)
     return torch.addbmm(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
 
 
@@ -186,7 +189,7 @@ def transposed():
 def cross():
     x = random_tensor(ndim=2, dim0=3)
     y = random_tensor(ndim=2, dim0=3, dim1=1)
-    return torch.cross(x, y, dim=oneof(0, -2))
+    return torch.cross(x, y, dim=oneof(0, -2, nothing()))
 
 
 @autotest()
@@ -209,3 +212,29 @@ def pdist():
     rows = random(2, 6).to(int)
     x = random_tensor(dims=(rows, random(1, 6).to(int)), low=0, high=0.5) + torch.arange(10.0)[:rows, None]
     return torch.nn.functional.pdist(x, p=oneof(1.0, 3.0, nothing()))
+
+
+@autotest()
+def cov():
+    # Spread by whole numbers: the correlation of constants is not defined.
+    columns = random(3, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns, low=0, high=0.5) + torch.arange(10.0)[:columns]
+    weights = random_tensor(dims=(columns,), low=0.5, high=2, requires_grad=False)
+    counts = random_tensor(dims=(columns,), low=1, high=4, dtype=int)
+    return torch.cov(
+        x, correction=oneof(0, 1, nothing()), fweights=oneof(counts, nothing()), aweights=oneof(weights, nothing())
+    ), torch.corrcoef(x)
+
+
+@autotest()
+def trapezoid():
+    size = random(2, 8).to(int)
+    x = random_tensor(ndim=2, dim1=size)
+    at = torch.arange(1.0, 10.0)[:size] ** 2
+    return (
+        torch.trapezoid(x),
+        torch.trapezoid(x, at),
+        torch.trapezoid(x, dx=0.5, dim=oneof(0, -1)),
+        (torch.cumulative_trapezoid(x, at)),
+        torch.cumulative_trapezoid(x, dx=0.5, dim=oneof(0, -1, nothing())),
+    )

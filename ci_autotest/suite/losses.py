@@ -46,7 +46,9 @@ def mse_loss():
     rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 129)
     x = random_tensor(ndim=2, dim0=rows, dim1=columns)
     y = random_tensor(ndim=2, dim0=rows, dim1=columns)
-    return torch.nn.functional.mse_loss(x, y, reduction=oneof("none", "mean", "sum", nothing()))
+    return torch.nn.functional.mse_loss(
+        x, y, weight=oneof(x.detach().abs(), nothing()), reduction=oneof("none", "mean", "sum", nothing())
+    )
 
 
 @autotest()
@@ -54,7 +56,9 @@ def l1_loss():
     rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 129)
     x = random_tensor(dims=(rows, columns))
     y = random_tensor(dims=(rows, columns))
-    return torch.nn.functional.l1_loss(x, y, reduction=oneof("none", "mean", "sum", nothing()))
+    return torch.nn.functional.l1_loss(
+        x, y, weight=oneof(x.detach().abs(), nothing()), reduction=oneof("none", "mean", "sum", nothing())
+    )
 
 
 @autotest()
@@ -92,7 +96,11 @@ def binary_cross_entropy_with_logits():
     y = random_tensor(dims=(rows, columns), low=0, high=1)
     weight = random_tensor(dims=(columns,), low=0, high=3, requires_grad=False)
     return torch.nn.functional.binary_cross_entropy_with_logits(
-        x, y, pos_weight=oneof(weight, nothing()), reduction=oneof("none", "mean", "sum", nothing())
+        x,
+        y,
+        weight=oneof(weight + 1, nothing()),
+        pos_weight=oneof(weight, nothing()),
+        reduction=oneof("none", "mean", "sum", nothing()),
     )
 
 
@@ -101,7 +109,9 @@ def kl_div():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x = random_tensor(dims=(rows, columns), low=-4, high=0)
     y = random_tensor(dims=(rows, columns), low=0.05, high=1)
-    return torch.nn.functional.kl_div(x, y, reduction=oneof("none", "batchmean", "sum"), log_target=random_bool())
+    return torch.nn.functional.kl_div(
+        x, y, reduction=oneof("none", "batchmean", "sum", nothing()), log_target=random_bool() | nothing()
+    )
 
 
 @autotest()
@@ -110,7 +120,11 @@ def poisson_nll_loss():
     x = random_tensor(dims=(rows, columns), low=0.1, high=3)
     y = random_tensor(dims=(rows, columns), low=0, high=9, requires_grad=False)
     return torch.nn.functional.poisson_nll_loss(
-        x, y, log_input=random_bool(), full=random_bool(), reduction=oneof("none", "mean", "sum")
+        x,
+        y,
+        log_input=random_bool() | nothing(),
+        full=random_bool() | nothing(),
+        reduction=oneof("none", "mean", "sum", nothing()),
     )
 
 
@@ -122,7 +136,12 @@ def gaussian_nll_loss():
     var = random_tensor(dims=(rows, oneof(1, columns)), low=0.1, high=2)
     # Of a computed value: it looks at the variances' values, and a compiler compiles what is before.
     return torch.nn.functional.gaussian_nll_loss(
-        x * 2, y, var, full=random_bool(), reduction=oneof("none", "mean", "sum")
+        x * 2,
+        y,
+        var,
+        eps=oneof(1e-2, nothing()),
+        full=random_bool() | nothing(),
+        reduction=oneof("none", "mean", "sum", nothing()),
     )
 
 
@@ -132,7 +151,7 @@ def hinge_embedding_loss():
     x = random_tensor(dims=(rows, columns), low=-2, high=2)
     sign = choice_tensor([-1.0, 1.0], (rows, columns))
     return torch.nn.functional.hinge_embedding_loss(
-        x, sign, margin=random(0, 2).to(float) | nothing(), reduction=oneof("none", "mean", "sum")
+        x, sign, margin=random(0, 2).to(float) | nothing(), reduction=oneof("none", "mean", "sum", nothing())
     )
 
 
@@ -142,7 +161,7 @@ def margin_ranking_loss():
     x, y = random_tensor(dims=(size,)), random_tensor(dims=(size,))
     sign = choice_tensor([-1.0, 1.0], size)
     return torch.nn.functional.margin_ranking_loss(
-        x, y, sign, margin=random(0, 2).to(float) | nothing(), reduction=oneof("none", "mean", "sum")
+        x, y, sign, margin=random(0, 2).to(float) | nothing(), reduction=oneof("none", "mean", "sum", nothing())
     )
 
 
@@ -151,7 +170,7 @@ def soft_margin_loss():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x = random_tensor(dims=(rows, columns), low=-3, high=3)
     sign = choice_tensor([-1.0, 1.0], (rows, columns))
-    return torch.nn.functional.soft_margin_loss(x, sign, reduction=oneof("none", "mean", "sum"))
+    return torch.nn.functional.soft_margin_loss(x, sign, reduction=oneof("none", "mean", "sum", nothing()))
 
 
 @autotest()
@@ -161,7 +180,9 @@ def cosine_embedding_loss():
     x = random_tensor(dims=(rows, columns), low=0.5, high=2)
     y = random_tensor(dims=(rows, columns), low=-2, high=-0.5)
     sign = choice_tensor([-1.0, 1.0], rows)
-    return torch.nn.functional.cosine_embedding_loss(x, y, sign, reduction=oneof("none", "mean", "sum"))
+    return torch.nn.functional.cosine_embedding_loss(
+        x, y, sign, margin=random(-1, 1).to(float) | nothing(), reduction=oneof("none", "mean", "sum", nothing())
+    )
 
 
 @autotest()
@@ -169,7 +190,14 @@ def triplet_margin_loss():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x, y, z = (random_tensor(dims=(rows, columns)) for _ in range(3))
     return torch.nn.functional.triplet_margin_loss(
-        x, y, z, margin=random(1, 3).to(float) | nothing(), reduction=oneof("none", "mean", "sum")
+        x,
+        y,
+        z,
+        margin=random(1, 3).to(float) | nothing(),
+        p=oneof(1.0, 3.0, nothing()),
+        eps=oneof(1e-2, nothing()),
+        swap=random_bool() | nothing(),
+        reduction=oneof("none", "mean", "sum", nothing()),
     )
 
 
@@ -178,7 +206,12 @@ def multilabel_soft_margin_loss():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x = random_tensor(dims=(rows, columns), low=-3, high=3)
     y = choice_tensor([0.0, 1.0], (rows, columns))
-    return torch.nn.functional.multilabel_soft_margin_loss(x, y, reduction=oneof("none", "mean", "sum"))
+    return torch.nn.functional.multilabel_soft_margin_loss(
+        x,
+        y,
+        weight=oneof(torch.arange(1.0, 10.0)[:columns], nothing()),
+        reduction=oneof("none", "mean", "sum", nothing()),
+    )
 
 
 @autotest()
@@ -186,7 +219,14 @@ def multi_margin_loss():
     rows, classes = random(1, 8).to(int), random(LEAST, 9).to(int)
     x = random_tensor(dims=(rows, classes))
     target = random_tensor(dims=(rows,), low=0, high=classes, dtype=int)
-    return torch.nn.functional.multi_margin_loss(x, target, p=oneof(1, 2), reduction=oneof("none", "mean", "sum"))
+    return torch.nn.functional.multi_margin_loss(
+        x,
+        target,
+        p=oneof(1, 2, nothing()),
+        margin=random(0, 2).to(float) | nothing(),
+        weight=oneof(torch.arange(1.0, 10.0)[:classes], nothing()),
+        reduction=oneof("none", "mean", "sum", nothing()),
+    )
 
 
 @autotest()
@@ -198,7 +238,13 @@ def ctc_loss():
     inputs = random_tensor(dims=(batch,), low=5, high=7, dtype=int)
     lengths = random_tensor(dims=(batch,), low=1, high=length + 1, dtype=int)
     return torch.nn.functional.ctc_loss(
-        torch.nn.functional.log_softmax(x, -1), targets, inputs, lengths, reduction=oneof("none", "mean", "sum")
+        torch.nn.functional.log_softmax(x, -1),
+        targets,
+        inputs,
+        lengths,
+        blank=oneof(0, nothing()),
+        zero_infinity=random_bool() | nothing(),
+        reduction=oneof("none", "mean", "sum", nothing()),
     )
 
 
@@ -207,7 +253,7 @@ def multilabel_margin_loss():
     # The labels of a row end at the first -1.
     rows, classes = random(1, 6).to(int), 4
     x = random_tensor(dims=(rows, classes))
-    target = choice_tensor([-1, 0, 2, 3], (rows, classes), dtype=torch.int64)
+    target = choice_tensor([-1, 0, 0, 2, 3], (rows, classes), dtype=torch.int64)
     return torch.nn.functional.multilabel_margin_loss(x, target, reduction=oneof("none", "mean", "sum", nothing()))
 
 

@@ -37,8 +37,8 @@ def slogdet():
 def solve():
     size = random(1, 8).to(int)
     x = invertible_tensor(size, dtype=torch.float64)
-    y = random_tensor(ndim=2, dim0=size, dtype=torch.float64)
-    return torch.linalg.solve(x, y)
+    y = random_tensor(ndim=2, dim0=size, dim1=oneof(size), dtype=torch.float64)
+    return torch.linalg.solve(x, y, left=random_bool() | nothing())
 
 
 @autotest()
@@ -46,8 +46,10 @@ def solve_triangular():
     size = random(1, 8).to(int)
     upper = random_bool()
     x = positive_definite_tensor(size) + torch.eye(size)
-    y = random_tensor(ndim=2, dim0=size)
-    return torch.linalg.solve_triangular(x, y, upper=upper, unitriangular=random_bool())
+    y = random_tensor(ndim=2, dim0=size, dim1=oneof(size))
+    return torch.linalg.solve_triangular(
+        x, y, upper=upper, left=random_bool() | nothing(), unitriangular=random_bool() | nothing()
+    )
 
 
 @autotest()
@@ -61,14 +63,16 @@ def cholesky_solve():
     size = random(1, 8).to(int)
     x = positive_definite_tensor(size)
     y = random_tensor(ndim=2, dim0=size)
-    return torch.cholesky_solve(y, torch.linalg.cholesky(x))
+    return torch.cholesky_solve(y, torch.linalg.cholesky(x)), torch.cholesky_solve(
+        y, torch.linalg.cholesky(x, upper=True), upper=True
+    )
 
 
 @autotest()
 def eigvalsh():
     # Values only: the sign of an eigenvector is anyone's.
     x = symmetric_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
-    return torch.linalg.eigvalsh(x, UPLO=oneof("L", "U"))
+    return torch.linalg.eigvalsh(x, UPLO=oneof("L", "U", nothing()))
 
 
 @autotest()
@@ -82,7 +86,7 @@ def qr():
     # The sign of each row of R is anyone's: its magnitude is not.
     size = random(1, 6).to(int)
     x = invertible_tensor(size, dtype=torch.float64)
-    _, r = torch.linalg.qr(x, mode=oneof("reduced", "complete"))
+    _, r = torch.linalg.qr(x, mode=oneof("reduced", "complete", nothing()))
     return torch.abs(torch.diagonal(r))
 
 
@@ -104,7 +108,7 @@ def lstsq():
 @autotest()
 def pinv():
     x = invertible_tensor(ndim=random(2, 4).to(int))
-    return torch.linalg.pinv(x)
+    return torch.linalg.pinv(x), torch.linalg.pinv(x + torch.transpose(x, -1, -2), hermitian=True)
 
 
 @autotest()
@@ -132,21 +136,30 @@ def multi_dot():
 def vector_norm():
     x = random_tensor(ndim=random(1, 5).to(int), dtype=random_dtype(["float"]))
     return torch.linalg.vector_norm(
-        x, ord=oneof(1, 2, 3.5, float("inf"), nothing()), dim=oneof(None, 0, -1), keepdim=random_bool()
+        x,
+        ord=oneof(1, 2, 3.5, float("inf"), nothing()),
+        dim=oneof(None, 0, -1, nothing()),
+        dtype=oneof(torch.float64, nothing()),
+        keepdim=random_bool() | nothing(),
     )
 
 
 @autotest()
 def matrix_norm():
     x = random_tensor(ndim=random(2, 4).to(int))
-    return torch.linalg.matrix_norm(x, ord=oneof("fro", "nuc", 1, float("inf"), nothing()), keepdim=random_bool())
+    return torch.linalg.matrix_norm(
+        x,
+        ord=oneof("fro", "nuc", 1, float("inf"), -1, nothing()),
+        dim=oneof((0, 1), (-1, 0), nothing()),
+        keepdim=random_bool() | nothing(),
+    )
 
 
 @autotest()
 def cross():
     x = random_tensor(ndim=2, dim1=3)
     y = random_tensor(ndim=2, dim0=1, dim1=3)
-    return torch.linalg.cross(x, y)
+    return torch.linalg.cross(x, y, dim=oneof(-1, 1, nothing()))
 
 
 @autotest()
@@ -189,7 +202,11 @@ def solve_ex():
 def cholesky_inverse():
     x = positive_definite_tensor(ndim=random(2, 4).to(int), dtype=torch.float64)
     upper = random_bool()
-    return torch.cholesky_inverse(torch.linalg.cholesky(x, upper=upper), upper=upper), torch.logdet(x)
+    return (
+        torch.cholesky_inverse(torch.linalg.cholesky(x, upper=upper), upper=upper),
+        torch.logdet(x),
+        (torch.cholesky_inverse(torch.linalg.cholesky(x))),
+    )
 
 
 @autotest()
@@ -197,7 +214,11 @@ def eigenvalues():
     # Values only, and of those what does not depend on their order.
     x = symmetric_tensor(dtype=torch.float64)
     y = invertible_tensor(dtype=torch.float64)
-    return torch.linalg.eigh(x)[0], torch.linalg.eigvals(y.detach()).real.sum(), torch.linalg.svd(y)[1]
+    return (
+        torch.linalg.eigh(x, UPLO=oneof("L", "U", nothing()))[0],
+        torch.linalg.eigvals(y.detach()).real.sum(),
+        torch.linalg.svd(y, full_matrices=random_bool() | nothing())[1],
+    )
 
 
 @autotest()
@@ -205,9 +226,13 @@ def norm_of_any_rank():
     x = random_tensor(ndim=2, dtype=random_dtype(["float"]))
     y = invertible_tensor(dtype=torch.float64)
     keepdim = random_bool() | nothing()
-    return torch.linalg.norm(x, ord=oneof(1, 2.5, float("inf")), dim=oneof(0, -1), keepdim=keepdim), (
-        torch.linalg.cond(y.detach(), p=oneof("fro", 1, nothing()))
-    )
+    return torch.linalg.norm(
+        x,
+        ord=oneof(1, 2.5, float("inf"), nothing()),
+        dim=oneof(0, -1),
+        dtype=oneof(torch.float64, nothing()),
+        keepdim=keepdim,
+    ), (torch.linalg.cond(y.detach(), p=oneof("fro", 1, nothing())))
 
 
 @autotest()
@@ -220,7 +245,11 @@ def matrix_rank():
 def tensorinv():
     x = invertible_tensor(6, dtype=torch.float64)
     y = random_tensor(dims=(2, 3), dtype=torch.float64)
-    return torch.linalg.tensorinv(x.reshape(2, 3, 6), ind=2), torch.linalg.tensorsolve(x.reshape(2, 3, 6), y)
+    return (
+        torch.linalg.tensorinv(x.reshape(2, 3, 6), ind=2),
+        torch.linalg.tensorinv(x.reshape(2, 3, 3, 2)),
+        torch.linalg.tensorsolve(x.reshape(2, 3, 6), y),
+    )
 
 
 @autotest()

@@ -30,7 +30,7 @@ def rms_norm():
 
 @autotest()
 def batch_norm():
-    # Training: normalizes with the batch's own statistics and moves the running ones in place. These are copies,
+    # In training it normalizes with the batch's own statistics and moves the running ones in place. These are copies,
     # because a tensor that is written to may not be an expanded one.
     channels = random(1, 8).to(int)
     x = random_tensor(ndim=random(2, 5).to(int), dim0=random(2, 9).to(int), dim1=channels)
@@ -44,7 +44,7 @@ def batch_norm():
         var,
         weight=oneof(weight, nothing()),
         bias=oneof(bias, nothing()),
-        training=True,
+        training=random_bool() | nothing(),
         momentum=random(0, 1).to(float) | nothing(),
         eps=random(1e-5, 1e-1).to(float) | nothing(),
     )
@@ -89,14 +89,21 @@ def instance_norm():
     x = random_tensor(ndim=4, dim1=channels, dim2=random(2, 6).to(int))
     weight = random_tensor(ndim=1, dim0=channels)
     return torch.nn.functional.instance_norm(
-        x, weight=oneof(weight, nothing()), eps=random(1e-5, 1e-1).to(float) | nothing()
+        x,
+        weight=oneof(weight, nothing()),
+        bias=oneof(weight * 2, nothing()),
+        momentum=oneof(0.5, nothing()),
+        use_input_stats=oneof(True, nothing()),
+        eps=random(1e-5, 1e-1).to(float) | nothing(),
     )
 
 
 @autotest()
 def normalize():
     x = random_tensor(ndim=random(2, 5).to(int))
-    return torch.nn.functional.normalize(x, p=oneof(1.0, 2.0, 3.0, nothing()), dim=oneof(0, 1, -1))
+    return torch.nn.functional.normalize(
+        x, p=oneof(1.0, 2.0, 3.0, nothing()), dim=oneof(0, 1, -1, nothing()), eps=oneof(0.5, nothing())
+    )
 
 
 @autotest()
@@ -109,3 +116,9 @@ def local_response_norm():
         beta=random(0, 1).to(float) | nothing(),
         k=random(1, 3).to(float) | nothing(),
     )
+
+
+@autotest()
+def renorm():
+    x = random_tensor(ndim=2, low=0.5, high=2)
+    return torch.renorm(x, p=oneof(1.0, 2.0, 3.0), dim=oneof(0, -1), maxnorm=random(1, 4).to(float))

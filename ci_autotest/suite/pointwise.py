@@ -159,9 +159,12 @@ def frac():
 def nan_to_num():
     # Not numbers and infinities come from the profile of special values, and from what is divided by zero here.
     x = random_tensor(dtype=torch.float32)
-    y = x / torch.round(x)
+    y = oneof(x / torch.round(x), x / torch.round(x) * 0)
     return torch.nan_to_num(
-        y, nan=random(-2, 3).to(float) | nothing(), posinf=random(5, 9).to(float) | nothing(), neginf=-7.0
+        y,
+        nan=random(-2, 3).to(float) | nothing(),
+        posinf=random(5, 9).to(float) | nothing(),
+        neginf=oneof(-7.0, nothing()),
     )
 
 

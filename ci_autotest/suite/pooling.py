@@ -11,8 +11,8 @@ def max_pool1d():
         x,
         kernel_size=kernel,
         stride=random(1, 4).to(int) | nothing(),
-        padding=random(0, kernel // 2 + 1).to(int),
-        ceil_mode=random_bool(),
+        padding=random(0, kernel // 2 + 1).to(int) | nothing(),
+        ceil_mode=random_bool() | nothing(),
     )
 
 
@@ -29,7 +29,7 @@ def max_pool2d():
         stride=random(1, 4).to(int) | nothing(),
         padding=padding,
         dilation=random(1, 3 - padding).to(int),
-        ceil_mode=random_bool(),
+        ceil_mode=random_bool() | nothing(),
     )
 
 
@@ -38,7 +38,11 @@ def max_pool3d():
     kernel = random(1, 4).to(int)
     x = random_tensor(ndim=random(4, 6).to(int))
     return torch.nn.functional.max_pool3d(
-        x, kernel_size=kernel, stride=random(1, 4).to(int) | nothing(), padding=random(0, kernel // 2 + 1).to(int)
+        x,
+        kernel_size=kernel,
+        stride=random(1, 4).to(int) | nothing(),
+        padding=random(0, kernel // 2 + 1).to(int) | nothing(),
+        ceil_mode=random_bool() | nothing(),
     )
 
 
@@ -57,8 +61,8 @@ def avg_pool1d():
         x,
         kernel_size=kernel,
         stride=random(1, 4).to(int) | nothing(),
-        padding=random(0, kernel // 2 + 1).to(int),
-        ceil_mode=random_bool(),
+        padding=random(0, kernel // 2 + 1).to(int) | nothing(),
+        ceil_mode=random_bool() | nothing(),
         count_include_pad=random_bool() | nothing(),
     )
 
@@ -71,8 +75,8 @@ def avg_pool2d():
         x,
         kernel_size=kernel,
         stride=random(1, 4).to(int) | nothing(),
-        padding=random(0, kernel // 2 + 1).to(int),
-        ceil_mode=random_bool(),
+        padding=random(0, kernel // 2 + 1).to(int) | nothing(),
+        ceil_mode=random_bool() | nothing(),
         count_include_pad=random_bool() | nothing(),
         divisor_override=random(1, 10).to(int) | nothing(),
     )
@@ -86,7 +90,7 @@ def avg_pool3d():
         x,
         kernel_size=kernel,
         stride=random(1, 4).to(int) | nothing(),
-        padding=random(0, kernel // 2 + 1).to(int),
+        padding=random(0, kernel // 2 + 1).to(int) | nothing(),
         count_include_pad=random_bool() | nothing(),
     )
 
@@ -112,13 +116,15 @@ def adaptive_avg_pool3d():
 @autotest()
 def adaptive_max_pool1d():
     x = random_tensor(ndim=random(2, 4).to(int))
-    return torch.nn.functional.adaptive_max_pool1d(x, random(1, 6).to(int))
+    return torch.nn.functional.adaptive_max_pool1d(x, random(1, 6).to(int), return_indices=random_bool() | nothing())
 
 
 @autotest()
 def adaptive_max_pool2d():
     x = random_tensor(ndim=random(3, 5).to(int))
-    return torch.nn.functional.adaptive_max_pool2d(x, (random(1, 6).to(int), random(1, 6).to(int)))
+    return torch.nn.functional.adaptive_max_pool2d(
+        x, (random(1, 6).to(int), random(1, 6).to(int)), return_indices=random_bool() | nothing()
+    )
 
 
 @autotest()
@@ -130,7 +136,7 @@ def lp_pool2d():
         norm_type=random(1, 4).to(float),
         kernel_size=random(1, 3).to(int),
         stride=random(1, 3).to(int) | nothing(),
-        ceil_mode=random_bool(),
+        ceil_mode=random_bool() | nothing(),
     )
 
 

@@ -16,45 +16,55 @@ from ci_autotest import (
 @autotest()
 def sum():  # noqa: A001 - the operator's name
     x = random_tensor(ndim=random(2, 6).to(int), dtype=random_dtype(["float", "int", "uint", "bool", "complex"]))
-    return torch.sum(x, dim=oneof(None, 0, -1, (0, -1)), keepdim=random_bool())
+    return torch.sum(x, dim=oneof(None, 0, -1, (0, -1), nothing()), keepdim=random_bool() | nothing())
 
 
 @autotest()
 def nansum():
     x = random_tensor(ndim=random(2, 6).to(int))
-    return torch.nansum(x, dim=oneof(None, 0, -1, (0, -1)), keepdim=random_bool(), dtype=torch.float64 | nothing())
+    return torch.nansum(
+        x,
+        dim=oneof(None, 0, -1, (0, -1), nothing()),
+        keepdim=random_bool() | nothing(),
+        dtype=torch.float64 | nothing(),
+    )
 
 
 @autotest()
 def mean():
     # 0 and -1 are the dimensions that every rank has, a 0-dim tensor too.
-    x = random_tensor(dtype=random_dtype(["half", "float", "complex"]))
-    return torch.mean(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+    x = random_tensor(dtype=random_dtype(["half", "float"]))
+    return torch.mean(
+        x,
+        dtype=oneof(torch.float64, nothing()),
+        dim=oneof(None, 0, -1, nothing()),
+        keepdim=random_bool() | nothing(),
+    )
 
 
 @autotest()
 def prod():
     x = random_tensor(ndim=random(1, 5).to(int), low=0.5, high=1.5, dtype=random_dtype(["float"]))
-    return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool())
+    return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool() | nothing())
 
 
 def extreme_with_index(operator):
     # The index of a tie is defined: the first.
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int64))
-    return operator(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool())
+    return operator(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool() | nothing())
 
 
 def extreme(operator):
     # Ties share the gradient.
     x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
-    return operator(x, dim=oneof((), 0, -1, (0, -1)), keepdim=random_bool())
+    return operator(x, dim=oneof((), 0, -1, (0, -1), nothing()), keepdim=random_bool() | nothing())
 
 
 def index_of_extreme(operator):
     # The index of a tie is defined: the first.
     x = random_tensor(dtype=oneof(torch.float32, torch.int64))
-    return operator(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+    return operator(x, dim=oneof(None, 0, -1, nothing()), keepdim=random_bool() | nothing())
 
 
 @autotest()
@@ -80,7 +90,7 @@ def amin():
 @autotest()
 def aminmax():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return torch.aminmax(x, dim=oneof(0, -1), keepdim=random_bool())
+    return torch.aminmax(x, dim=oneof(0, -1, nothing()), keepdim=random_bool() | nothing())
 
 
 @autotest()
@@ -101,7 +111,7 @@ def without_ties():
 
 @autotest()
 def median():
-    return torch.median(without_ties(), dim=oneof(1, -1), keepdim=random_bool())
+    return torch.median(without_ties(), dim=oneof(1, -1), keepdim=random_bool() | nothing())
 
 
 @autotest()
@@ -109,9 +119,9 @@ def quantile():
     return torch.quantile(
         without_ties(),
         random(0, 1),
-        dim=oneof(1, -1),
-        keepdim=random_bool(),
-        interpolation=oneof("linear", "lower", "higher", "midpoint"),
+        dim=oneof(1, -1, nothing()),
+        keepdim=random_bool() | nothing(),
+        interpolation=oneof("linear", "lower", "higher", "midpoint", "nearest", nothing()),
     )
 
 
@@ -120,50 +130,68 @@ def var():
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=random_dtype(["float"]))
     dim = random(-ndim, ndim).to(int)
-    return torch.var(x, dim=oneof(None, dim), correction=random(0, 3).to(int) | nothing(), keepdim=random_bool())
+    return torch.var(
+        x,
+        dim=oneof(None, dim, nothing()),
+        correction=random(0, 3).to(int) | nothing(),
+        keepdim=random_bool() | nothing(),
+    )
 
 
 @autotest()
 def std():
     # Away from a spread of zero, where the root has no gradient: no correction, two elements or more.
     x = random_tensor(ndim=2, dim1=random(2, 8).to(int))
-    return torch.std(x, dim=oneof(1, -1), correction=random(0, 2).to(int) | nothing(), keepdim=random_bool())
+    return torch.std(
+        x, dim=oneof(1, -1, nothing()), correction=random(0, 2).to(int) | nothing(), keepdim=random_bool() | nothing()
+    )
 
 
 @autotest()
 def var_mean():
     x = random_tensor(ndim=random(2, 5).to(int))
-    return torch.var_mean(x, dim=oneof(0, -1, (0, -1)), correction=random(0, 2).to(int), keepdim=random_bool())
+    return torch.var_mean(
+        x,
+        dim=oneof(0, -1, (0, -1), nothing()),
+        correction=random(0, 2).to(int) | nothing(),
+        keepdim=random_bool() | nothing(),
+    )
 
 
 @autotest()
 def norm():
     x = random_tensor(ndim=random(2, 5).to(int))
-    return torch.norm(x, p=oneof(1, 2, float("inf"), nothing()), dim=oneof(0, -1, (0, -1)), keepdim=random_bool())
+    return torch.norm(
+        x,
+        p=oneof(1, 2, float("inf"), nothing()),
+        dim=oneof(0, -1, (0, -1), nothing()),
+        keepdim=random_bool() | nothing(),
+        dtype=oneof(torch.float64, nothing()),
+    )
 
 
 @autotest()
 def logsumexp():
     x = random_tensor(ndim=random(2, 5).to(int))
-    return torch.logsumexp(x, dim=oneof(0, -1, (0, -1)), keepdim=random_bool())
+    return torch.logsumexp(x, dim=oneof(0, -1, (0, -1)), keepdim=random_bool() | nothing())
 
 
 @autotest()
 def all():  # noqa: A001 - the operator's name
     x = random_tensor(low=0, high=3, dtype=random_dtype(["bool", "int", "uint"]))
-    return torch.all(x, dim=oneof(0, -1), keepdim=random_bool())
+    return torch.all(x, dim=oneof(0, -1, (0, -1)), keepdim=random_bool() | nothing())
 
 
 @autotest()
 def any():  # noqa: A001 - the operator's name
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    return torch.any(x, dim=oneof(0, -1), keepdim=random_bool())
+    return torch.any(x, dim=oneof(0, -1, (0, -1)), keepdim=random_bool() | nothing())
 
 
 @autotest()
 def count_nonzero():
     x = random_tensor(low=0, high=3, dtype=random_dtype(["bool", "int"]))
-    return torch.count_nonzero(x, dim=oneof(None, 0, -1))
+    return torch.count_nonzero(x, dim=oneof(None, 0, -1, nothing()))
 
 
 @autotest()
@@ -177,7 +205,7 @@ def cumsum():
 def cumprod():
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, low=0.5, high=1.5)
-    return torch.cumprod(x, dim=random(-ndim, ndim).to(int))
+    return torch.cumprod(x, dim=random(-ndim, ndim).to(int), dtype=oneof(torch.float64, nothing()))
 
 
 @autotest()
@@ -199,7 +227,9 @@ def logcumsumexp():
 def diff():
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
-    return torch.diff(x, n=random(1, 3).to(int), dim=random(-ndim, ndim).to(int))
+    return torch.diff(x, n=random(0, 3).to(int) | nothing(), dim=random(-ndim, ndim).to(int) | nothing()), torch.diff(
+        x, prepend=x, append=x
+    )
 
 
 @autotest()
@@ -214,7 +244,7 @@ def cummin():
 def nanmean():
     x = random_tensor(ndim=random(2, 5).to(int))
     y = x / torch.round(x)
-    return torch.nanmean(x, dim=oneof(None, 0, (0, -1), nothing()), keepdim=random_bool()), (
+    return torch.nanmean(x, dim=oneof(None, 0, (0, -1), nothing()), keepdim=random_bool() | nothing()), (
         torch.nanmean(y.detach(), dtype=torch.float64 | nothing())
     )
 
@@ -224,7 +254,11 @@ def nan_quantiles():
     x = without_ties()
     keepdim = random_bool() | nothing()
     return torch.nanmedian(x, dim=oneof(1, -1), keepdim=keepdim), torch.nanquantile(
-        x, random(0, 1).to(float), dim=oneof(1, -1), keepdim=keepdim, interpolation=oneof("linear", "lower", nothing())
+        x,
+        random(0, 1).to(float),
+        dim=oneof(1, -1, nothing()),
+        keepdim=keepdim,
+        interpolation=oneof("linear", "lower", nothing()),
     )
 
 
@@ -245,48 +279,6 @@ def std_mean():
         torch.std_mean(x),
         torch.std_mean(x, unbiased=False),
     )
-
-
-@autotest()
-def trapezoid():
-    size = random(2, 8).to(int)
-    x = random_tensor(ndim=2, dim1=size)
-    at = torch.arange(1.0, 10.0)[:size] ** 2
-    return (
-        torch.trapezoid(x),
-        torch.trapezoid(x, at),
-        torch.trapezoid(x, dx=0.5, dim=oneof(0, -1)),
-        (torch.cumulative_trapezoid(x, at)),
-        torch.cumulative_trapezoid(x, dx=0.5, dim=oneof(0, -1, nothing())),
-    )
-
-
-@autotest()
-def cov():
-    # Spread by whole numbers: the correlation of constants is not defined.
-    columns = random(3, 8).to(int)
-    x = random_tensor(ndim=2, dim1=columns, low=0, high=0.5) + torch.arange(10.0)[:columns]
-    weights = random_tensor(dims=(columns,), low=0.5, high=2, requires_grad=False)
-    counts = random_tensor(dims=(columns,), low=1, high=4, dtype=int)
-    return torch.cov(
-        x, correction=oneof(0, 1, nothing()), fweights=oneof(counts, nothing()), aweights=oneof(weights, nothing())
-    ), torch.corrcoef(x)
-
-
-@autotest()
-def renorm():
-    x = random_tensor(ndim=2, low=0.5, high=2)
-    return torch.renorm(x, p=oneof(1.0, 2.0, 3.0), dim=oneof(0, -1), maxnorm=random(1, 4).to(float))
-
-
-@autotest()
-def histogram():
-    x = random_tensor(low=-1.2, high=1.2, requires_grad=False)
-    weight = random_tensor(ndim=1, dim0=1, requires_grad=False)
-    return torch.histogram(
-        x, bins=random(1, 9).to(int), range=(-1.0, 1.0), weight=oneof(weight.expand_as(x), nothing()),
-        density=oneof(False, nothing()),
-    ), torch.histogramdd(x.reshape(-1, 1), bins=[4], range=(-1.0, 1.0))  # fmt: skip
 
 
 @autotest()

@@ -119,7 +119,7 @@ def tile():
 @autotest()
 def repeat_interleave():
     x = random_tensor(ndim=random(1, 4).to(int))
-    return torch.repeat_interleave(x, random(0, 4).to(int), dim=oneof(0, -1))
+    return torch.repeat_interleave(x, random(0, 4).to(int), dim=oneof(0, -1, nothing()))
 
 
 @autotest()
@@ -143,19 +143,19 @@ def rot90():
 @autotest()
 def split():
     x = random_tensor(ndim=random(2, 5).to(int))
-    return torch.split(x, random(1, 5).to(int), dim=oneof(0, 1, -1))
+    return torch.split(x, random(1, 5).to(int), dim=oneof(0, 1, -1, nothing()))
 
 
 @autotest()
 def chunk():
     x = random_tensor(ndim=random(2, 5).to(int))
-    return torch.chunk(x, random(1, 5), dim=oneof(0, 1, -1))
+    return torch.chunk(x, random(1, 5), dim=oneof(0, 1, -1, nothing()))
 
 
 @autotest()
 def unbind():
-    x = random_tensor(ndim=random(2, 5).to(int), dim0=random(1, 6).to(int))
-    return torch.unbind(x)
+    x = random_tensor(ndim=2, dim0=random(0, 6).to(int), dim1=random(1, 6).to(int))
+    return torch.unbind(x, dim=oneof(0, 1, -1, nothing()))
 
 
 @autotest()

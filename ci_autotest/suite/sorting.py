@@ -22,14 +22,16 @@ def sort():
     # Stable: the order of ties is defined.
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int", "uint"]))
-    return torch.sort(x, dim=random(-ndim, ndim), descending=random_bool(), stable=True)
+    return torch.sort(x, dim=random(-ndim, ndim), descending=random_bool() | nothing(), stable=True)
 
 
 @autotest()
 def argsort():
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
-    return torch.argsort(x, dim=random(-ndim, ndim).to(int), descending=random_bool(), stable=True)
+    return torch.argsort(
+        x, dim=random(-ndim, ndim).to(int) | nothing(), descending=random_bool() | nothing(), stable=True
+    )
 
 
 @autotest()
@@ -46,37 +48,63 @@ def without_ties():
 
 @autotest()
 def topk():
-    return torch.topk(without_ties(), k=random(0, 4), dim=oneof(1, -1), largest=random_bool())
+    return torch.topk(
+        without_ties(),
+        k=random(0, 4),
+        dim=oneof(0, 1, -1, nothing()),
+        largest=random_bool() | nothing(),
+        sorted=oneof(True, nothing()),
+    )
 
 
 @autotest()
 def kthvalue():
-    return torch.kthvalue(without_ties(), k=random(1, 4), dim=oneof(1, -1), keepdim=random_bool())
+    return torch.kthvalue(
+        without_ties(), k=random(1, 4), dim=oneof(0, 1, -1, nothing()), keepdim=random_bool() | nothing()
+    )
 
 
 @autotest()
 def unique():
     x = random_tensor(low=-3, high=4, dtype=random_dtype(["int"]))
-    return torch.unique(x * 2, return_inverse=True, return_counts=True)
+    return torch.unique(
+        x * 2,
+        sorted=oneof(True, nothing()),
+        return_inverse=random_bool() | nothing(),
+        return_counts=random_bool() | nothing(),
+        dim=oneof(0, None, nothing()),
+    )
 
 
 @autotest()
 def unique_consecutive():
     x = random_tensor(ndim=1, low=0, high=3, dtype=random_dtype(["int"]))
-    return torch.unique_consecutive(x * 2, return_counts=True)
+    return torch.unique_consecutive(
+        x * 2,
+        return_inverse=random_bool() | nothing(),
+        return_counts=random_bool() | nothing(),
+        dim=oneof(0, nothing()),
+    )
 
 
 @autotest()
 def searchsorted():
     x = random_tensor(ndim=1, requires_grad=False)
     values = random_tensor(requires_grad=False)
-    return torch.searchsorted(torch.sort(x)[0], values, right=random_bool(), out_int32=random_bool())
+    return torch.searchsorted(
+        torch.sort(x)[0], values, right=random_bool() | nothing(), out_int32=random_bool() | nothing()
+    )
 
 
 @autotest()
 def bucketize():
     values = random_tensor(low=-3, high=4, dtype=random_dtype(["float", "int"]), requires_grad=False)
-    return torch.bucketize(values, torch.arange(-2, random(-1, 4).to(int)), right=random_bool())
+    return torch.bucketize(
+        values,
+        torch.arange(-2, random(-1, 4).to(int)),
+        out_int32=random_bool() | nothing(),
+        right=random_bool() | nothing(),
+    )
 
 
 @autotest()
@@ -90,7 +118,8 @@ def bincount():
 @autotest()
 def histc():
     x = random_tensor(requires_grad=False)
-    return torch.histc(x, bins=random(1, 9), min=-1, max=1)
+    ends = oneof(1, 0)
+    return torch.histc(x * 1, bins=random(1, 9), min=-1, max=1), torch.histc(x.clamp(-1, 1), min=-ends, max=ends)
 
 
 @autotest()
@@ -103,4 +132,16 @@ def cartesian_prod():
 def combinations():
     x = random_tensor(ndim=1)
     # Of a thousand elements there are 1.8e8 triples, for which torch needs 13 GB.
-    return torch.combinations((x * 2)[:129], r=random(1, 4).to(int), with_replacement=random_bool())
+    return torch.combinations(
+        (x * 2)[:129], r=random(1, 4).to(int) | nothing(), with_replacement=random_bool() | nothing()
+    )
+
+
+@autotest()
+def histogram():
+    x = random_tensor(low=-1.2, high=1.2, requires_grad=False)
+    weight = random_tensor(ndim=1, dim0=1, requires_grad=False)
+    return torch.histogram(
+        x, bins=random(1, 9).to(int), range=(-1.0, 1.0), weight=oneof(weight.expand_as(x), nothing()),
+        density=oneof(False, nothing()),
+    ), torch.histogramdd(x.reshape(-1, 1), bins=[4], range=(-1.0, 1.0))  # fmt: skip
