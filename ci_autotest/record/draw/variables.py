@@ -124,7 +124,10 @@ def random_bool() -> bool:
 
 
 def oneof(*alternatives: T, possibility: float | None = None) -> T:
-    """Draw one of several alternatives; with ``possibility`` the first of two has that probability."""
+    """Draw one of several alternatives, so that within 20 cases each occurs, and beside each of any other choice.
+
+    With ``possibility`` the first of two has that probability instead.
+    """
     if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability needs two alternatives
         message = f"oneof(possibility={possibility}) has {len(alternatives)} alternatives. Give exactly two."
         raise AuthorError(message)
