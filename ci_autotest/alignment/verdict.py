@@ -10,7 +10,7 @@ import torch
 from ci_autotest.alignment.blame.oracle import Opinion, judge
 from ci_autotest.alignment.device_copies import written_copy
 from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
-from ci_autotest.alignment.fast_path import overwritten
+from ci_autotest.alignment.fast_path import is_surely_aligned, overwritten
 from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import localize
 from ci_autotest.alignment.localize.error_growth import growth
@@ -69,7 +69,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         sides: The two backends and the rules.
     """
     # First with bands, because a write out of bounds would ruin memory of this process.
-    return (_judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+    return (judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
 
 
 def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
@@ -109,7 +109,7 @@ def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
     return excused or Judged(_ALIGNED, live)
 
 
-def _judged_with_guard(live: Live, sides: Sides) -> Judged | None:
+def judged_with_guard(live: Live, sides: Sides) -> Judged | None:
     """Return the verdict on a program with guard bands around its inputs; ``None`` if the candidate respects them.
 
     A difference that is the same whatever the bands hold is no access out of bounds.
@@ -117,13 +117,25 @@ def _judged_with_guard(live: Live, sides: Sides) -> Judged | None:
     found = []
     for banded in guarded_programs(live):
         with suppress(AuthorError):  # The reference refuses the views, for example as leaves that are written to.
-            found.append(_judged_as_it_is(banded, sides))
+            is_sure = _is_surely_aligned(banded, sides)
+            found.append(Judged(_ALIGNED, banded) if is_sure else _judged_as_it_is(banded, sides))
     shown = [each for each in found if each.verdict.kind in KINDS and each.verdict.blame not in TOLERATED_BLAMES]
     written = [each for each in shown if is_beside_inputs(each.verdict, each.live)]
     if written:
         return written[0]
     seen = [each.verdict.misalignment and each.verdict.misalignment.difference for each in found]
     return shown[0] if shown and any(each != seen[0] for each in seen) else None
+
+
+def _is_surely_aligned(live: Live, sides: Sides) -> bool:
+    """Whether one look at a run of both sides is enough."""
+    traces = []
+    for side in (sides.candidate, sides.reference):
+        trace = side.run(live.program, live.sources)
+        if live.cotangents and trace.failure is None:
+            side.backward(live.program, trace, live.cotangents)
+        traces.append(trace)
+    return is_surely_aligned(live.program, traces[0], traces[1], sides.rules)
 
 
 def _judged(culprit: Culprit, sides: Sides) -> Judged:

@@ -17,7 +17,9 @@ from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.memory_guard import is_guarded_case
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.alignment.verdict import judged_with_guard, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
+from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.run.worker.batch import Judged, is_aligned
@@ -86,8 +88,11 @@ class BatchComparison:
             if position in sure and not has_guard:
                 continue
             enter(position)
-            verdict = self._verdict(attempt, contender._replace(has_guard=has_guard), traces[position])
-            if position in sure and verdict == ALIGNED:
+            if position not in sure:
+                verdict = self._verdict(attempt, contender._replace(has_guard=has_guard), traces[position])
+            elif (found := self._guarded(attempt, contender)) is not None:
+                verdict = found
+            else:
                 continue
             if attempt.untested and verdict.outcome == "aligned":
                 verdict = unsupported_verdict(attempt.untested)
@@ -95,6 +100,18 @@ class BatchComparison:
             if verdict.kind is not None:
                 retire_if_spoiled(self._worker_context.devices)
         return verdicts
+
+    def _guarded(self, attempt: Attempt, contender: Contender) -> Verdict | None:
+        """Return the verdict on a surely aligned case with guard bands; ``None`` if the candidate respects them."""
+        if out_of_scope(contender.backend, attempt) is not None:
+            return None
+        try:
+            found = judged_with_guard(live_of(attempt), contender.beside(self._worker_context.reference))
+        except (AuthorError, HostLostError):
+            raise
+        except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+            return _unreadable(attempt.program, error)
+        return None if found is None else found.verdict
 
     def _verdict(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
         try:
