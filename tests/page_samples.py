@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,3 +90,19 @@ def written(found: RunResult, folder: Path) -> Path:
         for name, data in files.items():
             (place / name).write_bytes(data)
     return folder
+
+
+class Reader(HTMLParser):
+    """The tags, attributes and scripts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.addresses: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.addresses |= {value for name, value in attrs if name in {"src", "href"}}

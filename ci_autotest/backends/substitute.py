@@ -98,7 +98,7 @@ class SubstituteBackend(Backend):
             trace.untested = nothing_replaced({**self.functions, **self._classes}, mode)
         # A module without the reference's state gives other results, which say nothing about it.
         trace.untested = next((each.unfit for each in self._classes.values() if each.unfit), trace.untested)
-        trace.has_backward = not self.scope.is_forward_only(mode.counts)
+        trace.has_backward = trace.has_backward and not self.scope.is_forward_only(mode.counts)
         return trace
 
     @property
@@ -123,8 +123,10 @@ class SubstituteBackend(Backend):
         """Run steps once more with the replacements."""
         return self._torch.again(program, trace, values, holds=holds)
 
-    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
+    def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls | None:
         """Return what runs the body once: with plain calls of the replacements, if that replaces as many calls."""
+        if self._classes:
+            return None  # The values hold torch's modules, whose time is not the replacement's.
         plain = called_with(python_function(program, self.device), program, values)
         if self.scope.is_everything and self._replaces_all(program, plain):
             return BodyCalls(called_with(python_function(program, self.device, self.functions), program, values))

@@ -2,6 +2,9 @@
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 
+# Transforms over several dimensions take the last one along: without it, torch 2.13 writes out of bounds on a CPU,
+# for example torch.fft.fftn(torch.ones(3, 1024, 5), dim=(0, 1)).
+
 
 @autotest()
 def fft():
@@ -60,7 +63,7 @@ def fft2():
     return torch.fft.fft2(
         x,
         s=oneof((3, 4), nothing()),
-        dim=oneof((0, 1), nothing()),
+        dim=oneof((0, -1), nothing()),
         norm=oneof("forward", "backward", "ortho", nothing()),
     )
 
@@ -77,7 +80,7 @@ def ifftn():
 def rfft2():
     x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float"]))
     return torch.fft.rfft2(
-        x, s=oneof((3, 4), nothing()), dim=oneof((0, 1), nothing()), norm=oneof("forward", "ortho", nothing())
+        x, s=oneof((3, 4), nothing()), dim=oneof((0, -1), nothing()), norm=oneof("forward", "ortho", nothing())
     )
 
 
@@ -118,14 +121,14 @@ def norms():
 @autotest()
 def fftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float", "complex"]))
-    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0), nothing())
+    s, dim = oneof((3, 4), nothing()), oneof((0, -1), (-1, 0), nothing())
     return torch.fft.fftn(x, s=s, dim=dim, norm=norms()), torch.fft.ifft2(x, s=s, dim=dim | nothing(), norm=norms())
 
 
 @autotest()
 def rfftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
-    s, dim = oneof((3, 4), nothing()), oneof((0, 1), (-1, 0), nothing())
+    s, dim = oneof((3, 4), nothing()), oneof((0, -1), (-1, 0), nothing())
     norm = norms()
     return (
         torch.fft.rfftn(x, s=s, dim=dim, norm=norm),
@@ -137,14 +140,14 @@ def rfftn():
 @autotest()
 def irfftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["complex"]))
-    s, dim, norm = oneof((3, 4), (4, 5), nothing()), oneof((0, 1), (-1, 0), nothing()), norms()
+    s, dim, norm = oneof((3, 4), (4, 5), nothing()), oneof((0, -1), (-1, 0), nothing()), norms()
     return torch.fft.irfftn(x, s=s, dim=dim, norm=norm), torch.fft.irfft2(x, s=s, dim=dim | nothing(), norm=norm)
 
 
 @autotest()
 def hfftn():
     x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["complex"]))
-    s, dim, norm = oneof((3, 4), (4, 5), nothing()), oneof((0, 1), (-1, 0), nothing()), norms()
+    s, dim, norm = oneof((3, 4), (4, 5), nothing()), oneof((0, -1), (-1, 0), nothing()), norms()
     return torch.fft.hfftn(x, s=s, dim=dim, norm=norm), torch.fft.hfft2(x, s=s, dim=dim | nothing(), norm=norm)
 
 

@@ -37,6 +37,15 @@ OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["ru
     "set",
     "executor",
     "speed",
+    # A person at a terminal chooses tests and what is shown; a job runs all and writes a report.
+    "keywords",
+    "first-only",
+    "maxfail",
+    "last-failed",
+    "shows-output",
+    "is-quiet",
+    "is-verbose",
+    "is-json",
 }
 OF_ACTION = {
     "mode", "runtime", "python", "install", "torch", "cache", "image", "container-options", "run-id", "comment",

@@ -82,7 +82,7 @@ class BatchCounts:
         self._accepted += len(attempts)
         for profile, count in Counter(attempt.profile for attempt in attempts).items():
             self._profiles[profile] = self._profiles.get(profile, 0) + count
-        self._unfit |= dict(sorted(attempt.unfit for attempt in attempts if attempt.unfit is not None))
+        self._unfit |= dict(attempt.unfit for attempt in attempts if attempt.unfit is not None)
         self._cover("", forms, [True] * len(forms))
         self._undefined += len(batch.undefined.intersection(counted))
         self._outside += sum(attempt.has_outside for attempt in attempts)
@@ -161,7 +161,7 @@ class BatchCounts:
             accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self._undefined, outside=self._outside,
-            refusal=self._refusal, profiles=self._profiles, unfit=self._unfit, seen=seen,
+            refusal=self._refusal, profiles=self._profiles, unfit=dict(sorted(self._unfit.items())), seen=seen,
             errors={name: errors for name, errors in self._errors.items() if errors},
             values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
@@ -14,25 +13,10 @@ from ci_autotest.page.document import render_page
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.merge import merge
 from tests import page_samples, report_samples
+from tests.page_samples import Reader
 from tests.report_samples import HOSTILE
 
 LIMIT_BYTES = 300_000
-
-
-class Reader(HTMLParser):
-    """The tags, attributes and scripts of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.addresses: set[str] = set()
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self.addresses |= {value for name, value in attrs if name in {"src", "href"}}
 
 
 def data_of(text: str) -> dict:

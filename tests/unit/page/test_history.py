@@ -5,7 +5,7 @@ import msgspec
 from ci_autotest.page.history import render_history
 from ci_autotest.values.past_run import past_run
 from tests import report_samples as samples
-from tests.unit.page.test_document import Reader
+from tests.page_samples import Reader
 
 
 def _runs(name="folder"):
