@@ -8,6 +8,7 @@ from ci_autotest.alignment.cases import accept, differentiate
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.inline import inlined
 from ci_autotest.alignment.localize.search import weights_of
+from ci_autotest.alignment.memory_guard import is_guarded_case
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.repeatability import judge_confirmed
@@ -73,9 +74,13 @@ class FindingRequests:
         )  # fmt: skip
 
     def _contender(self, message: Confirm | TryProgram, declaration: Declaration | None) -> Contender:
-        return self._worker_context.contender(
+        found = self._worker_context.contender(
             message.candidate, declaration, message.compiler, asks_float64=message.asks_float64
         )
+        # As in the run: with bands, a kernel may fail in another way, and that would pass for flaky. A program that
+        # was found with bands has them in it.
+        is_banded = isinstance(message, Confirm) and is_guarded_case(message.case)
+        return found._replace(has_guard=found.has_guard and is_banded)
 
     def _watched(self, contender: Contender) -> Sides:
         """Return both sides; the candidate reports each step to the parent."""
