@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING
 from ci_autotest.commands.request import Request, hello_for
 from ci_autotest.config import duration_s, named_by
+from ci_autotest.discovery import select
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import named_in
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from typing import TextIO
+
+    from ci_autotest.discovery import Selection
+
+
+def _own_files(request: Request) -> Selection:
+    """Return the test files of the configuration, whose folders may hold a module that the program names."""
+    return select(request.config.paths, request.root, request.root)
 
 
 def replay(path: Path, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
@@ -54,7 +62,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         )
         raise ProgramError(message)
     silence_s = duration_s(request.config.case_timeout, "case_timeout")
-    fresh = SingleWorker(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0))
+    fresh = SingleWorker(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0, _own_files(request)))
     try:
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
     finally:

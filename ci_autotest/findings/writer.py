@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, RunAgain, identity_id, rendered
 from ci_autotest.findings.repro_script import repro_script
+from ci_autotest.program.repro.operator_modules import operator_modules
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.comment_text import render_finding
 from ci_autotest.report.finding_folders import FINDINGS, remove_finding, write_finding
@@ -59,7 +60,10 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     if diagnosis.run_again is not RunAgain.SCRIPT:
         return diagnosis
     tools, folder = inspection.tools, identity_id(diagnosis)
-    status = repro_status(tools, folder)
+    program = diagnosis.recording.program if diagnosis.recording is not None else None
+    # A file that declares an operator with `@operator` imports this package.
+    needs_package = program is not None and bool(operator_modules(program))
+    status = repro_status(tools, folder, needs_package=needs_package)
     # A script that ended with 2 or was not run says nothing about the finding.
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
@@ -146,8 +150,8 @@ def _not_repeated(diagnosis: Diagnosis, again: Tried, tools: Tools) -> Diagnosis
     return diagnosis.doubted(f"first run: {seen.outcome}, {seen.operator} ({seen.kind}); {second}")
 
 
-def repro_status(tools: Tools, finding: str) -> int | None:
-    """Run the repro alone, isolated and without this package, and return its exit status.
+def repro_status(tools: Tools, finding: str, *, needs_package: bool = False) -> int | None:
+    """Run the repro alone, isolated and without this package unless it needs that, and return its exit status.
 
     The status is 1 if the candidate is misaligned, and ``None`` if the repro does not end in time.
     """
@@ -156,7 +160,8 @@ def repro_status(tools: Tools, finding: str) -> int | None:
         return None
     try:
         script = tools.output / FINDINGS / finding / "repro.py"
-        return tools.fork_client.run_script(script, _python_path(tools.environ), timeout_s)
+        paths = _python_path(tools.environ)
+        return tools.fork_client.run_script(script, paths, timeout_s, needs_package=needs_package)
     finally:
         # All repros share one allowance, so that many slow ones cannot prolong a run without limit.
         tools.allowance.repros_s -= time.monotonic() - begun

@@ -133,7 +133,9 @@ class ForkClient:
                 return WorkerProcess(self._environ, self._limits, own, self._launch_worker)
         return WorkerProcess(self._environ, self._limits, own)
 
-    def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
+    def run_script(
+        self, script: Path, paths: Sequence[str], timeout_s: float, *, needs_package: bool = False
+    ) -> int | None:
         """Run a script isolated and with this package hidden, and return its exit status.
 
         The status is ``None`` if the script took too long or too much memory. Processes that it started end with it.
@@ -142,12 +144,17 @@ class ForkClient:
             script: A Python file.
             paths: Folders to append to its import path.
             timeout_s: Seconds that it may take.
+            needs_package: Whether it may import this package.
         """
         own = {TOKEN: new_token()}
         # Only the exit status counts: what a repro prints is for the reader who runs it.
         with Path(os.devnull).open("wb") as output:
             child = self._fork(
-                {"kind": "script", "script": str(script), "paths": list(paths), "own": own}, (output.fileno(),),
+                {
+                    "kind": "script", "script": str(script), "paths": list(paths), "own": own,
+                    "needs_package": needs_package,
+                },
+                (output.fileno(),),
                 is_alone=True,
             )  # fmt: skip
         try:

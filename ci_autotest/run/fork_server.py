@@ -101,6 +101,9 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         if job["kind"] == "worker":
             work = importlib.import_module("ci_autotest.run.worker.main").main  # hidden from scripts
             work([str(opened) for opened in others])
+        if job["needs_package"]:
+            for name in [name for name, module in sys.modules.items() if module is None]:  # type: ignore[redundant-expr]
+                del sys.modules[name]
         code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
     except BaseException as error:  # noqa: BLE001 - the process ends here and reports only its status
         sys.excepthook(type(error), error, error.__traceback__)

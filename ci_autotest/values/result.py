@@ -325,14 +325,22 @@ def not_called(result: RunResult) -> dict[str, list[str]]:
     for candidate in result.candidates:
         if not candidate.replaces or not candidate.available:
             continue
-        called = {name.rpartition(".")[2] for name, count in result.calls.get(candidate.name, {}).items() if count}
+        called = {_called_as(name) for name, count in result.calls.get(candidate.name, {}).items() if count}
         # A call that ended its worker was never counted, but its finding proves that it was made.
-        called |= {item.operator.rpartition(".")[2] for item in result.findings if item.candidate == candidate.name}
-        # By the last name without its underscore: a call is counted by its operator, and `add_` is `add`.
-        missing = [name for name in candidate.replaces if name.rpartition(".")[2].rstrip("_") not in called]
+        called |= {_called_as(item.operator) for item in result.findings if item.candidate == candidate.name}
+        missing = [name for name in candidate.replaces if _called_as(name) not in called]
         if missing:
             found[candidate.name] = missing
     return found
+
+
+def _called_as(name: str) -> str:
+    """Return what names a call of an operator: the last name without its underscore, as `add_` is counted as `add`.
+
+    An operator of the user's keeps its path: `mypkg.softmax` is not `torch.softmax`.
+    """
+    is_own = "." in name and (not name.startswith("torch.") or name.startswith("torch.ops."))
+    return name if is_own else name.rpartition(".")[2].rstrip("_")
 
 
 def worst(counts: CaseCounts) -> Outcome:

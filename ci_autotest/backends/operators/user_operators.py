@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ci_autotest.errors import ProgramError
+from ci_autotest.errors import AuthorError, ProgramError
 from ci_autotest.program.targets import OPS, is_own
 
 if TYPE_CHECKING:
@@ -94,14 +94,23 @@ def _of_torch(target: str) -> Callable[..., Any] | None:
 
 
 def _of_modules(target: str) -> Callable[..., Any] | None:
+    """Return the operator or class of modules of a dotted path.
+
+    Raises:
+        AuthorError: Files of one name have different ones, so that one would be held against the other's body.
+    """
     module, _, name = target.rpartition(".")
-    for one in _modules(module):
-        found = vars(one).get(name)
-        if isinstance(found, UserOperator):
-            return found
-        if (real := getattr(found, "user_class", None)) is not None:
-            return real  # type: ignore[no-any-return]
-    return None
+    named = {one.__file__ or one.__name__: _operator_in(one, name) for one in _modules(module)}
+    found = {where: each for where, each in named.items() if each is not None}
+    if len({id(each) for each in found.values()}) > 1:
+        message = f"{target} is defined in {' and in '.join(sorted(found))}. Give one of the files another name."
+        raise AuthorError(message)
+    return next(iter(found.values()), None)
+
+
+def _operator_in(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    found = vars(module).get(name)
+    return found if isinstance(found, UserOperator) else getattr(found, "user_class", None)
 
 
 def _modules(name: str) -> Iterator[ModuleType]:

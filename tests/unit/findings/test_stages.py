@@ -50,7 +50,7 @@ RECORDED = tried(msgspec.structs.replace(GOOD, outcome="not_run", operator="torc
 class ForkClient:
     """Every script ends with 1: it shows what it is about."""
 
-    def run_script(self, *_: Any) -> int:
+    def run_script(self, *_: Any, **__: Any) -> int:
         return 1
 
 

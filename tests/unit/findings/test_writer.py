@@ -33,7 +33,9 @@ class Ended:
     def __init__(self, status: int | None) -> None:
         self._status = status
 
-    def run_script(self, _script: Path, _paths: Sequence[str], _timeout_s: float) -> int | None:
+    def run_script(
+        self, _script: Path, _paths: Sequence[str], _timeout_s: float, *, needs_package: bool = False
+    ) -> int | None:
         return self._status
 
 
