@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import click
 
 _SUITE: Final = "builtin:suite"
-_DECORATOR: Final = "autotest"
+_DECORATORS: Final = frozenset({"autotest", "loadertest"})
 
 
 def tests_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's interface
@@ -73,4 +73,4 @@ def _decorated(body: list[ast.stmt], prefix: str) -> Iterator[str]:
 def _is_autotest(decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-    return name == _DECORATOR
+    return name in _DECORATORS

@@ -65,7 +65,8 @@ def run(request: Request, environ: Mapping[str, str], progress: Progress) -> Run
     signals = Signals()
     # Said before anything heavy starts.
     names = ", ".join(candidate.name for candidate in request.candidates)
-    progress.say(f"seed {state.seed}: {plural(len(state.selection.files), 'test file')} on {names}")
+    on = f" on {names}" if names else ""  # Data loaders have no candidate of the configuration.
+    progress.say(f"seed {state.seed}: {plural(len(state.selection.files), 'test file')}{on}")
     echo = progress.echo if request.is_output_shown else None
     means = means_for(request, Surroundings(environ, signals.interruptible, echo))
     known = frozenset(children())
@@ -208,7 +209,8 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
     )  # fmt: skip
     result = make_result(ledger, known, circumstances)
     if state.plan is not None and request.shard == (1, 1):
-        state.database.save_failed(failed_after(result, state.database.failed()))
+        is_whole = {each.name for each in request.config.candidates} <= {each.name for each in request.candidates}
+        state.database.save_failed(failed_after(result, state.database.failed(), has_all_candidates=is_whole))
     if state.failure is not None and not state.is_interrupted:
         result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
     return not_written(result, state.unwritten)

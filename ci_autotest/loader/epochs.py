@@ -105,7 +105,9 @@ class LoaderTrial:
             loader.prefetch_factor = 2
         loader.pin_memory = False
         if not workers:
+            # torch refuses both without workers.
             loader.prefetch_factor = None
+            loader.timeout = 0
             object.__setattr__(loader, "persistent_workers", False)
             object.__setattr__(loader, "_DataLoader__multiprocessing_context", None)
             held.watch(loader.dataset)

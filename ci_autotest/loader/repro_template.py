@@ -50,7 +50,7 @@ def function():
 
 LOAD_FACTORY: Final = f"""{_HEAD.replace("<file>", '"."')}
 def function():
-    sys.path.append(ROOT)
+    sys.path += [ROOT, <root>]
     module, _, name = <name>.partition(":")
     found = importlib.import_module(module)
     for part in name.split("."):

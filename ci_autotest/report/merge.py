@@ -18,6 +18,7 @@ from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.result import (
+    LOADER_CANDIDATE,
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
@@ -82,7 +83,11 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             is_partial=any(part.is_partial for part in parts),
             operators=operators,
             speed=tuple(item for part in parts for item in part.speed),
-            coverage=counted(operators, findings, [info.name for info in candidates if info.available]),
+            coverage=counted(
+                operators,
+                findings,
+                [info.name for info in candidates if info.available and info.name != LOADER_CANDIDATE],
+            ),
         )
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ci_autotest.doc_links import Page, more
 from tests.projects import Done, Project, environment, outcomes
 
 KERNELS = """
@@ -76,7 +77,8 @@ def test_run__keywords_of_no_test__is_3_and_names_some(tmp_path):
     file = "autotests/autotest_all.py"
     assert (done.status, done.err) == (
         3,
-        f"no test matches -k 'softmax': there are {file}::exp, {file}::abs_of, {file}::floor. `ci-autotest list` prints them.\n",
+        f"no test matches -k 'softmax': there are {file}::exp, {file}::abs_of, {file}::floor. `ci-autotest list` prints them."
+        f"{more(Page.NO_TEST)}\n",
     )
 
 
