@@ -86,4 +86,5 @@ def _learn(result: RunResult, output: Path, database: Database) -> None:
         if found is not None:
             kept[finding.id] = found
     database.save(durations, kept.values())
-    database.remember(past_run(result, time_s=time.time()))
+    if not result.is_partial and not result.interrupted:
+        database.remember(past_run(result, time_s=time.time()))

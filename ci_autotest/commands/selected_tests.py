@@ -73,9 +73,18 @@ def is_part(selection: Selection, request: Request) -> bool:
     return set(selection.files) < whole
 
 
-def failed_after(result: RunResult, before: Collection[str]) -> list[str]:
-    """Return the tests and files whose last run failed: those of this run, and earlier ones that did not run again."""
-    ran = {item.test for item in result.results if item.cases.compared}
-    ran |= {item.location.file for item in result.results if item.cases.compared and item.location is not None}
+def failed_after(result: RunResult, before: Collection[str], *, has_all_candidates: bool) -> list[str]:
+    """Return the tests and files whose last run failed: those of this run, and earlier ones that did not run again.
+
+    Args:
+        result: Of the run.
+        before: What failed before it.
+        has_all_candidates: Whether every candidate of the configuration ran; else a test may still fail on another.
+    """
     now = {item.test for item in result.results if item.outcome in _FAILED} | {item.test for item in result.broken}
-    return sorted((set(before) - ran) | now)
+    if not has_all_candidates:
+        return sorted({*before, *now})
+    cut = {item.test for item in result.results if item.cases.not_run}
+    ran = [item for item in result.results if item.cases.compared and item.test not in cut]
+    again = {item.test for item in ran} | {item.location.file for item in ran if item.location is not None}
+    return sorted((set(before) - again) | now)

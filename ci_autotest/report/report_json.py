@@ -172,7 +172,12 @@ def _check_keys(data: bytes, path: str) -> None:
 
 
 def _check_names(result: RunResult, path: str) -> None:
-    """Refuse names that lead out of the output folder."""
+    """Refuse names that lead out of the output folder, and a candidate that is there twice."""
+    names = [info.name for info in result.candidates]
+    for name in names:
+        if names.count(name) > 1:
+            message = f"{path} has two candidates named {name[:80]!r}. The file was edited."
+            raise OutputError(message)
     ids = [finding.id for finding in result.findings]
     for name in (*ids, *(result.new or ())):
         if not is_finding_id(name):

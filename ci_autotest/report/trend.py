@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _MISSING: Final = " "
-_OUTCOMES: Final = ("aligned", "misaligned", "crashed", "timed_out", "flaky", "unsupported", "not_run", "broken")
+_OUTCOMES: Final = (
+    "aligned",
+    "misaligned",
+    "known",
+    "crashed",
+    "timed_out",
+    "flaky",
+    "unsupported",
+    "not_run",
+    "broken",
+)
 #: Findings whose errors are shown: those of the latest runs first.
 _ERRORS_SHOWN: Final = 40
 #: A greatest error spans many orders of magnitude, so its plot is logarithmic from this ratio on.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import bdb
 import faulthandler
 import os
+import sys
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import msgspec
 
@@ -64,6 +65,7 @@ class InProcessExecutor:
     def _set_up(self, hello: Hello) -> tuple[FromWorker, Dispatcher | None]:
         os.environ.update(WORKER_VARIABLES)
         faulthandler.enable()
+        _refuse_silent_end()
         from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework
 
         dispatcher = Dispatcher(self.beacon, self._send_part)
@@ -165,3 +167,20 @@ class InProcessWorker:
             self._is_closed = True
             os.close(self.fd)
             os.close(self._to)
+
+
+def _refuse_silent_end() -> None:
+    """Let ``os._exit`` of a test or kernel end the run with a message and the status of a fault.
+
+    Otherwise ``os._exit(0)`` would pass for an aligned run, with the report of an earlier run in the folder.
+    """
+    end, process = os._exit, os.getpid()
+
+    def ended(status: int) -> NoReturn:
+        if os.getpid() == process:  # A forked child, such as a worker of a data loader, ends as it likes.
+            sys.stderr.write(f"a test or kernel called os._exit({status}): the run ended there, without a report.\n")
+            sys.stderr.flush()
+            status = os.EX_SOFTWARE
+        end(status)
+
+    os._exit = ended

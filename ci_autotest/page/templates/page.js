@@ -1,6 +1,6 @@
 "use strict";
 // Everything that a report holds reaches the page as text: elements are made by name, and nothing is ever parsed as HTML.
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.querySelector("script#data").textContent);
 const root = document.documentElement;
 const make = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
