@@ -84,7 +84,9 @@ def _guarded(live: Live, *, has_zeros: bool) -> Live | None:
 def _banded(source: Any, *, has_zeros: bool) -> torch.Tensor:
     """Return the elements of a storage between two bands."""
     flat = source.detach().reshape(-1)
-    found = torch.full((flat.numel() + 2 * BAND,), _fill(flat.dtype, has_zeros=has_zeros), dtype=flat.dtype)
+    fill = _fill(flat.dtype, has_zeros=has_zeros)
+    # On its own device: a kernel may have left another one as the default of this process.
+    found = torch.full((flat.numel() + 2 * BAND,), fill, dtype=flat.dtype, device=flat.device)
     found[BAND:-BAND] = flat
     return found
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Calls of the body; one more if its modules have weights.
-CALLS: Final = 12
+CALLS: Final = 13
 _WRITES: Final = frozenset({"copy_", "mul_"})
 
 
@@ -39,12 +39,12 @@ def probe(
     3. With a third set of values in new tensors over the same memory. Its backward pass follows the next call, so what
        the kernel saved for it must survive that call.
     4. With the first values at new addresses, and then once more with changed parameters.
-    5. Three calls on copies that live for one call each, so that identities and memory are reused with other values.
-    6. Evaluated twice, with other values in new tensors over the same memory: an allocator seldom gives a small
+    5. Evaluated twice, with other values in new tensors over the same memory: an allocator seldom gives a small
        tensor's memory to the next one, so copies alone would not show a kernel that goes by address and version.
-    7. With the first values in their first place.
+    6. Four calls on copies that live for one call each, so that identities and memory are reused with other values.
+    7. With the first values in their first place. These calls come after the last write, and once more as a repeat.
 
-    The calls have the values A A B B C A C B C B C A. As far as possible they differ from those n calls earlier, for
+    The calls have the values A A B B C A B C C B C B A. As far as possible they differ from those n calls earlier, for
     every n, because kernels may count calls. The results of all calls are compared at the end.
 
     Args:
@@ -83,10 +83,11 @@ def probe(
         **again,
         **{index: found.placeholder(plain_specs[index], values[1], "new").index for index, values in changed.items()},
     }
-    for inputs in (others, again, others):
-        found.forward(part, {**setup, **inputs}, ON_COPIES)
     found.forward(part, {**setup, **again}, EVALUATION)
     found.forward(part, {**setup, **again, **_over_old_memory(found, part, again, changed)}, EVALUATION)
+    written(again, 0)
+    for inputs in (others, again, others, again):
+        found.forward(part, {**setup, **inputs}, ON_COPIES)
     found.forward(part, first)
     return found.program(), found.data
 

@@ -124,7 +124,8 @@ def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
     assert lines[at + 2].startswith("mismatched elements: ")
     assert lines[at + 3].startswith("first bad element at (0, 0): candidate ")
     assert lines[at + 4].startswith("candidate float32[")
-    assert lines[at + 5].startswith("blame: candidate; in float64")
+    assert lines[at + 5].startswith("pattern of the case as found: everything")
+    assert lines[at + 6].startswith("blame: candidate; in float64")
     assert "found = mykernels.tanh(x)" in lines[at:]
     assert (
         "its smallest program and a repro: ci-autotest run test_kernels.py::test_tanh_function --seed 0" in lines[at:]

@@ -93,7 +93,7 @@ def test_probe__values__are_those_of_the_case_in_other_places_and_smaller_ones()
     first = attempt.sources["t0"]
     given = [value for value in probe.sources.values() if real.equal(value.sort().values, first.sort().values)]
     others = [value for value in given if not real.equal(value, first)]
-    assert (len(given), len(others)) == (4, 2)
+    assert (len(given), len(others)) == (5, 3)
     # They keep the first and the last element: a key may be made of those.
     assert all(value[0] == first[0] and value[-1] == first[-1] for value in others)
     # What is kept may be a norm, which the order does not change.
@@ -122,8 +122,8 @@ def test_probe__calls__have_the_memory_and_the_versions_that_they_should():
     trace = backend.run(probe.program, probe.sources)
     assert trace.failure is None
     assert len(seen) == CALLS
-    (evaluated, first, second, again, third, fourth, *copies, before, over, last) = seen
-    assert [one.has_gradients for one in seen] == [False, True, True, False, True, True, *[False] * 5, True]
+    (evaluated, first, second, again, third, fourth, before, over, *copies, last) = seen
+    assert [one.has_gradients for one in seen] == [False, True, True, False, True, True, *[False] * 6, True]
     assert evaluated[:3] == first[:3]
     assert second[:3] == again[:3]
     assert (first.address, first.identity) == (second.address, second.identity)
@@ -131,7 +131,7 @@ def test_probe__calls__have_the_memory_and_the_versions_that_they_should():
     assert third.address == first.address
     assert third.identity != first.identity  # another tensor at the same address
     assert fourth.address != first.address  # the first values at another address
-    assert [one.lives() for one in copies] == [None] * 3  # memory and identities that are given out again
+    assert [one.lives() for one in copies] == [None] * 4  # memory and identities that are given out again
     assert {one.version for one in copies} == {0}
     assert (over.address, over.version) == (before.address, before.version)
     assert over.identity != before.identity  # other values, and neither the address nor the version tells
