@@ -155,7 +155,7 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
             raise
         earlier = state.baseline.speed if state.baseline is not None else ()
         timing = Timing(tools, request.config.slower_factor, earlier, progress.say)
-        time_candidates(ledger, request.candidates, timing, state.speed)
+        state.untimed = time_candidates(ledger, request.candidates, timing, state.speed)
     finally:
         pool.close()
 

@@ -31,6 +31,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
             "candidate compiles for every shape (`shapes:` of a candidate)"
         )
     notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
+    notes += [state.untimed] if state.untimed else []
     notes += [state.choice] if state.choice else []
     if state.is_stopped:
         notes.append(f"stopped after {plural(state.failures, 'failure')} (-x or --maxfail)")

@@ -30,6 +30,7 @@ class RunState:
         choice: What ``-k`` and ``--lf`` have chosen, in words.
         is_part: Whether fewer tests run than a run without arguments has.
         is_stopped: Whether ``--maxfail`` has ended the cases.
+        untimed: What ended the timing early.
         failure: The error that ended the run after it had begun.
         unwritten: Sentences about what could not be written.
     """
@@ -55,6 +56,7 @@ class RunState:
     failure: AutotestError | None = None
     unwritten: list[str] = field(default_factory=list)
     speed: list[SpeedResult] = field(default_factory=list)
+    untimed: str = ""
     baseline: RunResult | None = None
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.errors import AutotestError
 from ci_autotest.run.instruction_request import Counted, count_instructions, has_callgrind
 from ci_autotest.run.messages import Broken, Measure
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -67,8 +68,25 @@ class Timing(NamedTuple):
     say: Callable[[str], None]
 
 
-def time_candidates(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, found: list[SpeedResult]) -> None:
-    """Append the results of every aligned test on the candidates with ``speed``, one by one."""
+def time_candidates(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, found: list[SpeedResult]) -> str:
+    """Append the results of every aligned test on the candidates with ``speed``, one by one.
+
+    Returns:
+        A note about what ended the timing early; empty if nothing did.
+    """
+    try:
+        _time(ledger, candidates, timing, found)
+    except AutotestError:  # They end the run with an exit status of their own, and with its report.
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug of ours in a time must not cost the report of all cases
+        return (
+            f"timing ended early, because of a bug in ci-autotest ({type(error).__name__}: {error}). Calls without a "
+            "result were not timed; the results of all cases are complete."
+        )
+    return ""
+
+
+def _time(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, found: list[SpeedResult]) -> None:
     found.extend(_timed(ledger, candidates, timing))
     if not has_callgrind(timing.tools.environ):
         return
@@ -143,7 +161,8 @@ def untimed(candidate: Candidate) -> str:
 
 def _calls(ledger: Ledger, candidate: str) -> Iterator[_Call]:
     for entry in ledger.tests.values():
-        if _is_aligned(ledger.pairs[entry.info.id, candidate]) and not entry.broken:
+        # A test of a data loader has no other candidate.
+        if candidate in entry.candidates and _is_aligned(ledger.pairs[entry.info.id, candidate]) and not entry.broken:
             yield from (_Call(entry.info, case, candidate) for case in CASES if case in entry.cases)
 
 
