@@ -153,9 +153,10 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
             with signals.held():
                 regressed(state.regressions, by_id, tools, state.triage.findings, is_over=True)
             raise
-        earlier = state.baseline.speed if state.baseline is not None else ()
-        timing = Timing(tools, request.config.slower_factor, earlier, progress.say)
-        state.untimed = time_candidates(ledger, request.candidates, timing, state.speed)
+        if not state.is_stopped:  # Whoever wants the first failure does not wait for times.
+            earlier = state.baseline.speed if state.baseline is not None else ()
+            timing = Timing(tools, request.config.slower_factor, earlier, progress.say)
+            state.untimed = time_candidates(ledger, request.candidates, timing, state.speed)
     finally:
         pool.close()
 

@@ -184,6 +184,19 @@ def test_run_speed__pass_that_does_the_work_three_times__is_held_against_the_gra
     assert "times the graph before the pass" in done.out
 
 
+def test_run_speed__stopped_after_the_first_failure__times_nothing(tmp_path):
+    other = Project(tmp_path)
+    other.write("kernels.py", KERNELS + "\n\ndef abs(x):\n    return torch.abs(x) + 1\n")
+    wrong = "\n\n@autotest(profiles=(), n=2000)\ndef abs():\n    return torch.abs(random_tensor(ndim=2))\n"
+    other.tests(
+        "@autotest(profiles=(), n=4)\ndef gelu():\n    return torch.nn.functional.gelu(random_tensor(ndim=2))\n" + wrong
+    )
+    other.substitute({"torch.nn.functional.gelu": "kernels.gelu", "torch.abs": "kernels.abs"}, workers=1)
+    done = other.run("--speed", "-x", environ=UNCOUNTED)
+    assert "stopped after 1 failure (-x or --maxfail)" in other.report()["notes"], done.said
+    assert (done.status, other.report()["speed"]) == (1, [])
+
+
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_run_speed__with_valgrind__counts_three_times_the_instructions(project: Project):
