@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.errors import UnsupportedReason
+from ci_autotest.record.draw.profiles import LARGE_SHAPES
 from ci_autotest.values.kernel_scope import KernelScope
 from tests.engine import is_sure, record, run_test, tried
 
@@ -69,6 +73,16 @@ INSIDE = {
     "layout": (unary, "exp", KernelScope(layouts=("contiguous",))),
     "profile": (unary, "exp", KernelScope(profiles=("ordinary",))),
 }
+
+
+@pytest.mark.parametrize(
+    ("taken", "is_outside"),
+    [((), False), (("ordinary",), False), (("zero_size",), True)],
+    ids=["all", "ordinary", "other"],
+)
+def test_out_of_scope__sizes_of_timed_cases__are_ordinary(taken: tuple[str, ...], is_outside: bool):
+    large = types.SimpleNamespace(profile=LARGE_SHAPES)
+    assert (out_of_scope(kernels(KernelScope(profiles=taken)), large) is not None) is is_outside
 
 
 @pytest.mark.parametrize(("body", "name", "scope"), INSIDE.values(), ids=INSIDE)
