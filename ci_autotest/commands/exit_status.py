@@ -94,8 +94,10 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
 
 def _is_failed_by_speed(results: Sequence[SpeedResult], fail_on: str) -> bool:
     """Return whether a call at larger sizes was wrong, or slower where that is asked for."""
-    is_wrong = fail_on != "never" and any(is_wrong_at_size(item) for item in results)
-    return is_wrong or (fail_on == "slower" and any(map(is_too_slow, results)))
+    wrong = [item for item in results if is_wrong_at_size(item)]
+    if fail_on == "new":
+        wrong = [item for item in wrong if item.new is not False]
+    return bool(wrong and fail_on != "never") or (fail_on == "slower" and any(map(is_too_slow, results)))
 
 
 def _is_untested(item: TestResult, result: RunResult) -> bool:

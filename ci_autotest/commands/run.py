@@ -194,7 +194,8 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
     request, ledger = state.request, state.ledger
     if request.is_in_process:  # No process was fresh.
         state.triage.findings = [msgspec.structs.replace(item, confirmed=False) for item in state.triage.findings]
-    known = apply_known(tuple(state.triage.findings), request.config.known, datetime.now(timezone.utc).date())
+    rows, today = request.config.known, datetime.now(timezone.utc).date()
+    known = apply_known(state.triage.findings, rows, today)
     # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
     is_partial = state.is_part or not is_whole
@@ -206,7 +207,7 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
         broken=tuple(state.broken), baseline=state.baseline, fail_on=request.config.fail_on, is_partial=is_partial,
         duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
-        unrepeated=frozenset(state.triage.unrepeated), speed=tuple(state.speed),
+        unrepeated=frozenset(state.triage.unrepeated), speed=apply_known(state.speed, rows, today),
     )  # fmt: skip
     result = make_result(ledger, known, circumstances)
     if state.plan is not None and request.shard == (1, 1):

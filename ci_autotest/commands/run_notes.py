@@ -41,7 +41,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
             "had a time limit"
         )
     if is_whole:
-        notes += unmatched(findings, known, datetime.now(timezone.utc).date())
+        notes += unmatched((*findings, *state.speed), known, datetime.now(timezone.utc).date())
     if state.ledger.passed:
         reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
         notes.append(

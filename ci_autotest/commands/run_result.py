@@ -115,7 +115,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
         is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
-        speed=against_baseline(details.speed, () if baseline is None else baseline.speed),
+        speed=_timed_against(details.speed, baseline),
     )  # fmt: skip
     return ordered(settled(made, details.fail_on))
 
@@ -263,5 +263,16 @@ def held_against(result: RunResult, baseline: RunResult) -> RunResult:
     again = tuple(item for item in baseline.findings if is_whole and (item.test, item.candidate) in compared)
     new, _ = _against(result.findings, baseline.findings)
     _, fixed = _against(result.findings, again)
-    speed = against_baseline(result.speed, baseline.speed)
-    return msgspec.structs.replace(result, new=new, fixed=fixed, speed=speed)
+    return msgspec.structs.replace(result, new=new, fixed=fixed, speed=_timed_against(result.speed, baseline))
+
+
+def _timed_against(results: tuple[SpeedResult, ...], baseline: RunResult | None) -> tuple[SpeedResult, ...]:
+    """Return calls at larger sizes with what the baseline says of their times, and of those that are wrong."""
+    if baseline is None:
+        return results
+    before = {item.identity for item in baseline.findings if item.outcome != "flaky"}
+    before |= {item.identity for item in baseline.speed if item.kind is not None}
+    return tuple(
+        msgspec.structs.replace(item, new=None if item.kind is None else item.identity not in before)
+        for item in against_baseline(results, baseline.speed)
+    )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.speed import Instructions
+    from ci_autotest.values.verdict import Kind
 
 #: Cases whose draws are timed at larger sizes. With several dtypes, each of these has another one.
 CASES: Final = (0, 2)
@@ -186,7 +187,8 @@ def _once(call: _Call, fresh: SingleWorker, timing: Timing, seed: int) -> tuple[
     )
     if isinstance(answer, WorkerLostError):
         is_of_candidate = answer.spot.candidate >= 0 and not answer.is_killed
-        return (_without(call, f"the worker {answer.reason}", is_crash=is_of_candidate),)
+        kind: Kind = "timeout" if answer.timed_out else "crash"
+        return (_without(call, f"the worker {answer.reason}", kind if is_of_candidate else None),)
     if isinstance(answer, Broken):
         return (_without(call, answer.message),)
     # A test can forge its worker's messages: the results are about this call and no other.
@@ -194,8 +196,10 @@ def _once(call: _Call, fresh: SingleWorker, timing: Timing, seed: int) -> tuple[
     return against_baseline((msgspec.structs.replace(result, **own) for result in answer.results), timing.baseline)
 
 
-def _without(call: _Call, reason: str, *, is_crash: bool = False) -> SpeedResult:
+def _without(call: _Call, reason: str, kind: Kind | None = None) -> SpeedResult:
+    # A lost worker does not say which operator ended it; like a lost case at first, it has the test's name.
+    operator = call.test.id if kind is not None else ""
     return SpeedResult(
-        test=call.test.id, candidate=call.candidate, case=call.case, phase="forward",
-        verdict="crashed" if is_crash else "not_timed", reason=reason,
+        test=call.test.id, candidate=call.candidate, case=call.case, phase="forward", reason=reason,
+        verdict="not_timed" if kind is None else "crashed", operator=operator, target=operator, kind=kind,
     )  # fmt: skip

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import difflib
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 
 import msgspec
 
 from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.dtypes import DTYPES
+from ci_autotest.values.finding import Finding
 from ci_autotest.values.result import LOADER_CANDIDATE
+from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import date
 
     from ci_autotest.config import Config, Known
-    from ci_autotest.values.finding import Finding
+
+
+Judged = TypeVar("Judged", Finding, SpeedResult)
 
 
 def _names(operator: str) -> set[str]:
@@ -32,7 +36,7 @@ def _names(operator: str) -> set[str]:
 
 
 class Difference(Protocol):
-    """A finding, or the first sight of one."""
+    """A finding, the first sight of one, or a call at larger sizes."""
 
     @property
     def candidate(self) -> str:
@@ -47,16 +51,17 @@ class Difference(Protocol):
         """The operator as the test spells it."""
 
     @property
-    def kind(self) -> str:
-        """What differs."""
+    def kind(self) -> str | None:
+        """What differs; ``None`` if nothing does."""
 
 
 def matches(row: Known, finding: Difference) -> bool:
     """Whether a row accepts the operator, candidate and kind of a difference."""
     spelled = _names(finding.operator) | {finding.target}
     return (
+        finding.kind is not None
         # Not `fnmatch`, which ignores case on some systems.
-        any(fnmatchcase(name, row.operator) for name in spelled)
+        and any(fnmatchcase(name, row.operator) for name in spelled)
         and row.candidate in {None, finding.candidate}
         and row.kind in {None, finding.kind}
     )
@@ -85,8 +90,11 @@ def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:
         raise ConfigError(message)
 
 
-def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:
-    """Return the findings, each with the reason of the row that accepts it; a row past its date accepts nothing."""
+def apply_known(findings: Iterable[Judged], rows: Iterable[Known], today: date) -> tuple[Judged, ...]:
+    """Return findings or timed calls, each with the reason of the row that accepts it.
+
+    A row past its date accepts nothing.
+    """
     valid = valid_on(rows, today)
     return tuple(
         msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
@@ -99,7 +107,7 @@ def valid_on(rows: Iterable[Known], today: date) -> tuple[Known, ...]:
     return tuple(row for row in rows if row.until is None or today <= row.until)
 
 
-def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> list[str]:
+def unmatched(findings: Sequence[Difference], rows: Iterable[Known], today: date) -> list[str]:
     """Return a sentence for each row that accepts nothing, because it matches no finding or its date has passed."""
     sentences = []
     for row in rows:

@@ -27,8 +27,8 @@ _TOLD: Final = frozenset({"crashed", "misaligned", "slower", "faster"})
 
 def speed_sentence(result: RunResult) -> str:
     """Return how many results there are by verdict; empty if nothing was to be timed."""
-    counts = Counter(item.verdict for item in result.speed)
-    found = [f"{counts[name]:,} {_NAMES.get(name, name)}" for name in _ORDER if counts[name]]
+    counts = Counter(map(_name, sorted(result.speed, key=lambda item: _ORDER.index(item.verdict))))
+    found = [f"{count:,} {name}" for name, count in counts.items()]
     changed = Counter(item.change for item in result.speed if item.change in {"slower", "faster"})
     since = [f"{count:,} {name} than in the baseline" for name, count in sorted(changed.items(), key=str, reverse=True)]
     return f"speed: {', '.join([*found, *since])}" if result.speed else ""
@@ -68,16 +68,24 @@ def spoken(item: SpeedResult) -> str:
         f"{item.phase} of {', '.join(item.operators[:3]) or 'its body'} on {', '.join(item.inputs[:3]) or 'no input'}"
     )
     if item.ratio is None:
-        return f"{_NAMES.get(item.verdict, item.verdict)}: {item.reason}"
+        return f"{_name(item)}: {_why(item)}"
     against = "the graph before the pass" if item.against == "original" else "the reference"
     since = f"; {ratio_text(item.before)} in the baseline" if item.before is not None else ""
     counts = item.instructions
     counted = f"; {counts.candidate / max(counts.reference, 1):.2f} times the instructions" if counts else ""
     why = f"; {item.reason}" if item.reason else ""
     return (
-        f"{_NAMES.get(item.verdict, item.verdict)}: {where} takes {ratio_text(item.ratio)} times {against}, "
+        f"{_name(item)}: {where} takes {ratio_text(item.ratio)} times {against}, "
         f"{_duration(item.reference_s)}{since}{counted}{why}"
     )
+
+
+def _name(item: SpeedResult) -> str:
+    return "accepted at larger sizes" if item.known is not None else _NAMES.get(item.verdict, item.verdict)
+
+
+def _why(item: SpeedResult) -> str:
+    return item.reason if item.known is None else f"{item.reason}; accepted: {item.known}"
 
 
 def ratio_text(ratio: Ratio) -> str:
@@ -104,10 +112,8 @@ def _row(item: SpeedResult) -> str:
         since = f"; {item.change} against the baseline's {ratio_text(item.before)}"
     if item.instructions is not None:
         since += f"; {item.instructions.candidate / max(item.instructions.reference, 1):.2f} times the instructions"
-    name = (
-        f"**{_NAMES.get(item.verdict, item.verdict)}**" if item.verdict in _TOLD else _NAMES.get(item.verdict, "same")
-    )
-    why = f": {text(item.reason, 200)}" if item.reason else ""
+    name = f"**{_name(item)}**" if item.verdict in _TOLD else _name(item)
+    why = f": {text(_why(item), 200)}" if item.reason else ""
     against = " (the graph before the pass)" if item.against == "original" else ""
     return row(
         code(item.test, 150), code(item.candidate, 60), text(", ".join(item.inputs), 80), item.phase, ratio,

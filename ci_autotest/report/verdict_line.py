@@ -119,6 +119,7 @@ def verdict(result: RunResult) -> str:
     if faults:
         return f"✗ {'; '.join(faults)}"
     accepted = sum(finding.known is not None for finding in result.findings)
+    accepted += sum(item.known is not None for item in result.speed)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
     if outside := _out_of_scope(result):
         tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
@@ -144,7 +145,7 @@ def _faults(result: RunResult) -> list[str]:
         faults.append(f"{plural(orphans, 'test')} failed without a finding")
     if result.broken:
         faults.append(f"{plural(len(result.broken), 'test')} broken: {_listed([item.test for item in result.broken])}")
-    if wrong := sum(map(is_wrong_at_size, result.speed)):
+    if (wrong := sum(map(is_wrong_at_size, result.speed))) and not _is_all_old(result):
         faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
     if result.interrupted:
         faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
@@ -228,6 +229,7 @@ def _caveats(result: RunResult) -> list[str]:
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),
         "finding{} also in the baseline, none new": len(_counting(result)) if _is_all_old(result) else 0,
+        "call{} wrong at larger sizes, none new": sum(map(is_wrong_at_size, result.speed)),
     }
     return silence + [
         f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count

@@ -59,7 +59,7 @@ def _combined(item: SpeedResult, seen: Sequence[SpeedResult]) -> SpeedResult:
         return _with_ratio(item, [other for other in seen if other.verdict == item.verdict])
     shown = ", ".join(other.verdict.replace("_", " ") for other in seen)
     verdict: SpeedVerdict = "cannot_tell" if item.ratio is not None else "not_timed"
-    doubted = msgspec.structs.replace(item, verdict=verdict, reason=f"fresh processes disagree: {shown}")
+    doubted = msgspec.structs.replace(item, verdict=verdict, reason=f"fresh processes disagree: {shown}", kind=None)
     return _with_ratio(doubted, seen)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from ci_autotest.values.verdict import Struct
+from ci_autotest.values.verdict import Kind, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,6 +61,11 @@ class SpeedResult(Struct, frozen=True, kw_only=True):
             a tenth; ``cannot_tell`` if the interval is too wide or the result does not repeat; ``not_timed`` with a
             reason; ``misaligned`` or ``crashed`` if that happened at these sizes, which fails the run.
         reason: Why it was not timed, or cannot be told.
+        operator: The operator that is wrong at these sizes; if the worker was lost, the test.
+        target: The operator as the test spells it.
+        kind: What differs at these sizes; null if nothing does.
+        known: Reason of the configuration's row that accepts this difference; null if none does.
+        new: Whether the baseline lacks this difference; null without a baseline, or if nothing differs.
         ratio: Time of the candidate divided by the other.
         candidate_s: Median seconds of a call of the candidate.
         reference_s: Median seconds of a call of what it is measured against.
@@ -80,6 +85,11 @@ class SpeedResult(Struct, frozen=True, kw_only=True):
     against: Literal["reference", "original"] = "reference"
     verdict: SpeedVerdict
     reason: str = ""
+    operator: str = ""
+    target: str = ""
+    kind: Kind | None = None
+    known: str | None = None
+    new: bool | None = None
     ratio: Ratio | None = None
     candidate_s: float = 0.0
     reference_s: float = 0.0
@@ -93,6 +103,11 @@ class SpeedResult(Struct, frozen=True, kw_only=True):
         """What must be equal for two results to be about the same call."""
         return self.test, self.candidate, self.case, self.phase, self.operators, self.inputs, self.against
 
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Candidate, operator and kind, as of a finding; without a kind nothing differs."""
+        return self.candidate, self.operator, self.kind or ""
+
 
 def is_too_slow(item: SpeedResult) -> bool:
     """Whether ``--fail-on slower`` counts a result: all of its interval lies above the factor.
@@ -105,8 +120,8 @@ def is_too_slow(item: SpeedResult) -> bool:
 
 
 def is_wrong_at_size(item: SpeedResult) -> bool:
-    """Whether a call that was aligned at the test's own sizes is wrong at larger ones."""
-    return item.verdict in {"misaligned", "crashed"}
+    """Whether a call that was aligned at the test's own sizes is wrong at larger ones, and no row accepts that."""
+    return item.verdict in {"misaligned", "crashed"} and item.known is None
 
 
 def against_baseline(results: Iterable[SpeedResult], baseline: Iterable[SpeedResult]) -> tuple[SpeedResult, ...]:

@@ -197,6 +197,19 @@ def test_run_speed__stopped_after_the_first_failure__times_nothing(tmp_path):
     assert (done.status, other.report()["speed"]) == (1, [])
 
 
+def test_run_speed__difference_at_larger_sizes_that_a_row_accepts__fails_nothing(tmp_path):
+    other = Project(tmp_path)
+    other.write("kernels.py", KERNELS)
+    other.tests("@autotest(profiles=())\ndef exp():\n    return torch.exp(random_tensor(ndim=2))\n")
+    row = {"operator": "torch.exp", "kind": "value", "reason": "table of 100,000"}
+    other.substitute({"torch.exp": "kernels.exp"}, cases=2, workers=1, known=[row])
+    done = other.run("--speed", environ=UNCOUNTED)
+    found = of(other.report(), "exp")
+    assert done.status == 0, done.said
+    assert (found["verdict"], found["operator"], found["kind"]) == ("misaligned", "torch.exp", "value")
+    assert (found["known"], "matched no finding" in done.said) == ("table of 100,000", False)
+
+
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_run_speed__with_valgrind__counts_three_times_the_instructions(project: Project):

@@ -54,12 +54,14 @@ class _Untimed(Exception):  # noqa: N818 - a result, not an error
     Args:
         reason: Why.
         verdict: What is reported.
+        difference: What differs, as fields of the result.
     """
 
-    def __init__(self, reason: str, verdict: SpeedVerdict = "not_timed") -> None:
+    def __init__(self, reason: str, verdict: SpeedVerdict = "not_timed", **difference: Any) -> None:
         super().__init__(reason)
         self.reason = reason
         self.verdict: SpeedVerdict = verdict
+        self.difference = difference
 
 
 class SpeedRequests:
@@ -91,6 +93,7 @@ class SpeedRequests:
             fields["against"] = "original" if calls.is_original else "reference"
             return Measured(results=[SpeedResult(**fields, **timed) for timed in self._timed(calls, message)])
         except _Untimed as untimed:
+            fields |= untimed.difference
             result = SpeedResult(**fields, phase="forward", verdict=untimed.verdict, reason=untimed.reason)
             return Measured(results=[result])
 
@@ -169,7 +172,8 @@ def _fields(phase: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
 def _differing(verdict: Verdict) -> _Untimed:
     """Return why a case that is not aligned at these sizes is not timed; it fails the run if the candidate is wrong."""
     if verdict.outcome == "misaligned" and verdict.blame not in TOLERATED_BLAMES and verdict.kind != "leniency":
-        return _Untimed(f"{verdict.operator} is misaligned at these sizes ({verdict.kind})", "misaligned")
+        difference = {"operator": verdict.operator, "target": verdict.target, "kind": verdict.kind}
+        return _Untimed(f"{verdict.operator} is misaligned at these sizes ({verdict.kind})", "misaligned", **difference)
     if verdict.outcome == "misaligned":
         return _Untimed(f"{verdict.operator} differs at these sizes, and the candidate is not to blame")
     return _Untimed(f"{verdict.outcome.replace('_', ' ')} at these sizes")

@@ -182,6 +182,13 @@ def timed(verdict: str, low: float = 1.4, **changes) -> SpeedResult:
         pytest.param(timed("misaligned"), "misaligned", 1, id="misaligned at larger sizes"),
         pytest.param(timed("crashed"), "new", 1, id="crashed at larger sizes"),
         pytest.param(timed("misaligned"), "never", 0, id="misaligned at larger sizes, never"),
+        pytest.param(timed("misaligned", known="rounds up"), "misaligned", 0, id="accepted at larger sizes"),
+        pytest.param(timed("misaligned", known="rounds up"), "slower", 0, id="accepted at larger sizes, slower"),
+        pytest.param(timed("misaligned", new=False), "new", 0, id="misaligned at larger sizes, old"),
+        pytest.param(
+            timed("misaligned", new=False), "misaligned", 1, id="misaligned at larger sizes, old, not asked for"
+        ),
+        pytest.param(timed("misaligned", new=True), "new", 1, id="misaligned at larger sizes, new"),
     ],
 )
 def test_settled__a_timed_call__decides(speed: SpeedResult, fail_on: str, status: int):

@@ -10,6 +10,7 @@ import pytest
 from ci_autotest.config import Candidate, Config, Known, ToleranceRule
 from ci_autotest.config.known_differences import apply_known, check_known, matches, unmatched
 from ci_autotest.errors import ConfigError
+from ci_autotest.values.speed import SpeedResult
 from tests import report_samples as samples
 
 TODAY = date(2026, 11, 20)
@@ -65,6 +66,22 @@ def test_apply_known__two_rows__first_valid_one_gives_the_reason():
 def test_apply_known__other_findings__are_left_alone():
     other = samples.numbered(1)
     assert apply_known((FINDING, other), [row()], TODAY)[1] == other
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("value", "because"), ("gradient", None), (None, None)])
+def test_apply_known__timed_call__is_asked_as_a_finding_is(kind, reason):
+    timed = SpeedResult(
+        test="a",
+        candidate="kernels",
+        case=0,
+        phase="forward",
+        verdict="misaligned",
+        operator=FINDING.operator,
+        kind=kind,
+    )
+    (found,) = apply_known((timed,), [row("*", kind="value")], TODAY)
+    assert (found.known, unmatched((timed,), [row("*", kind="value")], TODAY) == []) == (reason, reason is not None)
+    assert apply_known((timed,), [row("*")], TODAY)[0].known == (None if kind is None else "because")
 
 
 def test_unmatched__rows__each_says_what_to_do():

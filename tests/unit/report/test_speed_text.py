@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ci_autotest.report.comment_text import render_comment, render_summary
 from ci_autotest.report.speed_text import speed_lines, speed_sentence, spoken
 from ci_autotest.report.verdict_line import verdict
@@ -89,3 +91,20 @@ def test_verdict__wrong_at_larger_sizes__is_a_fault():
 def test_verdict__slower_where_that_counts__says_so():
     assert verdict(samples.run(speed=(timed(),), exit_code=1)) == "✗ 1 timed call slower"
     assert verdict(samples.run(speed=(timed(),))).startswith("✓ aligned")
+
+
+def test_verdict__accepted_at_larger_sizes__is_a_known_difference():
+    item = msgspec.structs.replace(MISALIGNED, known="rounds up")
+    result = samples.run(speed=(item,))
+    assert verdict(result).endswith("; 1 known difference")
+    assert verdict(result).startswith("✓ aligned")
+    assert speed_sentence(result) == "speed: 1 accepted at larger sizes"
+    assert spoken(item) == (
+        "accepted at larger sizes: torch.softmax is misaligned at these sizes (value); accepted: rounds up"
+    )
+
+
+def test_verdict__wrong_at_larger_sizes_in_the_baseline_too__is_no_fault_where_only_new_ones_fail():
+    result = samples.run(speed=(msgspec.structs.replace(MISALIGNED, new=False),), new=())
+    assert verdict(result).startswith("⚠ aligned where compared: ")
+    assert verdict(result).endswith("; 1 call wrong at larger sizes, none new")
