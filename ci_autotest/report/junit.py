@@ -3,9 +3,9 @@
 The file is valid for Jenkins' xUnit plugin (junit-10.xsd, jenkinsci/xunit-plugin at 031e285). The schema has no
 attribute for a line, so a test's line is in the text and its file in the testsuite.
 
-A testcase fails if a finding counts against the run, or if the test failed and no finding says why. Accepted and
-tolerated findings are listed in ``system-out`` and are no failures. A test that compared nothing is
-skipped, never passed.
+A testcase fails if a finding counts against the run, if a call is wrong at larger sizes, or if the test failed and no
+finding says why. Accepted and tolerated findings are listed in ``system-out`` and are no failures. A test that compared
+nothing is skipped, never passed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from xml.etree import ElementTree as ET
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
+from ci_autotest.report.speed_text import spoken
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
 from ci_autotest.values.finding import counts_against
 from ci_autotest.values.result import BrokenTest
+from ci_autotest.values.speed import is_wrong_at_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.result import RunResult, TestResult
+    from ci_autotest.values.speed import SpeedResult
 
 _BAD: Final = frozenset({"misaligned", "crashed", "timed_out"})
 
@@ -58,11 +61,12 @@ def render(result: RunResult) -> str:
 
 def _suites(result: RunResult) -> list[Any]:
     findings, prefix = {finding.id: finding for finding in result.findings}, result.environment.folder
+    wrong = [item for item in result.speed if is_wrong_at_size(item)]
     groups: dict[tuple[str, str], list[TestResult]] = {}
     for item in result.results:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
     suites = [
-        _suite(f"{file}[{line(name)}]", file, [_case(item, findings, prefix) for item in items], result, items)
+        _suite(f"{file}[{line(name)}]", file, [_case(item, findings, wrong, prefix) for item in items], result, items)
         for (name, file), items in groups.items()
     ]
     broken: dict[str, list[BrokenTest]] = {}
@@ -89,7 +93,7 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     )  # fmt: skip
 
 
-def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any:
+def _case(item: TestResult, findings: Mapping[str, Finding], wrong: Sequence[SpeedResult], prefix: str) -> Any:
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)
@@ -99,9 +103,14 @@ def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any
         f"{name}[{line(item.candidate)}]", file, _time_s(item.duration_s),
         stdout=_place(item.location, prefix) + _details(item, own),
     )  # fmt: skip
+    timed = [call for call in wrong if (call.test, call.candidate) == (item.test, item.candidate)]
+    sizes = list(dict.fromkeys(map(spoken, timed)))
     if counting:
         kind = "misaligned" if item.outcome not in _BAD else item.outcome
-        case.add_failure_info(line(headline(counting[0])), "\n\n".join(map(_whole, counting)), kind)
+        texts = [*map(_whole, counting), *map(plain, sizes)]
+        case.add_failure_info(line(headline(counting[0])), "\n\n".join(texts), kind)
+    elif sizes:
+        case.add_failure_info(line(sizes[0]), "\n\n".join(map(plain, sizes)), timed[0].verdict)
     elif item.outcome in _BAD and not own:
         message = line(item.reason or f"{item.outcome.replace('_', ' ')}, and no finding says why")
         case.add_failure_info(message, message, item.outcome)

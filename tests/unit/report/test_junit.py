@@ -12,6 +12,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report import junit
 from ci_autotest.values.result import CaseCounts, UnsupportedCases
+from ci_autotest.values.speed import SpeedResult
 from tests import report_samples as samples
 
 
@@ -189,3 +190,38 @@ def test_write__many_tests__is_quick(tmp_path):
     results = tuple(samples.outcome(test=f"a.py::t{index}") for index in range(5_000))
 
     assert sum(suite.tests for suite in read(samples.run(results=results), tmp_path)) == 5_000
+
+
+@pytest.mark.parametrize("verdict", ["misaligned", "crashed"])
+def test_write__wrong_at_larger_sizes_only__is_a_failure_of_its_test(verdict, tmp_path):
+    call = SpeedResult(
+        test=samples.TEST, candidate="kernels", case=0, phase="forward", verdict=verdict, reason="the worker ended"
+    )
+    others = samples.outcome(candidate="compiled"), samples.outcome(test="a.py::exp")
+
+    cases = [
+        case
+        for suite in read(samples.run(results=(samples.outcome(), *others), speed=(call, call)), tmp_path)
+        for case in suite
+    ]
+
+    assert [kinds(case) for case in cases] == [[Failure], [], []]
+    assert (cases[0].result[0].message, cases[0].result[0].type) == (
+        f"{verdict} at larger sizes: the worker ended", verdict,
+    )  # fmt: skip
+
+
+def test_write__finding_and_wrong_at_larger_sizes__is_one_failure_with_both(tmp_path):
+    call = SpeedResult(
+        test=samples.TEST, candidate="kernels", case=0, phase="forward", verdict="crashed", reason="the worker ended"
+    )
+    (failure,) = only_case(msgspec.structs.replace(samples.misaligned(), speed=(call,)), tmp_path).result
+    assert failure.message == samples.finding().headline
+    assert failure.text.endswith("crashed at larger sizes: the worker ended")
+
+
+def test_write__accepted_at_larger_sizes__is_no_failure(tmp_path):
+    call = SpeedResult(
+        test=samples.TEST, candidate="kernels", case=0, phase="forward", verdict="misaligned", known="rounds up"
+    )
+    assert kinds(only_case(samples.run(results=(samples.outcome(),), speed=(call,)), tmp_path)) == []
