@@ -210,11 +210,11 @@ def _run_cases(
     config = setting.config
     compared = dict.fromkeys(contenders, 0)
     reasons: dict[str, str] = {}
-    refusal = ""
+    refusal = skipped = ""
     reference = TorchBackend()
     for case in range(setting.cases or declared.n or config.cases):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
-        refusal = found.refusal or refusal
+        refusal, skipped = found.refusal or refusal, skipped or found.skipped
         for candidate in setting.candidates:
             lenient = found.lenient.get(candidate.name)
             if lenient is not None and (
@@ -237,6 +237,8 @@ def _run_cases(
             untested = found.attempt.untested
             reasons[candidate.name] = untested.detail if untested is not None else judged.verdict.oracle
     for name, count in compared.items():
+        if not count and skipped and not (reasons.get(name) or refusal):
+            raise unittest.SkipTest(skipped)
         if not count:
             reason = reasons.get(name) or refusal or "no case was accepted"
             text = f"{setting.test} compared nothing on {name}: {reason}."

@@ -60,6 +60,7 @@ class Accepted(NamedTuple):
         ordinary_rejected: Number of these with the ordinary profile.
         refusal: The reference's error for the last rejected attempt.
         lenient: Candidates that accepted what the reference rejects, with the first such attempt.
+        skipped: Why the body skipped the case; empty if it did not.
     """
 
     attempt: Attempt | None
@@ -68,6 +69,7 @@ class Accepted(NamedTuple):
     ordinary_rejected: int
     refusal: str
     lenient: dict[str, Lenient]
+    skipped: str = ""
 
 
 ALIGNED = Verdict(outcome="aligned")
@@ -93,6 +95,8 @@ def accept(
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
         attempt = draw(case, number)
+        if attempt.skipped:
+            return Accepted(None, number, rejected, ordinary, refusal, lenient, attempt.skipped)
         if not attempt.is_rejected:
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
         rejected += 1

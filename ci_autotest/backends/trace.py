@@ -176,6 +176,7 @@ class Attempt(NamedTuple):
         unfit: The profile that the case was to have and why it is ordinary instead; ``None`` if it has its profile.
         untested: Why nothing of it is compared; ``None`` if something is.
         assumption: The false assumption that ended the body; empty if none did.
+        skipped: Why the body skipped the case; empty if it did not.
     """
 
     program: Program
@@ -191,11 +192,17 @@ class Attempt(NamedTuple):
     unfit: tuple[str, NoProfile] | None = None
     untested: Unsupported | None = None
     assumption: str = ""
+    skipped: str = ""
 
     @property
     def is_rejected(self) -> bool:
         """Whether the reference refused a step, or the body an assumption."""
         return self.refused is not None or bool(self.assumption)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the body ran to its end."""
+        return not (self.is_rejected or self.skipped)
 
     @property
     def draws(self) -> list[Draw]:

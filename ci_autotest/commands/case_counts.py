@@ -45,6 +45,8 @@ class TestEntry:
     undefined: int = 0
     outside: int = 0
     refusal: str = ""
+    skipped: int = 0
+    skip_reason: str = ""
     duration_s: float = 0.0
     profiles: Counter[str] = field(default_factory=Counter)
     unfit: dict[str, NoProfile] = field(default_factory=dict)

@@ -9,7 +9,7 @@ import msgspec
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError, UnsupportedReason
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
-from ci_autotest.values.result import CaseCounts, RunResult, TestResult, not_called, uncalled
+from ci_autotest.values.result import CaseCounts, RunResult, TestResult, is_all_skipped, not_called, uncalled
 from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
 
 if TYPE_CHECKING:
@@ -66,7 +66,12 @@ def exit_code(result: RunResult, fail_on: str) -> int:
         return FAILED
     if _is_failed_by_speed(result.speed, fail_on):
         return FAILED
-    if not result.results or uncalled(result) or any(_is_untested(item, result) for item in result.results):
+    if (
+        not result.results
+        or is_all_skipped(result)
+        or uncalled(result)
+        or any(_is_untested(item, result) for item in result.results)
+    ):
         return NOTHING
     return FINE
 
@@ -108,8 +113,10 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
     test was compared on it. Replacements that were never called are checked separately, and the report lists the
     operators that are missing.
     """
-    if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
-        return False  # Compared, or all its cases are in other shards.
+    if item.cases.compared or item.outcome == "skipped":
+        return False
+    if item.cases == CaseCounts() and not item.attempts.rejected:
+        return False  # All its cases are in other shards.
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
     is_lacking = bool(item.unsupported) and all(each.reason in _EXCUSED for each in item.unsupported)
     # Whoever runs a part of the tests does not expect each of them to concern each candidate.

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import RunResult, TestResult
 
 _Cells: TypeAlias = "tuple[Text, ...]"
-_COUNTS: Final = ("aligned", "misaligned", "crashed", "timed_out", "known", "unsupported", "flaky", "not_run")
+_COUNTS: Final = (
+    "aligned",
+    "misaligned",
+    "crashed",
+    "timed_out",
+    "known",
+    "unsupported",
+    "flaky",
+    "not_run",
+    "skipped",
+)
 _COLOURS: Final = {
     "aligned": "green",
     "misaligned": "red",

@@ -158,7 +158,7 @@ def _result(
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
         values_only=pair.values_only if pair is not None else 0, errors=pair.errors if pair is not None else (),
-        rejected_cases=entry.empty, left_alone=pair is not None and pair.is_left_alone,
+        rejected_cases=entry.empty, skip_reason=entry.skip_reason, left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,
     )  # fmt: skip
 
@@ -193,7 +193,7 @@ def _counts(
     return CaseCounts(
         aligned=pair.aligned - probed - probed_known, misaligned=misaligned + probed, known=known + probed_known,
         unsupported=pair.not_compared, crashed=lost[False], timed_out=lost[True], flaky=flakies,
-        not_run=max(0, len(entry.cases) - run),
+        not_run=max(0, len(entry.cases) - run - entry.skipped), skipped=entry.skipped,
     )  # fmt: skip
 
 
@@ -234,6 +234,8 @@ def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: 
         return left_alone(counts)
     if counts.compared:
         return ""
+    if worst(counts) == "skipped":
+        return f"skipped: {entry.skip_reason}"
     if pair is not None and pair.unsupported:
         return "; ".join(pair.unsupported[0].details[:1])
     if entry.rejected and not entry.accepted:

@@ -107,6 +107,8 @@ class Ledger:
         entry.undefined += done.undefined
         entry.outside += done.outside
         entry.refusal = first_refusal((done.refusal, entry.refusal))
+        entry.skipped += done.skipped
+        entry.skip_reason = first_refusal((done.skip_reason, entry.skip_reason))
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
         entry.unfit = joined_reasons(entry.unfit, done.unfit)
@@ -181,7 +183,7 @@ class Ledger:
     def is_complete(self) -> bool:
         """Whether every planned case was run, or skipped because its test ended a worker or broke."""
         return all(
-            (pair := self.pairs[test, name]).done + entry.empty >= len(entry.cases)
+            (pair := self.pairs[test, name]).done + entry.empty + entry.skipped >= len(entry.cases)
             or pair.is_left_alone
             or entry.broken
             for test, entry in self.tests.items()

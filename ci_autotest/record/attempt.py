@@ -112,8 +112,8 @@ class Attempts:
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
         ended_at = run_body(recorder, declaration, call, tracer)
-        if recorder.assumption:
-            return _assumed(recorder)
+        if recorder.assumption or recorder.skipped:
+            return _given_up(recorder)
         if ended_at is not None:
             return _ended(recorder, ended_at)
         are_random = declaration.check_grad_use_random_data
@@ -183,11 +183,14 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
     return all(steps[index].target in keys for index in needed if steps[index].op == PLACEHOLDER)
 
 
-def _assumed(recorder: Recorder) -> Attempt:
-    """Return an attempt that a false assumption of the body has ended: it is rejected, and there is nothing to try."""
+def _given_up(recorder: Recorder) -> Attempt:
+    """Return an attempt that the body itself has ended, by a false assumption or a skip: there is nothing to try."""
     applied = recorder.drawer.profile if recorder.profile_applied else ORDINARY
     empty = Program((), (Step(OUTPUT, "output", (), (), "output"),))
-    return Attempt(empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None, assumption=recorder.assumption)
+    return Attempt(
+        empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None,
+        assumption=recorder.assumption, skipped=recorder.skipped,
+    )  # fmt: skip
 
 
 def _ended(recorder: Recorder, at: int) -> Attempt:

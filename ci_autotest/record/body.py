@@ -18,6 +18,7 @@ from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
+from ci_autotest.record.skips import skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
@@ -42,7 +43,7 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     try:
         ended_at, returned = _called(recorder, declaration, call, tracer)
         if ended_at is None:
-            if recorder.assumption:
+            if recorder.assumption or recorder.skipped:
                 return None
             record_output(recorder, returned)
             _refuse_empty(recorder)
@@ -82,6 +83,9 @@ def _called(
         returned = tracer.call(call)
     except AuthorError:
         raise
+    except skip_exceptions() as error:
+        recorder.skipped = skip_reason(error)
+        return None, None
     except FalseAssumption as error:
         recorder.assumption = f"assume(){_body_line(error, call)} was false"
         return None, None

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import unittest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,25 +83,37 @@ def _text(value: object) -> str:
     return type(value).__name__ if is_path or _ADDRESS.search(str(value)) is not None else str(value)
 
 
-def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[dict[str, Any]]:
-    """Return the arguments of each call that ``pytest.mark.parametrize`` defines, in pytest's order; else ``[{}]``.
+class Row(NamedTuple):
+    """A call that ``pytest.mark.parametrize`` defines: its arguments, and the marks of its ``pytest.param``."""
+
+    given: dict[str, Any]
+    marks: tuple[Any, ...]
+
+
+def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[Row]:
+    """Return each call that ``pytest.mark.parametrize`` defines, in pytest's order; else one without arguments.
 
     Args:
         function: The decorated function, which carries the marks.
         body: The function as written, which has the order of the arguments.
     """
-    rows: list[dict[str, Any]] = [{}]
+    rows = [Row({}, ())]
     for mark in getattr(function, "pytestmark", ()):
         if getattr(mark, "name", "") == "parametrize":
-            rows = [{**row, **given} for given in _rows(*mark.args[:2], **mark.kwargs) for row in rows]
+            rows = [
+                Row({**row.given, **more.given}, (*row.marks, *more.marks))
+                for more in _rows(*mark.args[:2], **mark.kwargs)
+                for row in rows
+            ]
     order = list(inspect.signature(body).parameters)
-    return [{name: row[name] for name in order if name in row} for row in rows]
+    return [row._replace(given={name: row.given[name] for name in order if name in row.given}) for row in rows]
 
 
-def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[dict[str, Any]]:
+def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[Row]:
     names = [name.strip() for name in argnames.split(",")] if isinstance(argnames, str) else list(argnames)
     found = []
     for item in argvalues:
-        values = item.values if type(item).__name__ == "ParameterSet" else [item] if len(names) == 1 else item
-        found.append(dict(zip(names, values, strict=True)))
+        is_set = type(item).__name__ == "ParameterSet"
+        values = item.values if is_set else [item] if len(names) == 1 else item
+        found.append(Row(dict(zip(names, values, strict=True)), tuple(item.marks) if is_set else ()))
     return found

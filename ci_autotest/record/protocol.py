@@ -104,6 +104,7 @@ class Recorder(Protocol):
     has_left: bool
     has_loader: bool
     assumption: str
+    skipped: str
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool

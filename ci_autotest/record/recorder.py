@@ -109,6 +109,7 @@ class Recorder:
         outputs: The outputs of the body, flattened.
         profile_applied: Whether the attempt's profile changed anything.
         assumption: The false assumption that ended the body; empty if none did.
+        skipped: Why the body skipped the case; empty if it did not.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
@@ -137,6 +138,7 @@ class Recorder:
         "profile_obstacle",
         "refusal",
         "shared",
+        "skipped",
         "sources",
         "steps",
         "trace",
@@ -167,6 +169,7 @@ class Recorder:
         self.has_left = False
         self.has_loader = False
         self.assumption = ""
+        self.skipped = ""
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

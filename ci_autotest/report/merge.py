@@ -229,6 +229,7 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
         values_only=sum(part.values_only for part in parts),
         errors=joined_errors(each for part in parts for each in part.errors),
         rejected_cases=sum(part.rejected_cases for part in parts),
+        skip_reason=first_refusal(part.skip_reason for part in parts),
         left_alone=any(part.left_alone for part in parts),
     )
 

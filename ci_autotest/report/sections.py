@@ -41,6 +41,7 @@ _COLUMNS: Final[tuple[Outcome, ...]] = (
     "unsupported",
     "flaky",
     "not_run",
+    "skipped",
 )
 #: Candidates that the title of the folded table names.
 _CANDIDATES: Final = 8

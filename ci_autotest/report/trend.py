@@ -24,6 +24,7 @@ _OUTCOMES: Final = (
     "flaky",
     "unsupported",
     "not_run",
+    "skipped",
     "broken",
 )
 #: Findings whose errors are shown: those of the latest runs first.

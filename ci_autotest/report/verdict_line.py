@@ -98,6 +98,9 @@ def unsupported_sentence(item: TestResult) -> str:
 def partial_sentences(item: TestResult) -> list[str]:
     """Return what of a test was not compared and why, a sentence each; not yet escaped for Markdown."""
     found = [unsupported_sentence(item)] if item.unsupported else []
+    if item.cases.skipped and item.cases.compared:
+        cases = plural(item.cases.compared + item.cases.skipped, "case")
+        found.append(f"{item.cases.skipped:,} of {cases} skipped: {item.skip_reason}")
     if item.values_only:
         found.append(f"{item.values_only:,} of {plural(item.cases.compared, 'case')} without gradients: {_NO_BACKWARD}")
     return found
@@ -105,7 +108,11 @@ def partial_sentences(item: TestResult) -> list[str]:
 
 def partly_compared(result: RunResult) -> list[TestResult]:
     """Return the tests of which some cases were compared, and some are unsupported or compared without gradients."""
-    return [item for item in result.results if item.cases.compared and (item.unsupported or item.values_only)]
+    return [
+        item
+        for item in result.results
+        if item.cases.compared and (item.unsupported or item.values_only or item.cases.skipped)
+    ]
 
 
 def is_wholly_aligned(result: RunResult) -> bool:
@@ -123,6 +130,8 @@ def verdict(result: RunResult) -> str:
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
     if outside := _out_of_scope(result):
         tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
+    if skipped := sum(item.outcome == "skipped" for item in result.results):
+        tail += f"; {plural(skipped, 'pair')} of test and candidate skipped"
     if caveats:
         standing = "still misaligned" if _counting(result) else "aligned where compared"
         return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
@@ -154,13 +163,12 @@ def _faults(result: RunResult) -> list[str]:
 
 def _exit_faults(result: RunResult) -> list[str]:
     """Return why a run without a finding ended with a status other than 0."""
-    silent = _silent(result)
     if result.exit_code == _USAGE and not result.results:
         return [text(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
     if result.exit_code == _UNAVAILABLE:
         names = [item.name for item in result.candidates if not item.available]
         return [f"not available: {_listed(names) or 'a required device or worker'}"]
-    if silent == len(result.results):
+    if not any(item.cases.compared for item in result.results):
         return ["nothing was compared"]
     for name, missing in uncalled(result).items():
         return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
@@ -256,7 +264,7 @@ def _excused(result: RunResult) -> int:
 
 
 def _silent(result: RunResult) -> int:
-    return sum(not item.cases.compared for item in result.results)
+    return sum(not item.cases.compared and item.outcome != "skipped" for item in result.results)
 
 
 def _silence(result: RunResult) -> str:

@@ -304,6 +304,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
         undefined: Number of cases whose backward pass the reference refused, so that only their values were compared.
         outside: Number of cases with an input that was computed outside of the recorded steps.
         refusal: The reference's error message for one of the rejected attempts.
+        skipped: Number of cases that the body skipped.
+        skip_reason: Why, for one of them.
         profiles: Number of accepted cases, by profile.
         unfit: Why cases are ordinary that were to have a profile, by profile.
         seen: Calls by operator, for candidates that count them.
@@ -330,6 +332,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
     undefined: int
     outside: int = 0
     refusal: str
+    skipped: int = 0
+    skip_reason: str = ""
     profiles: dict[str, int]
     unfit: dict[str, NoProfile] = {}
     seen: dict[str, dict[str, int]]

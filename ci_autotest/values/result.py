@@ -28,6 +28,7 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
 
     Attributes:
         known: Cases that differ only in what a row of ``known`` accepts; they are in no other count.
+        skipped: Cases that the test itself skipped.
     """
 
     aligned: int = 0
@@ -38,6 +39,7 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
     timed_out: int = 0
     flaky: int = 0
     not_run: int = 0
+    skipped: int = 0
 
     @property
     def compared(self) -> int:
@@ -170,6 +172,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         errors: The greatest error of its aligned cases, by operator and dtype.
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
         left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
+        skip_reason: Why cases were skipped.
         location: Definition of the test.
     """
 
@@ -191,6 +194,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     errors: tuple[AlignedError, ...] = ()
     rejected_cases: int = 0
     left_alone: bool = False
+    skip_reason: str = ""
     location: Location | None = None
 
     @property
@@ -254,6 +258,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     timed_out: int = 0
     flaky: int = 0
     not_run: int = 0
+    skipped: int = 0
     broken: int = 0
     findings: int = 0
     cases: int = 0
@@ -312,6 +317,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
 
+def is_all_skipped(result: RunResult) -> bool:
+    """Whether tests were skipped and nothing else was compared; a shard may have only the skipped ones."""
+    outcomes = {item.outcome for item in result.results if not item.cases.compared}
+    return result.shard == (1, 1) and "skipped" in outcomes and not any(item.cases.compared for item in result.results)
+
+
 def uncalled(result: RunResult) -> dict[str, list[str]]:
     """Return the replacements that were never called, by candidate; empty unless the run is whole."""
     return {} if result.is_partial else not_called(result)
@@ -348,5 +359,5 @@ def worst(counts: CaseCounts) -> Outcome:
     for outcome in WORST_FIRST:
         if getattr(counts, outcome):
             # Cases in which nothing was compared take nothing from those that are aligned; the counts show both.
-            return "aligned" if outcome in {"unsupported", "not_run"} and counts.aligned else outcome
+            return "aligned" if outcome in {"unsupported", "not_run", "skipped"} and counts.aligned else outcome
     return "not_run"

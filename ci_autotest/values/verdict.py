@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ci_autotest.errors import Unsupported
 
 Outcome: TypeAlias = Literal[
-    "aligned", "misaligned", "known", "unsupported", "crashed", "timed_out", "flaky", "not_run"
+    "aligned", "misaligned", "known", "unsupported", "crashed", "timed_out", "flaky", "not_run", "skipped"
 ]  # fmt: skip
 Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
@@ -25,7 +25,7 @@ Kind: TypeAlias = Literal[
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, worst first: a test has the worst outcome of its cases.
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
-    "crashed", "timed_out", "misaligned", "flaky", "known", "unsupported", "not_run", "aligned",
+    "crashed", "timed_out", "misaligned", "flaky", "known", "unsupported", "not_run", "skipped", "aligned",
 )  # fmt: skip
 
 

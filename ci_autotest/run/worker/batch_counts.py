@@ -55,7 +55,8 @@ class BatchCounts:
         self._values_only: Counter[str] = Counter()
         self._errors: dict[str, tuple[AlignedError, ...]] = {}
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
-        self._undefined = self._outside = 0
+        self._undefined = self._outside = self._skipped = 0
+        self._skip_reason = ""
         self._has_loader = False
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
@@ -78,7 +79,7 @@ class BatchCounts:
         attempts = [batch.attempts[position] for position in counted]
         forms = list(map(self._usage.form, attempts))
         self._done += batch.cases
-        self._empty += len(batch.cases) - len(attempts)
+        self._empty += len(batch.cases) - len(attempts) - sum(bool(found.skipped) for _, found in batch.refused)
         self._accepted += len(attempts)
         for profile, count in Counter(attempt.profile for attempt in attempts).items():
             self._profiles[profile] = self._profiles.get(profile, 0) + count
@@ -101,6 +102,8 @@ class BatchCounts:
     def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
+        self._skipped += bool(found.skipped)
+        self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
         # The least of them, so that the message does not depend on the order of the cases.
         self._refusal = min(filter(None, (found.refusal, self._refusal)), default="")
         for name, lenient in found.lenient.items():
@@ -161,7 +164,8 @@ class BatchCounts:
             accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self._undefined, outside=self._outside,
-            refusal=self._refusal, profiles=self._profiles, unfit=dict(sorted(self._unfit.items())), seen=seen,
+            refusal=self._refusal, skipped=self._skipped, skip_reason=self._skip_reason,
+            profiles=self._profiles, unfit=dict(sorted(self._unfit.items())), seen=seen,
             errors={name: errors for name, errors in self._errors.items() if errors},
             values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},

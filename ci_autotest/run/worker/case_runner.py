@@ -176,7 +176,7 @@ class CaseRunner:
             self._beacon.enter(case, REFERENCE, 0)
             begun = time.perf_counter()
             attempt, number = run.draw(case, 0), 0
-            if attempt.is_rejected:
+            if not attempt.is_complete:
                 found = self._draw_again(case, attempt, run)
                 drawn.refused.append((case, found))
                 if found.attempt is None:

@@ -103,7 +103,7 @@ class FindingRequests:
         if message.attempt is None:
             found = accept(message.case, draw, {}, lambda _case, _name, _number: None)
             attempt, number = found.attempt, found.number
-        if attempt is None or attempt.assumption:
+        if attempt is None or attempt.assumption or attempt.skipped:
             text = f"case {message.case} of {message.test.id} has no accepted attempt."
             raise AuthorError(text)
         if attempt.refused is not None:

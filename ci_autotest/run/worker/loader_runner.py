@@ -32,6 +32,9 @@ class LoaderRunner:
     def run(self, test: TestInfo) -> CasesDone | Broken:
         """Run a test's loader, and return the result of its one case."""
         begun = time.monotonic()
+        skipped = self._worker_context.library.skip_reason(test.file, test.name)
+        if skipped is not None:
+            return _skipped(skipped)
         try:
             judgement = self._judgement(test)
         except LoaderError as error:
@@ -51,6 +54,14 @@ class LoaderRunner:
         declaration, _ = self._worker_context.library.loader(test.file, test.name)
         asked = Asked(hello.root, hello.folders, test.file, test.name, hello.seed, declaration)
         return judgement_of(asked, hello.case_timeout_s, os.environ, lambda: self._beacon.enter(0, 0))
+
+
+def _skipped(reason: str) -> CasesDone:
+    return CasesDone(
+        done=[0], aligned={}, unsupported={}, failures=[], accepted=0, rejected=0, ordinary_accepted=0,
+        ordinary_rejected=0, empty=0, undefined=0, refusal="", skipped=1, skip_reason=reason, profiles={}, seen={},
+        duration_s=0.0, last=True,
+    )  # fmt: skip
 
 
 def _done(judgement: Judgement, duration_s: float) -> CasesDone:

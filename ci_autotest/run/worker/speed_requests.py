@@ -107,7 +107,7 @@ class SpeedRequests:
             profile = LARGE_SHAPES if number < _LARGE_ATTEMPTS else ORDINARY
             name = (key, message.test.id, message.case, number)
             attempt = context.attempts.attempt(declaration, call, name, profile=profile)
-            if attempt.refused is None:
+            if attempt.is_complete:
                 return attempt
         raise _Untimed(_REJECTED)
 

@@ -24,6 +24,7 @@ from ci_autotest.loader.repro import file_module
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.record.marks import Marked, skip_reason_of
 from ci_autotest.run.messages import TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import LOADER_CANDIDATE
@@ -98,6 +99,13 @@ class Library:
         message = f"{file} defines no test {name!r} of a data loader."
         raise AuthorError(message)
 
+    def skip_reason(self, file: str, name: str) -> str | None:
+        """Return why the marks of a test of a data loader skip it; ``None`` if they do not."""
+        if factory_of(file):
+            return None
+        own = (one for one in _declared(self._module(file)) if one.name + one.arguments == name)
+        return next((skip_reason_of(one.marked) for one in own), None)
+
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
         if module is None:
@@ -113,6 +121,7 @@ class _Declared(NamedTuple):
     declaration: Declaration | LoaderDeclaration
     owner: type | None
     given: Mapping[str, Any]
+    marked: Marked
 
 
 def _info(file: str, declared: _Declared) -> TestInfo:
@@ -186,28 +195,32 @@ def _declared(module: ModuleType) -> Iterator[_Declared]:
     for name, value in list(vars(module).items()):
         declaration = declaration_of(value) or loader_declaration_of(value)
         if declaration is not None and declaration.body.__module__ == module.__name__:
-            yield from _calls(name, value, declaration, None)
+            yield from _calls(name, value, declaration, None, module)
         elif inspect.isclass(value) and value.__module__ == module.__name__:
             for method, member in list(vars(value).items()):
                 declaration = declaration_of(member) or loader_declaration_of(member)
                 if declaration is not None:
-                    yield from _calls(f"{name}.{method}", member, declaration, value)
+                    yield from _calls(f"{name}.{method}", member, declaration, value, module)
 
 
 def _calls(
-    name: str, function: Callable[..., object], declaration: Declaration | LoaderDeclaration, owner: type | None
+    name: str,
+    function: Callable[..., object],
+    declaration: Declaration | LoaderDeclaration,
+    owner: type | None,
+    module: ModuleType,
 ) -> Iterator[_Declared]:
     """Yield a test for each row of its ``parametrize``.
 
     A function that needs more arguments and whose name does not start with ``test`` is a helper, not a test.
     """
     names: Counter[str] = Counter()
-    for given in parametrized(function, declaration.body):
+    for given, marks in parametrized(function, declaration.body):
         if name.rpartition(".")[2].startswith("test") or not _missing(declaration.body, owner, given):
             called = case_name(declaration.body, (), given)
             names[called] += 1  # Different objects of one type have the same name.
             unique = called if names[called] == 1 else f"{called[:-1]}-{names[called]}]"
-            yield _Declared(name, unique, declaration, owner, given)
+            yield _Declared(name, unique, declaration, owner, given, Marked(marks, function, owner, module))
 
 
 def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:
@@ -219,6 +232,9 @@ def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str
 
 def _bound(declared: _Declared) -> Callable[[], object]:
     body, owner, given = declared.declaration.body, declared.owner, declared.given
+    reason = skip_reason_of(declared.marked)
+    if reason is not None:
+        return functools.partial(_skip, reason)
     missing = _missing(body, owner, given)
     if missing:
         message = (
@@ -233,6 +249,10 @@ def _bound(declared: _Declared) -> Callable[[], object]:
         return lambda: body(owner(), **given)  # A new object for each case, as in pytest.
     args, kwargs = with_case(body, (), given)
     return functools.partial(body, *args, **kwargs) if args or kwargs else body
+
+
+def _skip(reason: str) -> None:
+    raise unittest.SkipTest(reason)
 
 
 def _in_test_case(held: unittest.TestCase, body: Callable[..., object]) -> object:

@@ -1,0 +1,72 @@
+"""Marks of pytest and unittest on a test, read as pytest reads them, without importing pytest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ci_autotest.errors import AuthorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: The reason that pytest gives for a mark without one.
+_NO_REASON = "unconditional skip"
+
+
+class Marked(NamedTuple):
+    """What can carry marks, the nearest first.
+
+    Attributes:
+        row: Marks of the test's row of ``parametrize``.
+        function: The decorated function.
+        owner: Its class, if it is a method.
+        module: Its module.
+    """
+
+    row: Sequence[Any]
+    function: object
+    owner: type | None
+    module: object
+
+
+def skip_reason_of(marked: Marked) -> str | None:
+    """Return why a test is skipped; ``None`` if it is not.
+
+    Raises:
+        AuthorError: The condition of ``skipif`` is a text.
+    """
+    for carrier in (marked.owner, marked.function):
+        if getattr(carrier, "__unittest_skip__", False):
+            return str(getattr(carrier, "__unittest_skip_why__", "")) or _NO_REASON
+    for mark in _marks(marked):
+        if mark.name == "skip":
+            return _reason(mark, mark.args) or _NO_REASON
+        if mark.name == "skipif" and _holds(mark):
+            return _reason(mark, ()) or _NO_REASON
+    return None
+
+
+def _marks(marked: Marked) -> Iterator[Any]:
+    yield from (getattr(each, "mark", each) for each in marked.row)
+    carriers = [marked.function, *(marked.owner.__mro__ if marked.owner is not None else ()), marked.module]
+    for carrier in carriers:
+        own = vars(carrier).get("pytestmark", ()) if hasattr(carrier, "__dict__") else ()
+        for each in own if isinstance(own, list | tuple) else (own,):
+            yield getattr(each, "mark", each)
+
+
+def _holds(mark: Any) -> bool:
+    """Return whether any of a mark's conditions is true."""
+    conditions = (*mark.args, *([mark.kwargs["condition"]] if "condition" in mark.kwargs else []))
+    for condition in conditions:
+        if isinstance(condition, str):
+            message = (
+                f"the condition of {mark.name} is the text {condition!r}. Write the expression itself: "
+                f"{mark.name}({condition}, reason=...)."
+            )
+            raise AuthorError(message)
+    return any(conditions)
+
+
+def _reason(mark: Any, args: Sequence[Any]) -> str:
+    return str(mark.kwargs.get("reason") or (args[0] if args else ""))
