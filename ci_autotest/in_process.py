@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.recordings import to_recording
@@ -226,7 +228,8 @@ def _run_cases(
         differentiate(found.attempt, reference)
         for candidate in setting.candidates:
             judged = try_case(found.attempt, contenders[candidate.name], reference)
-            message = _failure(judged, candidate, setting, (case, found.attempt.profile))
+            noted = msgspec.structs.replace(judged.verdict, notes=found.attempt.notes)
+            message = _failure(judged._replace(verdict=noted), candidate, setting, (case, found.attempt.profile))
             if message:
                 raise AssertionError(message)
             # A misalignment that gets here is a known difference: it was compared all the same.

@@ -32,6 +32,7 @@ from ci_autotest.record.draw.variables import (
 from ci_autotest.record.duplicate_tests import refuse_duplicates
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
 from ci_autotest.record.module_hooks import refuse_lost_hooks
+from ci_autotest.record.notes import note
 from ci_autotest.record.options import declared
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.torch_namespace import Namespace
@@ -64,6 +65,7 @@ __all__ = [
     "index_tensor",
     "invertible_tensor",
     "loadertest",
+    "note",
     "nothing",
     "oneof",
     "operator",

@@ -177,6 +177,7 @@ class Attempt(NamedTuple):
         untested: Why nothing of it is compared; ``None`` if something is.
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
+        notes: What the body says about the case.
     """
 
     program: Program
@@ -193,6 +194,7 @@ class Attempt(NamedTuple):
     untested: Unsupported | None = None
     assumption: str = ""
     skipped: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def is_rejected(self) -> bool:

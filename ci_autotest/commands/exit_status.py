@@ -8,6 +8,7 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError, UnsupportedReason
+from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import CaseCounts, RunResult, TestResult, is_all_skipped, not_called, uncalled
 from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
@@ -35,7 +36,11 @@ def settled(result: RunResult, fail_on: str) -> RunResult:
         f"Correct the spelling, or add a test that uses it.{more(Page.NEVER_CALLED)}"
         for name, missing in uncalled(result).items()
     )
-    noted = msgspec.structs.replace(result, notes=(*result.notes, *sentences, *_not_called_in_part(result)))
+    passed = [
+        f"{item.test} {passed_sentence(item.xfail)}" for item in unexpected_passes(result) if item.xfail is not None
+    ]
+    notes = dict.fromkeys((*result.notes, *sentences, *_not_called_in_part(result), *passed))
+    noted = msgspec.structs.replace(result, notes=tuple(notes))
     return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on))
 
 
@@ -63,6 +68,8 @@ def exit_code(result: RunResult, fail_on: str) -> int:
     if result.interrupted:
         return INTERRUPTED
     if _fails(result.findings, fail_on, result.new) or result.broken or _unexplained(result.results, result.findings):
+        return FAILED
+    if any(item.xfail.is_strict for item in unexpected_passes(result) if item.xfail is not None):
         return FAILED
     if _is_failed_by_speed(result.speed, fail_on):
         return FAILED

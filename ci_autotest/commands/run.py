@@ -38,6 +38,7 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
 from ci_autotest.values.case import root_seed
+from ci_autotest.values.expected_failures import accept_expected
 from ci_autotest.values.past_run import past_run
 from ci_autotest.values.result import Environment
 from ci_autotest.version import VERSION
@@ -196,6 +197,7 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
         state.triage.findings = [msgspec.structs.replace(item, confirmed=False) for item in state.triage.findings]
     rows, today = request.config.known, datetime.now(timezone.utc).date()
     known = apply_known(state.triage.findings, rows, today)
+    known = accept_expected(known, state.plan.tests if state.plan is not None else ())
     # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
     is_partial = state.is_part or not is_whole

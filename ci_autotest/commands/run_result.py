@@ -158,7 +158,8 @@ def _result(
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
         values_only=pair.values_only if pair is not None else 0, errors=pair.errors if pair is not None else (),
-        rejected_cases=entry.empty, skip_reason=entry.skip_reason, left_alone=pair is not None and pair.is_left_alone,
+        rejected_cases=entry.empty, skip_reason=entry.skip_reason, xfail=entry.info.xfail,
+        left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,
     )  # fmt: skip
 

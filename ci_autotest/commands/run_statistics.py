@@ -133,18 +133,21 @@ class Ledger:
                 known = self._before.setdefault((test, failure.candidate), {})
                 if len(known) < KEPT:
                     known[failure.case] = before
-                self._seen(failure)
+                self._seen(failure, is_expected=entry.info.xfail is not None)
 
-    def _seen(self, failure: CaseFailure) -> None:
+    def _seen(self, failure: CaseFailure, *, is_expected: bool) -> None:
         verdict = failure.verdict
         if verdict.outcome == "misaligned":
-            self._suspect(Seen(failure.candidate, verdict.operator, verdict.target, verdict.kind or ""), failure)
+            self._suspect(
+                Seen(failure.candidate, verdict.operator, verdict.target, verdict.kind or ""),
+                is_expected or is_tolerated(verdict),
+            )
             self._done += not verdict.is_no_case
 
-    def _suspect(self, seen: Seen, failure: CaseFailure | None) -> None:
+    def _suspect(self, seen: Seen, is_excused: bool) -> None:  # noqa: FBT001 - private
         """Note an identity: it counts if any of its cases does, and no row of ``known`` accepts it."""
         identity = Identity(seen.candidate, seen.operator, seen.kind)
-        counts = not any(matches(row, seen) for row in self._known) and not (failure and is_tolerated(failure.verdict))
+        counts = not is_excused and not any(matches(row, seen) for row in self._known)
         self._identities[identity] = self._identities.get(identity, False) or counts
 
     def lost(self, lost: Lost) -> None:
@@ -160,7 +163,8 @@ class Ledger:
         else:
             self._done += 1
             test = lost.task.test.id
-            self._suspect(Seen(lost.candidate, test, test, "timeout" if lost.error.timed_out else "crash"), None)
+            seen = Seen(lost.candidate, test, test, "timeout" if lost.error.timed_out else "crash")
+            self._suspect(seen, self.tests[test].info.xfail is not None)
             self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
 
     def changed(self, test: str, left: Sequence[Left]) -> None:

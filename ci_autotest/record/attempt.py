@@ -132,6 +132,7 @@ class Attempts:
             has_outside=bool(recorder.outside),
             has_loader=recorder.has_loader,
             unfit=_unfit(recorder, wanted),
+            notes=tuple(recorder.notes),
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 

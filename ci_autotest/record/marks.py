@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.values.result import XFail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +44,27 @@ def skip_reason_of(marked: Marked) -> str | None:
             return _reason(mark, mark.args) or _NO_REASON
         if mark.name == "skipif" and _holds(mark):
             return _reason(mark, ()) or _NO_REASON
+        if mark.name == "xfail" and mark.kwargs.get("run") is False and _holds(mark):
+            return f"[NOTRUN] {_reason(mark, ())}".strip()
+    return None
+
+
+def expected_failure_of(marked: Marked) -> XFail | None:
+    """Return the mark of a test that is expected to fail; ``None`` if it is not.
+
+    Raises:
+        AuthorError: The condition of ``xfail`` is a text.
+    """
+    for carrier in (marked.owner, marked.function):
+        if getattr(carrier, "__unittest_expecting_failure__", False):
+            return XFail(reason="unittest.expectedFailure", is_strict=True)
+    for mark in _marks(marked):
+        if mark.name == "xfail" and _holds(mark):
+            # Under pytest, a misalignment is an AssertionError.
+            raises = mark.kwargs.get("raises") or AssertionError
+            is_meant = issubclass(AssertionError, raises)
+            reason = _reason(mark, ()) or "no reason given"
+            return XFail(reason=reason, is_strict=bool(mark.kwargs.get("strict"))) if is_meant else None
     return None
 
 
@@ -56,7 +78,7 @@ def _marks(marked: Marked) -> Iterator[Any]:
 
 
 def _holds(mark: Any) -> bool:
-    """Return whether any of a mark's conditions is true."""
+    """Return whether any of a mark's conditions is true, or it has none."""
     conditions = (*mark.args, *([mark.kwargs["condition"]] if "condition" in mark.kwargs else []))
     for condition in conditions:
         if isinstance(condition, str):
@@ -65,7 +87,7 @@ def _holds(mark: Any) -> bool:
                 f"{mark.name}({condition}, reason=...)."
             )
             raise AuthorError(message)
-    return any(conditions)
+    return any(conditions) or not conditions
 
 
 def _reason(mark: Any, args: Sequence[Any]) -> str:

@@ -105,6 +105,7 @@ class Recorder(Protocol):
     has_loader: bool
     assumption: str
     skipped: str
+    notes: list[str]
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool

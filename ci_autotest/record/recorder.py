@@ -110,6 +110,7 @@ class Recorder:
         profile_applied: Whether the attempt's profile changed anything.
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
+        notes: What the body says about the case.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
@@ -130,6 +131,7 @@ class Recorder:
         "keeps_graph",
         "module_steps",
         "modules",
+        "notes",
         "optimizers",
         "outputs",
         "outside",
@@ -170,6 +172,7 @@ class Recorder:
         self.has_loader = False
         self.assumption = ""
         self.skipped = ""
+        self.notes: list[str] = []
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

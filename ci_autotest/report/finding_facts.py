@@ -43,6 +43,7 @@ def facts_table(
         reference: text(finding.reference_seen),
         "greatest difference": _greatest(finding),
         "pattern of the case as found": text(pattern_sentence(finding.pattern), 300),
+        "notes": text("; ".join(finding.notes), 600),
         "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
         "kernel": _kernel(kernel, links),

@@ -64,6 +64,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
         growth=verdict.growth, hits=about.hits, demanded=verdict.is_demanded, pattern=verdict.pattern,
+        notes=verdict.notes,
     )  # fmt: skip
     lines = message_lines(finding)
     return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
@@ -143,6 +144,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
     if pattern := pattern_sentence(finding.pattern):
         lines.append(f"  pattern of the case as found: {pattern}")
+    lines += [f"  note: {note}" for note in finding.notes]
     if finding.earlier:
         lines.append(f"  {earlier_sentence(finding)}")
     if finding.growth:

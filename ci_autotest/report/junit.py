@@ -5,7 +5,7 @@ attribute for a line, so a test's line is in the text and its file in the testsu
 
 A testcase fails if a finding counts against the run, if a call is wrong at larger sizes, or if the test failed and no
 finding says why. Accepted and tolerated findings are listed in ``system-out`` and are no failures. A test that compared
-nothing is skipped, never passed.
+nothing is skipped, never passed; one that is expected to fail and does is skipped too, as in pytest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.speed_text import spoken
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
+from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.finding import counts_against
 from ci_autotest.values.result import BrokenTest
 from ci_autotest.values.speed import is_wrong_at_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from pathlib import Path
 
     from ci_autotest.values.finding import Finding, Location
@@ -62,11 +63,14 @@ def render(result: RunResult) -> str:
 def _suites(result: RunResult) -> list[Any]:
     findings, prefix = {finding.id: finding for finding in result.findings}, result.environment.folder
     wrong = [item for item in result.speed if is_wrong_at_size(item)]
+    passed = {item.test for item in unexpected_passes(result)}
     groups: dict[tuple[str, str], list[TestResult]] = {}
     for item in result.results:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
     suites = [
-        _suite(f"{file}[{line(name)}]", file, [_case(item, findings, wrong, prefix) for item in items], result, items)
+        _suite(
+            f"{file}[{line(name)}]", file, [_case(item, findings, wrong, prefix, passed) for item in items], result, items
+        )
         for (name, file), items in groups.items()
     ]
     broken: dict[str, list[BrokenTest]] = {}
@@ -93,7 +97,9 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     )  # fmt: skip
 
 
-def _case(item: TestResult, findings: Mapping[str, Finding], wrong: Sequence[SpeedResult], prefix: str) -> Any:
+def _case(
+    item: TestResult, findings: Mapping[str, Finding], wrong: Sequence[SpeedResult], prefix: str, passed: Container[str]
+) -> Any:
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)
@@ -116,6 +122,10 @@ def _case(item: TestResult, findings: Mapping[str, Finding], wrong: Sequence[Spe
         case.add_failure_info(message, message, item.outcome)
     elif not item.cases.compared:
         case.add_skipped_info(_reason(item))
+    elif item.xfail is not None and item.outcome == "known":
+        case.add_skipped_info(line(item.xfail.sentence))
+    elif item.xfail is not None and item.xfail.is_strict and item.test in passed:
+        case.add_failure_info(line(passed_sentence(item.xfail)), "", "passed")
     return case
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
+from ci_autotest.values.expected_failures import unexpected_passes
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import RunResult, TestResult, uncalled
 from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
@@ -154,6 +155,9 @@ def _faults(result: RunResult) -> list[str]:
         faults.append(f"{plural(orphans, 'test')} failed without a finding")
     if result.broken:
         faults.append(f"{plural(len(result.broken), 'test')} broken: {_listed([item.test for item in result.broken])}")
+    if passed := [item.test for item in unexpected_passes(result) if item.xfail is not None and item.xfail.is_strict]:
+        were = "was" if len(passed) == 1 else "were"
+        faults.append(f"{plural(len(passed), 'test')} passed, but {were} expected to fail: {_listed(passed)}")
     if (wrong := sum(map(is_wrong_at_size, result.speed))) and not _is_all_old(result):
         faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
     if result.interrupted:

@@ -14,7 +14,7 @@ from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
-from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases
+from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases, XFail
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tolerance import Strictness
 from ci_autotest.values.verdict import Verdict
@@ -34,6 +34,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
         n: Number of cases; ``None`` takes the configuration's.
         candidate: For a test of a data loader, the one candidate that it has; empty for a test of operators, which runs
             on all configured candidates.
+        xfail: Whether it is marked as an expected failure.
     """
 
     id: str
@@ -42,6 +43,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     n: int | None
     location: Location
     candidate: str = ""
+    xfail: XFail | None = None
 
 
 class Hello(Message, frozen=True, kw_only=True):

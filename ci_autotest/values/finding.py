@@ -127,6 +127,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         earlier: Whether only an earlier run's cases show it: its program in ``.autotest/`` still fails.
         demanded: Whether a leniency fails the run, because the test says that the reference refuses the call.
         pattern: Which elements are wrong in the case as it was found, before shrinking.
+        notes: What the test's body says about the case as it was found.
     """
 
     id: str
@@ -179,6 +180,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     earlier: bool = False
     demanded: bool = False
     pattern: ErrorPattern | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str]:

@@ -147,6 +147,23 @@ def joined_reasons(one: dict[str, NoProfile], other: dict[str, NoProfile]) -> di
     return {name: min(reasons[name] for reasons in (one, other) if name in reasons) for name in sorted({*one, *other})}
 
 
+class XFail(Struct, frozen=True, kw_only=True):
+    """The mark of a test that is expected to fail.
+
+    Attributes:
+        reason: Its reason.
+        is_strict: Whether a pass fails the run.
+    """
+
+    reason: str
+    is_strict: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The reason as an accepted finding gives it."""
+        return f"expected failure: {self.reason}"
+
+
 class TestResult(Struct, frozen=True, kw_only=True):
     """The result of one test on one candidate.
 
@@ -173,6 +190,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
         left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
         skip_reason: Why cases were skipped.
+        xfail: The mark of a test that is expected to fail; null if it is not.
         location: Definition of the test.
     """
 
@@ -195,6 +213,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     rejected_cases: int = 0
     left_alone: bool = False
     skip_reason: str = ""
+    xfail: XFail | None = None
     location: Location | None = None
 
     @property

@@ -250,6 +250,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         is_demanded: Whether the test says that the reference refuses the step, so that accepting it is a failure.
         is_of_a_rejected_attempt: Whether the reference rejected the attempt, so that the verdict belongs to no case.
         pattern: Which elements are wrong, and what they have in common.
+        notes: What the body says about the case.
     """
 
     outcome: Outcome
@@ -267,6 +268,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     is_demanded: bool = False
     is_of_a_rejected_attempt: bool = False
     pattern: ErrorPattern | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def is_no_case(self) -> bool:

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
@@ -110,13 +112,14 @@ class BatchCounts:
             self._failures.append(_failure(case, lenient.number, name, lenient.judged.verdict, lenient.profile))
 
     def _count_case(self, candidate: str, batch: Batch, position: int, judged: Judged) -> None:
-        verdict, profile = judged.verdicts.get(position), batch.attempts[position].profile
+        verdict, attempt = judged.verdicts.get(position), batch.attempts[position]
         # Cases without a verdict are counted together, as those that the fast path is sure of.
         if verdict is not None:
             self._count_verdict(candidate, verdict)
         for shown in (verdict, judged.suspected.get(position)):
             if shown is not None and shown.kind is not None:
-                self._failures.append(_failure(*batch.spots[position], candidate, shown, profile))
+                noted = msgspec.structs.replace(shown, notes=attempt.notes)
+                self._failures.append(_failure(*batch.spots[position], candidate, noted, attempt.profile))
 
     def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; a misaligned one is counted by its failure."""

@@ -116,7 +116,7 @@ class FindingRequests:
         named = live.program.steps[step]
         verdict = Verdict(
             outcome="not_run", operator=step_operator(named, live.program.steps),
-            target=spelled(named), step=step,
+            target=spelled(named), step=step, notes=attempt.notes,
         )  # fmt: skip
         return self._answer(
             message.candidate,

@@ -9,6 +9,7 @@ import inspect
 import sys
 import unittest
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from ci_autotest.loader.repro import file_module
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import refuse_duplicates
-from ci_autotest.record.marks import Marked, skip_reason_of
+from ci_autotest.record.marks import Marked, expected_failure_of, skip_reason_of
 from ci_autotest.run.messages import TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import LOADER_CANDIDATE
@@ -32,6 +33,8 @@ from ci_autotest.values.result import LOADER_CANDIDATE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
+
+    from ci_autotest.values.result import XFail
 
 #: Prefix of a file name that means a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
@@ -130,8 +133,15 @@ def _info(file: str, declared: _Declared) -> TestInfo:
     return TestInfo(
         id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
         location=Location(file=file, line=_line(declaration.body)),
-        candidate=LOADER_CANDIDATE if isinstance(declaration, LoaderDeclaration) else "",
+        candidate=LOADER_CANDIDATE if isinstance(declaration, LoaderDeclaration) else "", xfail=_xfail(declared),
     )  # fmt: skip
+
+
+def _xfail(declared: _Declared) -> XFail | None:
+    # A mark that cannot be read is an error of its test alone, which `_bound` reports.
+    with suppress(AuthorError):
+        return expected_failure_of(declared.marked)
+    return None
 
 
 def _factory(file: str) -> Callable[..., Any]:
@@ -232,6 +242,7 @@ def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str
 
 def _bound(declared: _Declared) -> Callable[[], object]:
     body, owner, given = declared.declaration.body, declared.owner, declared.given
+    expected_failure_of(declared.marked)
     reason = skip_reason_of(declared.marked)
     if reason is not None:
         return functools.partial(_skip, reason)
