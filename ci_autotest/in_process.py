@@ -214,7 +214,7 @@ def _run_cases(
     reasons: dict[str, str] = {}
     refusal = skipped = ""
     reference = TorchBackend()
-    for case in range(setting.cases or declared.n or config.cases):
+    for case in range(max(setting.cases or declared.n or config.cases, len(declared.examples))):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal, skipped = found.refusal or refusal, skipped or found.skipped
         for candidate in setting.candidates:

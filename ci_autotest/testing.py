@@ -41,7 +41,7 @@ from ci_autotest.record.user_operators import operator
 from ci_autotest.values.case import test_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -153,6 +153,7 @@ def autotest(
     include_complex: bool = False,
     raises: type[Exception] | tuple[type[Exception], ...] | None = None,
     match: str | None = None,
+    examples: Sequence[Mapping[str, float]] | None = None,
     **unknown: Any,
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
@@ -178,6 +179,8 @@ def autotest(
         raises: The exception that the body must end with, because the reference refuses one of its steps. A candidate
             that accepts that step fails the run.
         match: A regular expression for the reference's error message; candidates may word theirs differently.
+        examples: Draws that the first cases have, by the names that ``ci-autotest draws TEST`` prints; these cases are
+            ordinary, and draw at random what an example does not name.
         unknown: Anything else is an error.
 
     Raises:
@@ -187,7 +190,7 @@ def autotest(
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
         "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "id": id, "check_allclose": check_allclose,
         "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, "raises": raises,
-        "match": match, **unknown,
+        "match": match, "examples": examples, **unknown,
     }  # fmt: skip
     declared(lambda: None, given)  # reports a wrong option at the line of the decorator
 

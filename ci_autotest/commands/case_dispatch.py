@@ -67,7 +67,7 @@ class Plan:
 
 def cases_of(test: TestInfo, request: Request) -> int:
     """Return the number of cases of a test; a data loader is one case whatever the command line says."""
-    return 1 if test.candidate else request.cases or test.n or request.config.cases
+    return 1 if test.candidate else max(request.cases or test.n or request.config.cases, test.examples)
 
 
 def needs_no_candidate(tests: Sequence[TestInfo], selection: Selection) -> bool:

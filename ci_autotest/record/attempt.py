@@ -22,14 +22,15 @@ from ci_autotest.record.body import run_body
 from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
-from ci_autotest.record.draw.profiles import ORDINARY, PROFILES, REJECTED, profile_of
+from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of
 from ci_autotest.record.draw.streams import Streams
+from ci_autotest.record.examples import check_example
 from ci_autotest.record.expected_refusals import record_expected_errors
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of
 from ci_autotest.record.recorder import Recorder
-from ci_autotest.values.case import key_of
+from ci_autotest.values.case import draws_of, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -99,10 +100,11 @@ class Attempts:
             AuthorError: The body raised an exception of its own, or returned something that is not recorded.
         """
         key, test, case, number = name
-        allowed = declaration.profiles if declaration.profiles is not None else PROFILES
+        example = declaration.examples[case] if case < len(declaration.examples) and profile != LARGE_SHAPES else {}
+        allowed = () if example else declaration.profiles if declaration.profiles is not None else PROFILES
         wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
-        drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
+        drawer = Drawer(self._streams, key_of(key, case, number), {**example, **(edits or {})}, chosen)
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
@@ -116,6 +118,8 @@ class Attempts:
             return _given_up(recorder)
         if ended_at is not None:
             return _ended(recorder, ended_at)
+        if example and not edits:
+            check_example(case, example, draws_of(drawer.log))
         are_random = declaration.check_grad_use_random_data
         has_backward = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}

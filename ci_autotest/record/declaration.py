@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.values.case import DrawnValue
 
 #: Attribute of a decorated function that holds its ``Declaration``.
 ATTRIBUTE: Final = "__ci_autotest__"
@@ -31,6 +33,7 @@ class Declaration:
         dtypes: Dtypes of ``random_tensor()`` calls without a dtype, in turn; ``None``: float32.
         raises: The exceptions that must end the body on every side, because a step must be refused; empty: none.
         match: A regular expression for the reference's error message.
+        examples: Draws by site of the first cases.
     """
 
     body: Callable[..., Any]
@@ -47,6 +50,7 @@ class Declaration:
     dtypes: tuple[str, ...] | None = None
     raises: tuple[type[Exception], ...] = ()
     match: str | None = None
+    examples: tuple[Mapping[str, DrawnValue], ...] = ()
 
 
 def declaration_of(value: object) -> Declaration | None:

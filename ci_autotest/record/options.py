@@ -12,6 +12,7 @@ import torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.record.draw.profiles import PROFILES
+from ci_autotest.record.examples import checked_examples
 from ci_autotest.values.dtypes import DTYPES, FLOATING, OF_PYTHON
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _OTHER_NAMES: Final = {
 _KNOWN: Final = (
     "n", "auto_backward", "rtol", "atol", "check_dtype", "check_allclose", "check_grad_use_random_data", "check_graph",
     "include_complex", "profiles", "dtypes", "id", "raises", "match",
+    "examples",
 )  # fmt: skip
 _SWITCHES: Final = ("check_dtype", "check_allclose", "check_grad_use_random_data", "include_complex")
 #: Values of the switches that take more than true and false. OneFlow's ``ValidatedFalse`` means: known not to compile.
@@ -62,6 +64,7 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
         check_graph=given["check_graph"] is True,
         dtypes=_dtypes(given["dtypes"], include_complex=given["include_complex"]),
         raises=_raises(given["raises"]), match=_match(given["match"], given["raises"]),
+        examples=checked_examples(given["examples"]),
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
         candidate: For a test of a data loader, the one candidate that it has; empty for a test of operators, which runs
             on all configured candidates.
         xfail: Whether it is marked as an expected failure.
+        examples: Number of cases that have named draws, which run whatever the number of cases.
     """
 
     id: str
@@ -44,6 +45,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     location: Location
     candidate: str = ""
     xfail: XFail | None = None
+    examples: int = 0
 
 
 class Hello(Message, frozen=True, kw_only=True):

@@ -134,6 +134,7 @@ def _info(file: str, declared: _Declared) -> TestInfo:
         id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
         location=Location(file=file, line=_line(declaration.body)),
         candidate=LOADER_CANDIDATE if isinstance(declaration, LoaderDeclaration) else "", xfail=_xfail(declared),
+        examples=len(declaration.examples) if isinstance(declaration, Declaration) else 0,
     )  # fmt: skip
 
 
