@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ci_autotest import note
 from ci_autotest.errors import AuthorError
-from tests.projects import Project
+from tests.projects import Project, environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +70,16 @@ def test_run__crash_of_a_body_with_notes__shows_them(tmp_path: Path):
     (finding,) = project.report()["findings"]
     assert (finding["kind"], len(finding["notes"])) == ("crash", 2)
     assert f"  note: {finding['notes'][0]}" in done.said
+
+
+def test_pytest__finding_of_a_body_with_notes__shows_them(tmp_path: Path):
+    project = Project(tmp_path)
+    project.tests(BODY.replace("def noted", "def test_noted"), "test_all.py")
+    project.write("kernels.py", "import torch\n\n\ndef tanh(x):\n    return torch.tanh(x) + 1\n")
+    project.substitute({"torch.tanh": "kernels.tanh"})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_all.py"], cwd=tmp_path,
+        env=environment({}), capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "  note: size " in done.stdout
