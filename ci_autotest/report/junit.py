@@ -69,7 +69,11 @@ def _suites(result: RunResult) -> list[Any]:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
     suites = [
         _suite(
-            f"{file}[{line(name)}]", file, [_case(item, findings, wrong, prefix, passed) for item in items], result, items
+            f"{file}[{line(name)}]",
+            file,
+            [_case(item, findings, wrong, prefix, passed) for item in items],
+            result,
+            items,
         )
         for (name, file), items in groups.items()
     ]
