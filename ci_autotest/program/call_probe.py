@@ -117,6 +117,11 @@ def is_write(step: Step) -> bool:
     )
 
 
+def is_over_old_memory(step: Step) -> bool:
+    """Whether a step returns another tensor over the memory of an earlier value, as a probe does."""
+    return step.args[1:] == ("data",) or step.target == "requires_grad_"
+
+
 def rewritten(program: Program) -> frozenset[int]:
     """Return the indices of the values that a probe overwrites, and of the steps with which it does."""
     found: set[int] = set()
@@ -125,7 +130,6 @@ def rewritten(program: Program) -> frozenset[int]:
             receiver = step.args[0]
             assert isinstance(receiver, Ref)  # noqa: S101 - as ``is_write`` says
             found |= {receiver.index, index}
-        # These steps return another tensor over memory that the next step overwrites.
-        elif step.args[1:] == ("data",) or step.target == "requires_grad_":
+        elif is_over_old_memory(step):
             found.add(index)
     return frozenset(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ci_autotest.program.call_probe import is_over_old_memory
 from ci_autotest.program.ir import (
     NO_GRAD,
     OUTPUT,
@@ -19,7 +20,7 @@ from ci_autotest.program.ir import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument
 
@@ -69,12 +70,16 @@ def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
 
 
 def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
-    """Yield the sequence with the culprit's target called without copies and with gradients: all calls, then each."""
+    """Yield the sequence with the culprit's target called on the inputs themselves and with gradients.
+
+    The inputs take the place of copies and of other tensors over the same memory: in all calls, then in each.
+    """
     program, before = best().program, best()
     target = program.steps[culprit()].target
-    odd = {index: _plain(step) for index, step in program.calls if step.target == target and _plain(step) != step}
+    plain = {index: _plain(step, program.steps) for index, step in program.calls if step.target == target}
+    odd = {index: step for index, step in plain.items() if step != program.steps[index]}
     if odd:
-        # All at once first: one trial instead of many if none of the copies matters.
+        # All at once first: one trial instead of many if no copy matters.
         yield _with_steps(before, odd)
     if best() is before:
         for index, step in odd.items():
@@ -161,17 +166,20 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     return _without(alike, set())
 
 
-def _plain(step: Step) -> Step:
+def _plain(step: Step, steps: Sequence[Step]) -> Step:
     return step._replace(
-        args=tuple(_original(value) for value in step.args),
-        kwargs=tuple((key, _original(value)) for key, value in step.kwargs),
+        args=tuple(_original(value, steps) for value in step.args),
+        kwargs=tuple((key, _original(value, steps)) for key, value in step.kwargs),
         # Under autocast a call computes something else, so that other modes stay.
         modes=() if step.modes == NO_GRAD else step.modes,
     )
 
 
-def _original(value: Argument) -> Argument:
-    return value.ref if isinstance(value, Copy) else value
+def _original(value: Argument, steps: Sequence[Step]) -> Argument:
+    found = value.ref if isinstance(value, Copy) else value
+    if isinstance(found, Ref) and is_over_old_memory(step := steps[found.index]):
+        return _original(step.args[0], steps)
+    return found
 
 
 def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:

@@ -353,4 +353,4 @@ def test_command__bad_input__says_one_thing_and_touches_nothing(name: str, answe
         pytest.skip("says what a torch without CUDA says")
     done, message, before, after = answers[name]
     assert (done.status, done.err, after) == (ROWS[name].status, f"{message}\n", before)
-    assert re.fullmatch(r"(seed 0: [0-9]+ test files? on .*\n)?", done.out)
+    assert re.fullmatch(r"(seed 0: [0-9]+ test files?( on .*)?\n)?", done.out)

@@ -38,7 +38,8 @@ def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         dispatcher.answer(RunCases(test=test, cases=list(range(48)), candidates=["torch", "off"]))
         for test in found.tests
     ]
-    measured = r'"(\w*_s|watched)":[0-9.e+-]+'
+    # MKL's least squares depend on where its memory lies, so their errors are no two times the same.
+    measured = r'"(\w*_s|watched)":[0-9.e+-]+|\{"operator":"torch.linalg.lstsq"[^}]*\}'
     return [re.sub(measured, "", msgspec.json.encode(one).decode()) for one in done]
 
 

@@ -33,6 +33,8 @@ _LAYER: Final = (
 #: Signatures that neither Python nor a schema has; a starred name takes all remaining positional arguments.
 _WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "torch.einsum": ("equation", "*operands"),
+    "torch.nonzero": ("input", "as_tuple"),  # its schema has no as_tuple
+    "torch.Tensor.nonzero": ("self", "as_tuple"),
     "torch.nn.functional.logsigmoid": ("input",),  # its schema is called log_sigmoid
     **dict.fromkeys(("torch.nn.LSTM", "torch.nn.GRU"), (*_LAYER[:3], *_LAYER[4:])),
     "torch.nn.RNN": _LAYER,

@@ -143,3 +143,12 @@ def test_fewer_calls__setup_of_modules_that_no_call_is_left_of__goes_with_them()
     found = shrunk(recording, [fewer_calls], lambda program: len(program.calls) >= 1)
     assert [step.name for step in found.program.setup] == ["b", "container", "evaluated"]
     assert len(found.program.calls) == 1
+
+
+def test_plain_calls__on_another_tensor_over_the_same_memory__is_on_the_input():
+    data = Step(CALL_FUNCTION, "builtins.getattr", (Ref(0), "data"), (), "data")
+    found = sequence(1).program
+    called = found.body[1]._replace(args=(Ref(1),))
+    body = (found.body[0], data, called, found.body[2]._replace(args=(Ref(2),)))
+    recording = Recording(Program((), body), sequence(1).tensors)
+    assert shrunk(recording, [plain_calls, fewer_calls], lambda _: True).program == found
