@@ -34,6 +34,7 @@ class Terminal:
     """
 
     def __init__(self, folder: Path, words: tuple[str, ...], width: int, environ: Mapping[str, str] | None = None):
+        self.folder = folder
         self.width = width
         self.written = ""
         self._own, theirs = pty.openpty()

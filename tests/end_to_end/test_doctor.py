@@ -12,7 +12,10 @@ from tests.candidates import python_of
 from tests.projects import Done, Project, processes
 
 TOY = "import torch\nfrom torch import *\n__version__, device, Tensor = '1.0', torch.device, torch.Tensor\ndel exp\n"
-SUITE = sum(map(len, catalogue().suite.values()))
+SUITE = len(
+    {one for own in catalogue().suite.values() for one in own}
+    & {one for own in catalogue().public.values() for one in own}
+)
 MAPPING = {
     "torch.cumsum": {"unsupported": "its sums run the other way"},
     "torch.add": {"to": "toy.plus"},

@@ -98,10 +98,7 @@ def test_run__in_a_terminal__sentences_are_broken_between_words(width: int, term
 
 def project_message(terminal: Terminal) -> str:
     """Return the message of the one finding, as the report has it."""
-    (path,) = [line for line in "\n".join(terminal.screen()).replace("\n  ", " ").splitlines() if "report in " in line]
-    folder = path.partition("report in ")[2].partition(";")[0].replace(" ", "")
-    with open(f"{folder}/report.json", encoding="utf-8") as file:  # noqa: PTH123 - a path as it is printed
-        (finding,) = json.load(file)["findings"]
+    (finding,) = json.loads((terminal.folder / "autotest-report" / "report.json").read_text())["findings"]
     return str(finding["message"])
 
 
