@@ -162,7 +162,7 @@ def _in_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis | None:
         return None
     shown = shown_of(recorded)
     calls = replace(shown.recording, note={**shown.recording.note, "kind": "stateful"})
-    lost = Trial(diagnosis.suspect, inspection.fresh, is_sequence=True).run(calls)
+    lost = Trial(diagnosis.suspect, inspection.fresh, is_alone=True).run(calls)
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return None
     single = inspection.fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))

@@ -33,6 +33,7 @@ class Route(Enum):
 
     DIFFERENCE = "misaligned or lenient"
     PROBE = "off in a probe"
+    DIFFERENCE_ALONE = "its smallest program is right in a fresh process"
     SEQUENCE = "wrong after other calls"
     LOSS = "ended its worker"
     LOSS_AFTER_CALLS = "ends its worker after other calls"
@@ -82,6 +83,7 @@ class Diagnosis:
         culprit: In which step.
         whole: The program of the whole body, as long as no smaller program is known to show the same.
         shown: The smallest program so far that shows it.
+        unshrunk: What showed it when it was confirmed, if it has been shrunk since.
         is_confirmed: Whether a fresh process has shown it again.
         is_shrunk: Whether the shrinker has looked for a smaller program.
         layer: For a compiled candidate, the compiler layer at fault.
@@ -103,6 +105,7 @@ class Diagnosis:
     culprit: Culprit = NOWHERE
     whole: Recording | None = None
     shown: Shown | None = None
+    unshrunk: Shown | None = None
     is_confirmed: bool = False
     is_shrunk: bool = False
     layer: str = ""

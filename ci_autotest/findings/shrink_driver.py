@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
 #: Seconds for shrinking one finding; then the smallest program so far is used. A compiler takes seconds for each trial.
 SECONDS_AT_MOST: Final = 30.0
-#: Seconds for shrinking a sequence of calls, because each of its trials needs a fresh process.
-SECONDS_OF_A_SEQUENCE: Final = 120.0
+#: Seconds for shrinking where each trial has a fresh process, as for a sequence of calls.
+SECONDS_OF_FRESH_TRIALS: Final = 120.0
 #: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
 
@@ -42,13 +42,13 @@ class Trial:
         suspect: The suspect whose program is shrunk.
         fresh: The worker.
         compiler: For a compiled candidate, the compiler backend to use instead of its own.
-        is_sequence: Whether the program is a sequence of calls, so that each trial needs a fresh process.
+        is_alone: Whether each trial has a fresh process, where no call of an earlier trial counts.
     """
 
     suspect: Suspect
     fresh: SingleWorker
     compiler: str = ""
-    is_sequence: bool = False
+    is_alone: bool = False
 
     def may_go_on(self, end: float) -> bool:
         """Whether ``end`` (monotonic seconds) has not passed and there is time left for findings."""
@@ -56,9 +56,7 @@ class Trial:
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
         """Run a program on both sides."""
-        # The calls of the trial before would count as calls before these.
-        if self.is_sequence:
-            self.fresh.close()
+        self._begin()
         return self.fresh.ask(
             TryProgram(
                 program=encode_program(recording), tensors=encode_tensors(recording),
@@ -70,6 +68,7 @@ class Trial:
         """Return what a proposal shows; ``None`` if the trial gave no verdict."""
         answer: Tried | Broken | WorkerLostError
         if isinstance(proposal, Redraw):
+            self._begin()
             answer = self.fresh.ask(
                 Confirm(
                     test=self.suspect.test, case=self.suspect.case, attempt=self.suspect.attempt,
@@ -81,11 +80,15 @@ class Trial:
             answer = self.run(proposal.recording, proposal.step if isinstance(proposal, Inline) else None)
         return shown_of(answer) if isinstance(answer, Tried) and answer.program else None
 
+    def _begin(self) -> None:
+        if self.is_alone:
+            self.fresh.close()
+
 
 def shrink(shown: Shown, trial: Trial) -> Shown:
     """Return the smallest program that shows the same."""
     shrinker = Shrinker(shown)
-    end = time.monotonic() + (SECONDS_OF_A_SEQUENCE if trial.is_sequence else SECONDS_AT_MOST)
+    end = time.monotonic() + (SECONDS_OF_FRESH_TRIALS if trial.is_alone else SECONDS_AT_MOST)
     while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
         shrinker.tell(trial.propose(proposal))
     return shrinker.best

@@ -24,8 +24,21 @@ if TYPE_CHECKING:
 
 def shrink_body(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Shrink the program; for a compiled candidate, name the layer at fault."""
-    best, layer = _smallest(diagnosis.suspect, _shown(diagnosis), inspection)
-    return replace(diagnosis, verdict=best.verdict, shown=best, whole=None, is_shrunk=True, layer=layer)
+    before = _shown(diagnosis)
+    best, layer = _smallest(diagnosis.suspect, before, inspection)
+    return replace(
+        diagnosis, verdict=best.verdict, shown=best, unshrunk=before, whole=None, is_shrunk=True, layer=layer
+    )
+
+
+def shrink_alone(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Shrink the program again, each trial in a fresh process.
+
+    A kernel that counts its calls may have been wrong in a trial only because of the trials before it.
+    """
+    assert diagnosis.unshrunk is not None  # noqa: S101 - a stage of this route's predecessor has set it
+    best = driver.shrink(diagnosis.unshrunk, Trial(diagnosis.suspect, inspection.fresh, is_alone=True))
+    return replace(diagnosis, verdict=best.verdict, shown=best, variants=())
 
 
 def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
@@ -51,7 +64,7 @@ def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 def shrink_calls(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Shrink a sequence of calls after which one is wrong; each trial runs in a fresh process."""
-    best = driver.shrink(_shown(diagnosis), Trial(diagnosis.suspect, inspection.fresh, is_sequence=True))
+    best = driver.shrink(_shown(diagnosis), Trial(diagnosis.suspect, inspection.fresh, is_alone=True))
     return replace(diagnosis, verdict=best.verdict, shown=best, is_shrunk=True)
 
 
@@ -72,7 +85,7 @@ def shrink_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 def shrink_calls_that_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Shrink a sequence of calls of which the last one ends its worker."""
-    trial = Trial(diagnosis.suspect, inspection.fresh, is_sequence=True)
+    trial = Trial(diagnosis.suspect, inspection.fresh, is_alone=True)
     return replace(diagnosis, shown=driver.shrink_calls_that_crash(_shown(diagnosis), trial), is_shrunk=True)
 
 

@@ -17,6 +17,7 @@ from ci_autotest.findings.diagnosis import Diagnosis, Doubt, Route, identity_id
 from ci_autotest.findings.loader import confirm_loader, verify_script, write_script
 from ci_autotest.findings.shrink_stages import (
     find_variants,
+    shrink_alone,
     shrink_body,
     shrink_calls,
     shrink_calls_that_crash,
@@ -36,6 +37,7 @@ Stage: TypeAlias = Callable[[Diagnosis, Inspection], Diagnosis]
 STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     # `save` comes before whatever may still end the run, so that the finding is on disk by then.
     Route.DIFFERENCE: (confirm, save, shrink_body, find_variants, write, verify),
+    Route.DIFFERENCE_ALONE: (shrink_alone, write, verify),
     Route.PROBE: (confirm_probe,),
     Route.SEQUENCE: (save, shrink_calls, write, verify),
     Route.LOSS: (record, save, confirm_loss, locate, isolate, save, shrink_crash, write, verify),

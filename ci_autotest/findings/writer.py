@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import OutputError
-from ci_autotest.findings.diagnosis import Diagnosis, RunAgain, identity_id, rendered
+from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, identity_id, rendered
 from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.repro.operator_modules import operator_modules
 from ci_autotest.program.serialize import encode_program, encode_tensors
@@ -67,6 +67,8 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     # A script that ended with 2 or was not run says nothing about the finding.
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
+        if diagnosis.route is Route.DIFFERENCE and diagnosis.unshrunk is not None:
+            return replace(diagnosis, route=Route.DIFFERENCE_ALONE)
         diagnosis = _not_repeated(diagnosis, again, tools)
     elif status != 1:  # Only 1 means misaligned: the script did not get as far as a comparison.
         reason = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else unverified(status)
