@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import torch
 
 from ci_autotest.alignment.blame.reference_error import allowed_by
@@ -13,7 +14,7 @@ from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Metadata, Observation
-    from ci_autotest.values.verdict import Difference, Kind
+    from ci_autotest.values.verdict import Difference, Kind, Place
 
 #: Types of plain values that each framework has its own version of.
 _WORDS: Final = (torch.dtype, torch.layout, torch.memory_format)
@@ -142,3 +143,10 @@ def _plain(candidate: Observation, reference: Observation) -> Misalignment | Non
     if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
         return None
     return Misalignment(kind="value", step=-1, candidate=repr(left)[:200], reference=repr(right)[:200])
+
+
+def placed(misalignment: Misalignment | None, kind: Kind, step: int, at: Place) -> list[Misalignment]:
+    """Return the difference, if any, as one of this kind at this place."""
+    if misalignment is None:
+        return []
+    return [msgspec.structs.replace(misalignment, kind=kind, step=step, at=at)]

@@ -13,21 +13,19 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.blame.reference_error import ExactValues
-from ci_autotest.alignment.compare import compare
+from ci_autotest.alignment.compare import compare, placed
 from ci_autotest.alignment.device_copies import as_moved
-from ci_autotest.alignment.elements import dense, has_any, same_bits
+from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.fast_path import has_state
-from ci_autotest.alignment.fast_path_bytes import is_intermediate
+from ci_autotest.alignment.gradients import gradient_differences
 from ci_autotest.alignment.scalars import as_elements
-from ci_autotest.alignment.single_step import Live, writes_in_place
-from ci_autotest.alignment.tensor_identity import of_one_side
+from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.program.refusal import Refusal, refused_as
-from ci_autotest.values.verdict import BackwardPass, Call, Cotangent, Gradient, Misalignment, State, Value
+from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +33,9 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import GradientKey, Observation, Trace
+    from ci_autotest.backends.trace import Observation, Trace
     from ci_autotest.program.ir import Program, Step
-    from ci_autotest.values.verdict import Kind, Place
+    from ci_autotest.values.verdict import Kind
 
 #: Kinds of differences of a value other than its elements.
 ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
@@ -96,7 +94,8 @@ class Examination:
             return [*found, self._raised(candidate)]
         found += self._end_state(candidate, reference)
         # Values in hooks are gradients. They come last, because the search for their cause starts with other gradients.
-        return found + self._gradients(candidate, reference) + self._values(candidate, reference, in_hooks=True)
+        found += gradient_differences(self, candidate, reference)
+        return found + self._values(candidate, reference, in_hooks=True)
 
     def _values(self, candidate: Trace, reference: Trace, *, in_hooks: bool = False) -> list[Misalignment]:
         found = []
@@ -122,7 +121,7 @@ class Examination:
                 sides = as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
                 flags = self._has_flags and candidate.has_flags and not _is_argument(step, index, candidate, sides)
-                misalignment = arity or self._compared(*sides, flags=flags, part=("value", index))
+                misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
                     found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
         return found
@@ -154,9 +153,10 @@ class Examination:
             )
         ]  # fmt: skip
 
-    def _compared(
+    def compared(
         self, left: Observation, right: Observation, *, flags: bool = True, part: Part | None = None
     ) -> Misalignment | None:
+        """Return how a part of the candidate's run departs from the same part of the reference's."""
         dtype = right.metadata.dtype if right.metadata else ""
         tolerance = self.rules.tolerance(self.operators, dtype)
         if tolerance.strictness == "measured" and part is not None and isinstance(right.data, _Tensor):
@@ -196,7 +196,7 @@ class Examination:
             if not same_bits(weight, source.to(weight.dtype)):
                 left, right = observed(weight), observed(source)
                 at = Cotangent(position=position)
-                found += _moved(self._compared(left, right), "mutation", len(self.steps) - 1, at)
+                found += placed(self.compared(left, right), "mutation", len(self.steps) - 1, at)
         return found
 
     def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
@@ -213,10 +213,10 @@ class Examination:
             )  # fmt: skip
         for name, expected in theirs.items():
             if name in ours:
-                misalignment = self._compared(
+                misalignment = self.compared(
                     observed(ours[name]), observed(expected), flags=False, part=("state", (index, name))
                 )
-                found += _moved(misalignment, "state", index, State(name=name))
+                found += placed(misalignment, "state", index, State(name=name))
         return found
 
     def _mutation(self, candidate: Trace, reference: Trace, index: int) -> list[Misalignment]:
@@ -228,93 +228,11 @@ class Examination:
         seen_left, seen_right = candidate.observations[index], reference.observations[index]
         if seen_left is not None and seen_right is not None:
             seen = as_moved((seen_left, seen_right), index, self.steps, traces)
-            if self._compared(*seen, flags=has_flags, part=("value", index)):
+            if self.compared(*seen, flags=has_flags, part=("value", index)):
                 return []
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
         at = Value(name=self.steps[index].name, aspect="end")
-        return _moved(self._compared(*ended, flags=has_flags, part=("end", index)), "mutation", index, at)
-
-    def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
-        calls = self.program.calls
-        last = calls[-1][0] if calls else len(self.steps) - 1
-        if not candidate.has_backward:
-            return []
-        if reference.backward_failure is not None:
-            return self._accepted_misuse(candidate, reference)
-        if candidate.backward_failure is not None:
-            raised = candidate.backward_failure
-            return [
-                Misalignment(
-                    kind="error", step=last, at=BackwardPass(), candidate=f"raises {raised.kind}",
-                    reference="returns", detail=str(raised)[:2000],
-                )
-            ]  # fmt: skip
-        found = []
-        shared = candidate.gradients.keys()
-        merged = of_one_side(candidate, reference)
-        for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
-            index = key if isinstance(key, int) else key[0]
-            if key in merged and self.steps[index].op != PLACEHOLDER:
-                continue
-            if key not in shared and (
-                candidate.shown is not None or (candidate.is_remote and is_intermediate(key, self.program))
-            ):
-                continue  # A compiler shows no gradients of intermediates, and a host only some of them.
-            if isinstance(key, tuple) and _lacks(candidate.values[index], key[1]):
-                continue
-            if isinstance(key, int) and _is_overwritten_view(reference, key):
-                continue  # After a write to a view, gradients flow through its base and not through the view.
-            left, right = candidate.gradients.get(key), reference.gradients[key]
-            at = Gradient(name=self.steps[index].name, parameter="" if isinstance(key, int) else key[1])
-            found += _moved(self._gradient(left, right, key), "gradient", index, at)
-        return found
-
-    def _accepted_misuse(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
-        """Return the misuse of autograd that the candidate's backward pass accepts and the reference's refuses.
-
-        Any other refusal leaves the gradients undefined on the reference; the forward comparison stands (rule 2).
-        """
-        if candidate.backward_failure is not None or not candidate.gradients or not self._is_misused():
-            return []
-        writes = [index for index, step in enumerate(self.steps) if writes_in_place(step, self.steps)]
-        return [
-            Misalignment(
-                kind="leniency", step=writes[-1] if writes else len(self.steps) - 2, at=BackwardPass(),
-                candidate="accepts", reference="raises", detail=str(reference.backward_failure)[:2000],
-            )
-        ]  # fmt: skip
-
-    def _is_misused(self) -> bool:
-        """Whether the reference's backward pass works only if autograd keeps copies of overwritten values.
-
-        It then refused because a value that a gradient needs was overwritten, and a candidate that accepts this
-        computes a wrong gradient. Running autograd in that mode decides it, not the text of its error.
-        """
-        if self.run(TorchBackend()).backward_failure is None:
-            return False
-        with torch.autograd.graph.allow_mutation_on_saved_tensors():
-            again = self.run(TorchBackend())
-        return again.failure is None and again.backward_failure is None
-
-    def _gradient(self, left: Any, right: Any, key: GradientKey) -> Misalignment | None:
-        if left is None or right is None:
-            present = right if left is None else left
-            if present is None or not has_any(dense(present)):
-                return None  # To autograd, no gradient and a gradient of zeros are the same.
-            shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
-            return Misalignment(kind="gradient", step=-1, candidate=shown[0], reference=shown[1])
-        part = ("gradient", key)
-        misalignment = self._compared(observed(left), observed(right), flags=False, part=part)
-        if misalignment is None:
-            return None
-        detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
-        return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
-
-
-def _is_overwritten_view(trace: Trace, index: int) -> bool:
-    """Whether a value is a view that a later step wrote to."""
-    value, facts = trace.values[index], trace.facts[index]
-    return facts is not None and not facts[1] and value._is_view() and value._version != facts[2]  # noqa: SLF001
+        return placed(self.compared(*ended, flags=has_flags, part=("end", index)), "mutation", index, at)
 
 
 def _value(step: Step, kind: Kind) -> Value:
@@ -349,15 +267,6 @@ def is_of_hook(step: Step) -> bool:
     return HOOK[0] in step.modes or step.target == "register_hook"
 
 
-def _lacks(module: object, name: str) -> bool:
-    """Whether a module that may have other parameters lacks this one."""
-    return has_own_names(module) and name not in module.state_dict()  # type: ignore[attr-defined]
-
-
-def _gradient_order(key: GradientKey) -> tuple[int, str]:
-    return (key, "") if isinstance(key, int) else key
-
-
 def _arity(left: Any, right: Any) -> Misalignment | None:
     if not isinstance(right, tuple | list) or isinstance(right, torch.Size):
         return None
@@ -365,9 +274,3 @@ def _arity(left: Any, right: Any) -> Misalignment | None:
         return None
     shown = f"{len(left)} values" if isinstance(left, tuple | list) else f"one {type(left).__name__}"
     return Misalignment(kind="shape", step=-1, candidate=shown, reference=f"{len(right)} values")
-
-
-def _moved(misalignment: Misalignment | None, kind: Kind, step: int, at: Place) -> list[Misalignment]:
-    if misalignment is None:
-        return []
-    return [msgspec.structs.replace(misalignment, kind=kind, step=step, at=at)]
