@@ -13,7 +13,9 @@ from markupsafe import Markup
 
 from ci_autotest.page.finding_panel import map_of, panel
 from ci_autotest.page.operator_grid import LETTERS, grid
+from ci_autotest.page.speed_table import speed_rows
 from ci_autotest.report.markdown_text import line
+from ci_autotest.report.speed_text import speed_sentence
 from ci_autotest.report.verdict_line import in_reading_order, verdict
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ def render_page(result: RunResult, setting: Setting) -> str:
         standings=Counter(each.standing for each in panels if each.standing),
         outcomes=_outcomes(result),
         more=len(result.findings) - len(panels),
+        speed=speed_rows(result),
+        speed_sentence=speed_sentence(result),
         notes=[line(note, 600) for note in result.notes[:_NOTES_SHOWN]],
         fixed=[line(name) for name in result.fixed[:_NOTES_SHOWN]],
         broken=[(line(item.test), line(item.message, 600)) for item in result.broken[:_NOTES_SHOWN]],

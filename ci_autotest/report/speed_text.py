@@ -27,7 +27,7 @@ _TOLD: Final = frozenset({"crashed", "misaligned", "slower", "faster"})
 
 def speed_sentence(result: RunResult) -> str:
     """Return how many results there are by verdict; empty if nothing was to be timed."""
-    counts = Counter(map(_name, sorted(result.speed, key=lambda item: _ORDER.index(item.verdict))))
+    counts = Counter(map(verdict_text, sorted(result.speed, key=lambda item: _ORDER.index(item.verdict))))
     found = [f"{count:,} {name}" for name, count in counts.items()]
     changed = Counter(item.change for item in result.speed if item.change in {"slower", "faster"})
     since = [f"{count:,} {name} than in the baseline" for name, count in sorted(changed.items(), key=str, reverse=True)]
@@ -36,7 +36,7 @@ def speed_sentence(result: RunResult) -> str:
 
 def speed_lines(result: RunResult, most: int = 40) -> list[str]:
     """Return the lines for the terminal: the counts, then each result that is not the same as before."""
-    shown = _shown(result, has_all=False)
+    shown = in_reading_order(result, has_all=False)
     lines = [f"  {item.test} on {item.candidate}: {spoken(item)}" for item in shown[:most]]
     more = [f"  and {len(shown) - most:,} more, in report.json"] if len(shown) > most else []
     why = [
@@ -48,7 +48,7 @@ def speed_lines(result: RunResult, most: int = 40) -> list[str]:
 
 def speed_part(result: RunResult, most: int, rank: int, *, has_all: bool) -> tuple[Region, list[Block]]:
     """Return the table of times; of the comment only what is slower, faster or wrong."""
-    shown = _shown(result, has_all=has_all)
+    shown = in_reading_order(result, has_all=has_all)
     lead = f"**{text(speed_sentence(result)).capitalize()}**\n\n"
     heads = ("test", "candidate", "inputs", "pass", "times the reference", "reference", "verdict")
     table = row(*heads) + row("---", "---", "---", "---", "--:", "--:", "---") if shown else ""
@@ -68,23 +68,25 @@ def spoken(item: SpeedResult) -> str:
         f"{item.phase} of {', '.join(item.operators[:3]) or 'its body'} on {', '.join(item.inputs[:3]) or 'no input'}"
     )
     if item.ratio is None:
-        return f"{_name(item)}: {_why(item)}"
+        return f"{verdict_text(item)}: {reason_text(item)}"
     against = "the graph before the pass" if item.against == "original" else "the reference"
     since = f"; {ratio_text(item.before)} in the baseline" if item.before is not None else ""
     counts = item.instructions
     counted = f"; {counts.candidate / max(counts.reference, 1):.2f} times the instructions" if counts else ""
     why = f"; {item.reason}" if item.reason else ""
     return (
-        f"{_name(item)}: {where} takes {ratio_text(item.ratio)} times {against}, "
-        f"{_duration(item.reference_s)}{since}{counted}{why}"
+        f"{verdict_text(item)}: {where} takes {ratio_text(item.ratio)} times {against}, "
+        f"{duration_text(item.reference_s)}{since}{counted}{why}"
     )
 
 
-def _name(item: SpeedResult) -> str:
+def verdict_text(item: SpeedResult) -> str:
+    """Return the verdict in words."""
     return "accepted at larger sizes" if item.known is not None else _NAMES.get(item.verdict, item.verdict)
 
 
-def _why(item: SpeedResult) -> str:
+def reason_text(item: SpeedResult) -> str:
+    """Return why it was not timed or cannot be told, and why a difference is accepted."""
     return item.reason if item.known is None else f"{item.reason}; accepted: {item.known}"
 
 
@@ -93,7 +95,8 @@ def ratio_text(ratio: Ratio) -> str:
     return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def _shown(result: RunResult, *, has_all: bool) -> list[SpeedResult]:
+def in_reading_order(result: RunResult, *, has_all: bool) -> list[SpeedResult]:
+    """Return what is wrong, then what is slower, then the rest; without ``has_all`` only what a reader must know."""
     chosen = [item for item in result.speed if has_all or item.verdict in _TOLD or item.change in {"slower", "faster"}]
     return sorted(
         chosen,
@@ -112,16 +115,16 @@ def _row(item: SpeedResult) -> str:
         since = f"; {item.change} against the baseline's {ratio_text(item.before)}"
     if item.instructions is not None:
         since += f"; {item.instructions.candidate / max(item.instructions.reference, 1):.2f} times the instructions"
-    name = f"**{_name(item)}**" if item.verdict in _TOLD else _name(item)
-    why = f": {text(_why(item), 200)}" if item.reason else ""
+    name = f"**{verdict_text(item)}**" if item.verdict in _TOLD else verdict_text(item)
+    why = f": {text(reason_text(item), 200)}" if item.reason else ""
     against = " (the graph before the pass)" if item.against == "original" else ""
     return row(
         code(item.test, 150), code(item.candidate, 60), text(", ".join(item.inputs), 80), item.phase, ratio,
-        f"{_duration(item.reference_s)}{against}" if item.reference_s else "", f"{name}{why}{since}",
+        f"{duration_text(item.reference_s)}{against}" if item.reference_s else "", f"{name}{why}{since}",
     )  # fmt: skip
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration with the unit in which it has one to three digits."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         if seconds * factor < 1000:  # noqa: PLR2004 - the next unit

@@ -12,6 +12,7 @@ from ci_autotest.commands.output_writer import rendered
 from ci_autotest.page.document import render_page
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.merge import merge
+from ci_autotest.values.speed import Ratio, SpeedResult
 from tests import page_samples, report_samples
 from tests.page_samples import Reader
 from tests.report_samples import HOSTILE
@@ -135,3 +136,24 @@ def test_render_page__merged_shards__has_the_findings_of_all():
 
     assert re.findall(r'<details class="panel" id="([^"]*)"', text) == ["op00007-0000", "layer_norm-3f2a"]
     assert 'data-candidate="compiled"' in text
+
+
+def test_render_page__timed_calls__are_a_table_with_intervals():
+    ratio = Ratio(low=1.8, median=2.0, high=2.2, pairs=40)
+    timed = SpeedResult(
+        test="tests/t.py::matmul", candidate="<b>k", case=0, phase="forward", operators=("torch.matmul",),
+        inputs=("float32[512, 512]",), verdict="slower", ratio=ratio, candidate_s=2e-3, reference_s=1e-3,
+    )  # fmt: skip
+    many = [msgspec.structs.replace(timed, case=case, ratio=None, verdict="not_timed") for case in range(600)]
+    text = render_page(report_samples.run(speed=(*many, timed)), Setting())
+
+    row = text[text.index('<section aria-labelledby="h-speed"') :]
+    assert row.index("2.00 (1.80 to 2.20)") < row.index("not timed</td>")
+    assert '<span style="left:71.2%;width:7.2%">' in row
+    assert "101 more are in report.json" in row
+    assert "&lt;b&gt;k" in row
+    assert "<b>k" not in row
+
+
+def test_render_page__nothing_timed__has_no_table_of_speed(folder):
+    assert "h-speed" not in rendered(folder, "page", None, {})
