@@ -121,21 +121,35 @@ def explained(found: Misalignment, live: Live) -> Misalignment:
     if not bands or found.kind not in KINDS:
         return found
     if found.step in bands and isinstance(found.at, Value) and found.at.aspect == "end":
-        return msgspec.structs.replace(found, detail=_written(found, steps[found.step]))
+        return msgspec.structs.replace(found, detail=_written(found, steps))
     names = ", ".join(_input(steps[index]) for index in bands)
     text = f"reads beside its inputs: the storage of {names} has guard bands, and the result depends on them"
     return msgspec.structs.replace(found, detail=f"{text}. {found.detail}" if found.detail else text)
 
 
-def _written(found: Misalignment, step: Step) -> str:
+def _written(found: Misalignment, steps: tuple[Step, ...]) -> str:
     """Return how many elements a kernel wrote beside an input, and on which side of it."""
-    difference, spec = found.difference, step.args[0]
-    if difference is None or not isinstance(spec, TensorSpec) or not difference.first_index:
+    difference = found.difference
+    if difference is None or not difference.first_index:
         return found.detail
-    first, size = difference.first_index[0], spec.shape[0]
-    where = "before" if first < BAND else "behind" if first >= size - BAND else "within"
-    count = f"{difference.mismatched} element{'' if difference.mismatched == 1 else 's'}"
-    return f"writes {count} {where} {_input(step)}"
+    # By the view, because a shrunk program has other bands.
+    spans = [_span(step) for step in steps if step.target == "as_strided" and step.args[0] == Ref(found.step)]
+    first, name = difference.first_index[0], _input(steps[found.step])
+    where = "beside"
+    if any(spans):
+        lowest, end = min(span.start for span in spans), max(span.stop for span in spans)
+        where = "before" if first < lowest else "behind" if first >= end else "within"
+    return f"writes {difference.mismatched} element{'' if difference.mismatched == 1 else 's'} {where} {name}"
+
+
+def _span(step: Step) -> range:
+    """Return the places in a storage, in elements, from the first to the last element of a view made above."""
+    shape, strides, offset = (*step.args[1:4], None, None, None)[:3]
+    # A body's own `as_strided` may have taken its place in a shrunk program.
+    if not (isinstance(shape, tuple) and isinstance(strides, tuple) and isinstance(offset, int)):
+        return range(0)
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))  # type: ignore[operator, misc]
+    return range(offset, offset + last + 1)
 
 
 def _input(step: Step) -> str:
