@@ -13,6 +13,7 @@ from ci_autotest.commands.line_width import wrapped
 from ci_autotest.commands.result_table import result_table
 from ci_autotest.report.coverage import sentence
 from ci_autotest.report.help_pages import help_lines
+from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.report_json import text_of
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared, verdict
@@ -155,7 +156,7 @@ def _of_tests(result: RunResult) -> list[str]:
     lines = []
     for item in {item.test: item for item in result.results if item.cases.compared}.values():
         if item.undefined_gradients:
-            cases = f"{item.undefined_gradients} cases of {item.test}"
+            cases = f"{plural(item.undefined_gradients, 'case')} of {item.test}"
             lines.append(f"gradients not compared: {cases}: the reference has no backward pass there")
         if item.weak:
             example = f"; for example, the reference said: {item.refusal}" if item.refusal else ""

@@ -172,8 +172,10 @@ def _status(finding: Finding) -> str:
 
 
 def _commands(finding: Finding) -> tuple[str, ...]:
-    repro = f"python findings/{finding.id}/repro.py" if finding.repro is not None else ""
-    return tuple(filter(None, (repro, line(finding.replay))))
+    # Whoever has downloaded the artifact has this folder; whoever ran the tests has the other.
+    repro = f"python findings/{finding.id}/repro.py   # in the folder of this page" if finding.repro is not None else ""
+    replay = f"{line(finding.replay)}   # where the tests ran" if finding.replay else ""
+    return tuple(filter(None, (repro, replay)))
 
 
 def _texts(finding: Finding) -> tuple[tuple[str, str], ...]:
