@@ -66,9 +66,11 @@ def _error(operator: str, left: torch.Tensor, right: torch.Tensor) -> AlignedErr
     if right.numel() == 0 or same_bits(left.detach(), right.detach()):
         return AlignedError(
             operator=operator, dtype=name, cases=1, absolute=0.0, relative=0.0, ulp=0 if is_inexact else None,
+            # Other dtypes have no tolerance, of which a part could be used.
             used=0.0 if is_inexact else None,
         )  # fmt: skip
     ours, theirs = wide(left), wide(right)
+    # The difference of two infinities is NaN, and one such element would hide the errors of all others.
     finite = torch.isfinite(ours) & torch.isfinite(theirs)
     ours, theirs = ours[finite], theirs[finite]
     apart, size = (ours - theirs).abs(), theirs.abs()

@@ -54,6 +54,7 @@ def conditions(wrong: NDArray[np.bool_], inputs: Mapping[str, Values], result: V
         inputs: Inputs of the step by name, in float64. Those that cannot be laid over the result are left out.
         result: The reference's result, of the same shape as ``wrong``.
     """
+    # The reference's result is one more choice beside the inputs.
     choice = log2(len(inputs) + 1)
     for name, values in inputs.items():
         laid = _laid_over(values, wrong.shape)
@@ -78,6 +79,7 @@ def _met(wrong: NDArray[np.bool_], values: Values, name: str, bits: float) -> It
     for named, holds in _PROPERTIES.items():
         if holds(chosen).all():
             yield Proposal(Condition(input=name, property=named), holds(values), _BITS + bits)
+    # NaN is neither above nor below any bound.
     if np.isnan(chosen).any():
         return
     for named, (measure, sign) in _BOUNDS.items():
@@ -93,6 +95,7 @@ def _spoiled(wrong: NDArray[np.bool_], values: Values, name: str, bits: float) -
     for axis in range(values.ndim):
         for named in sorted(_SPOILING):
             mask = _rows(_PROPERTIES[named](values), axis, wrong.shape)
+            # Rows that fill the whole tensor say no more than `Everything`, which costs no bits.
             if mask is not None and mask.any() and not mask.all() and mask[wrong].all():
                 yield Proposal(Condition(input=name, property=named, axis=axis), mask, _BITS + bits + 1)
 

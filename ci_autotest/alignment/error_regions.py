@@ -129,6 +129,7 @@ def _in_order(wrong: NDArray[np.bool_]) -> Iterator[Proposal]:
     flat, size = np.flatnonzero(wrong), wrong.size
     first, last = int(flat[0]), int(flat[-1])
     touches = first == 0 or last == size - 1
+    # A run from the first to the last element is `Everything`.
     if not (first == 0 and last == size - 1):
         mask = np.zeros(size, bool)
         mask[first : last + 1] = True
@@ -154,6 +155,7 @@ def _of_matrices(wrong: NDArray[np.bool_]) -> Iterator[Proposal]:
     if low == high:
         yield _repeated(Diagonal(offset=low), grid == low, wrong, bits)
     total = column + row
+    # A single element also lies on a diagonal, which describes it already.
     if total.min() == total.max() and len(total) > 1:
         anti = np.arange(columns) + np.arange(rows)[:, None]
         yield _repeated(Diagonal(offset=int(total[0]), anti=True), anti == total[0], wrong, bits)

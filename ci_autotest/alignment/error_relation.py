@@ -38,6 +38,7 @@ def relation(candidate: Values, reference: Values, wrong: NDArray[np.bool_], tol
         tolerance: How near a rule must come.
     """
     ours, theirs = candidate[wrong], reference[wrong]
+    # If the reference has few different values, a factor, an offset and a constant explain the same elements.
     if len(ours) < _FEWEST or len(np.unique(theirs)) < _FEWEST:
         return None
     rules: tuple[Iterator[tuple[Relation, Values]], ...] = (
@@ -102,6 +103,7 @@ def _rearranged(reference: Values) -> Iterator[tuple[Relation, Values]]:
 
 def _rounded(ours: Values, theirs: Values) -> Relation | None:
     """Return the smaller dtype that holds all wrong values and not all of the reference's, if there is one."""
+    # Every number of bfloat16 is also one of tfloat32, so the smaller dtype is tried first.
     if _ends_in_zeros(ours, _BFLOAT16) and not _ends_in_zeros(theirs, _BFLOAT16):
         return Rounded(dtype="bfloat16")
     if _is_half(ours) and not _is_half(theirs):

@@ -96,6 +96,7 @@ def _fill(dtype: torch.dtype, *, has_zeros: bool) -> float | int | bool:
         return 0
     if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
+    # `torch.iinfo` refuses bool.
     return True if dtype is torch.bool else torch.iinfo(dtype).max
 
 

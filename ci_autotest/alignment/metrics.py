@@ -50,6 +50,7 @@ def misaligned_as_a_whole(
         return torch.zeros_like(odd)
     if tolerance.metric in {"elements", "ulp"}:
         return off
+    # Some element must exceed the bound; if rounding hides which one, every element that differs counts.
     beyond = torch.isfinite(left) & torch.isfinite(right) & ((left - right).abs() > found.bound * (1 - _ROUNDING))
     return beyond if bool(beyond.any()) else left != right
 

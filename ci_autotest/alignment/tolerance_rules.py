@@ -108,6 +108,7 @@ class Rules:
 
     def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
         """Return the operators whose rows matter for a program; empty if no row can apply."""
+        # The test's own tolerance wins over every row.
         if not self.rows or self.rtol is not None:
             return ()
         return tuple(sorted({step_operator(step) for step in steps if step.op not in {PLACEHOLDER, OUTPUT}}))
@@ -130,8 +131,10 @@ class Rules:
         default = self._default(dtype)
         rows = [row for row in (self._row(operator, dtype) for operator in operators) if row is not None]
         whole = [row for row in self.rows if row.is_whole and row in rows]
+        # A strict run compares bits, whatever metric a row gives.
         if whole and not default.is_strict:
             return _of_row(whole[0], default)
+        # A single operator's row also applies if it is stricter than the default, which the loosest of both would hide.
         if len(operators) == 1 and rows:
             return _of_row(rows[0], default)
         loosest = default

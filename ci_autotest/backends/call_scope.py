@@ -58,6 +58,7 @@ class CallScope:
             return
         tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, _Tensor)]
         inexact = [value for value in tensors if value.is_floating_point() or value.is_complex()]
+        # Indices and masks beside the data do not count, so integers are looked at only if there is nothing else.
         if self._dtypes:
             _refuse(
                 operator, "dtype", {_name(value.dtype) for value in inexact or tensors} - self._dtypes, self._dtypes
@@ -82,6 +83,7 @@ class CallScope:
         given, named = pytree.tree_unflatten(plain, spec)
         with torch.no_grad():
             found = by_user(function, *given, **named)
+        # A kernel may return one of its inputs, and the caller expects its own tensor and not the detached one.
         own = {id(new): old for new, old in zip(plain, leaves, strict=True) if isinstance(old, _Tensor)}
         inputs = [value for value in leaves if isinstance(value, _Tensor) and value.requires_grad]
         if not inputs or not torch.is_grad_enabled():

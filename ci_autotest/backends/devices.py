@@ -61,6 +61,7 @@ def _register(module: str, device: str, who: str) -> None:
     """
     try:
         importlib.import_module(module)
+    # The module is the user's choice, and its import may also call `sys.exit`.
     except (Exception, SystemExit) as error:
         reason = import_failure(error, module)
         message = f"{who}: module '{module}' of device '{device}' cannot be imported: {reason}"

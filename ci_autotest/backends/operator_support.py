@@ -65,6 +65,7 @@ def standing(backend: Backend, operators: Sequence[str]) -> OperatorSupport:
 
 
 def _on_device(operator: str, device: str) -> OperatorStanding:
+    # `lacks` compares a device with the CPU's kernels, so the CPU itself lacks none.
     reason = lacks(operator, device) if device != "cpu" else ""
     return OperatorStanding(operator=operator, standing="no_kernel" if reason else "supported", reason=reason)
 

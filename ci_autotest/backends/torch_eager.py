@@ -124,6 +124,7 @@ class TorchBackend(Backend):
                 return
             if index in outputs:
                 yield index, values[index]
+            # A value is released after the last step that takes it, because nothing reads it any more.
             for at in used.get(index, ()):
                 if at >= first and ends[at] == index:
                     values[at] = None

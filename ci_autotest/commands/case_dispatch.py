@@ -67,6 +67,7 @@ class Plan:
 
 def cases_of(test: TestInfo, request: Request) -> int:
     """Return the number of cases of a test; a data loader is one case whatever the command line says."""
+    # Each example is a case, so all of them run even if fewer cases are asked for.
     return 1 if test.candidate else max(request.cases or test.n or request.config.cases, test.examples)
 
 

@@ -123,6 +123,7 @@ def loader_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report."),
         fail_on_option,
     )
+    # The help lists the option first that is applied last, as if these were decorators one above the other.
     for option in reversed(options):
         command = option(command)
     return command

@@ -69,6 +69,7 @@ def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:
     for item in broken:
         message = f"{item.test} {item.message}\n{item.traceback}"
         raise AuthorError(message)
+    # A path may also select the methods or rows below a name; the test of exactly that id comes first.
     chosen = [test for test in tests if test.id == log.test] or tests
     if len(chosen) != 1:
         message = f"'{log.test}' names {len(chosen)} tests. Give one, as FILE::TEST; `ci-autotest list` names them."

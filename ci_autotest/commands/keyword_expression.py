@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _TOKEN: Final = re.compile(r"\s*([()]|[^\s()]+)")
 _NO_WORDS: Final = frozenset({"and", "or", ")"})
+#: The parser calls itself for each parenthesis and each `not`, and Python limits the depth of calls.
 _TOKENS_AT_MOST: Final = 100
 _SHOWN_CHARS: Final = 80
 

@@ -134,6 +134,7 @@ def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
 
 
 def _names(details: Circumstances) -> tuple[str, ...]:
+    # Only tests of data loaders run on that candidate, and they name it themselves.
     return tuple(candidate.name for candidate in details.candidates if candidate.name != LOADER_CANDIDATE)
 
 
@@ -146,6 +147,7 @@ def _result(
     counts = _counts(pair, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
     info = next(candidate for candidate in details.candidates if candidate.name == name)
     weak = _is_weak(entry)
+    # Without cases in this shard, the test was not cut short: another shard runs it.
     is_here = bool(entry.cases) or details.shard == (1, 1)
     reason = _reason(entry, pair, counts, info) if is_here else _ELSEWHERE
     return TestResult(

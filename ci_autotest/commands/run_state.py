@@ -63,4 +63,5 @@ class RunState:
     def failures(self) -> int:
         """Number of suspected findings and broken tests so far."""
         broken = sum(bool(entry.broken) for entry in self.ledger.tests.values())
+        # `--maxfail` ends a run while its cases run, which is before any finding is confirmed.
         return self.ledger.suspected + broken + len(self.broken)

@@ -45,6 +45,7 @@ def chosen_tests(tests: list[TestInfo], request: Request, failed: Collection[str
             raise NothingFoundError(_no_match(request.keywords.text, tests))
         notes.append(f"{len(found):,} of {plural(len(tests), 'test')} match -k {request.keywords.text!r}")
     if request.is_last_failed:
+        # A file that could not be imported failed as a whole, so all its tests run again.
         again = [test for test in found if test.id in failed or test.location.file in failed]
         if again:
             notes.append(f"{len(again):,} of {plural(len(found), 'test')} failed when they last ran (--lf)")
@@ -84,6 +85,7 @@ def failed_after(result: RunResult, before: Collection[str], *, has_all_candidat
     now = {item.test for item in result.results if item.outcome in _FAILED} | {item.test for item in result.broken}
     if not has_all_candidates:
         return sorted({*before, *now})
+    # A test that was cut short may still fail, so it stays in the list.
     cut = {item.test for item in result.results if item.cases.not_run}
     ran = [item for item in result.results if item.cases.compared and item.test not in cut]
     again = {item.test for item in ran} | {item.location.file for item in ran if item.location is not None}

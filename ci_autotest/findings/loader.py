@@ -29,6 +29,7 @@ def confirm_loader(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         return diagnosis.settled(f"not confirmed: {again.message}")
     if not is_same(again.verdict, diagnosis.verdict):
         return flaky(diagnosis.suspect, again)
+    # A finding of a loader has no program, so there is nothing to shrink.
     return replace(diagnosis, verdict=again.verdict, script=again.script, is_confirmed=True, is_shrunk=True)
 
 
@@ -48,10 +49,12 @@ def verify_script(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Run the repro alone, and write the result."""
     if diagnosis.run_again is not RunAgain.SCRIPT:
         return diagnosis
+    # A repro ends with 1 while the fault is there.
     status = repro_status(inspection.tools, identity_id(diagnosis))
     if status != 1:
         diagnosis = diagnosis.noted(f"repro not verified: {unverified(status)}")
     diagnosis = replace(diagnosis, is_verified=status == 1)
+    # The page is written again, because it says whether the repro was verified.
     _written(diagnosis, inspection.tools)
     return diagnosis
 

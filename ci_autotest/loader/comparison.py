@@ -97,6 +97,7 @@ def _equal(drawn: Iterable[_Drawn], of: Callable[[_Drawn], int]) -> tuple[tuple[
         token = _token(item)
         if token:
             groups[token].append(item)
+    # One worker, epoch or rank that meets a state twice shares it with nobody.
     shared = [group for group in groups.values() if len({of(item) for item in group}) > 1]
     who = sorted({of(item) for group in shared for item in group})
     numbers = next((item.draw.numbers for group in shared for item in group if item.draw.numbers), ())
@@ -187,6 +188,7 @@ def _read_whole(seen: Observations, with_workers: Counter[str], alone: Counter[s
         if not sample.is_collation and sample.digest:
             owners[sample.digest].add(sample.worker)
     repeated = sum(len(who) - 1 for who in owners.values())
+    # If the dataset itself gives equal items, two workers may rightly give the same one.
     is_told_apart = max(alone.values()) == 1
     of = with_workers.total()
     who = tuple(sorted({worker for group in owners.values() if len(group) > 1 for worker in group}))

@@ -35,6 +35,7 @@ def _bytes(value: Any, depth: int) -> bytes:
     if hasattr(value, "tobytes") and callable(value.tobytes):
         return bytes(value.tobytes())
     text = repr(value)
+    # A text with an address differs from process to process, so the attributes are hashed instead.
     if _ADDRESS.search(text) is None:
         return text.encode()
     if depth > _DEPTH:

@@ -78,8 +78,10 @@ class LoaderTrial:
     def _loader(self) -> DataLoader[Any]:
         """Return a new loader of the function; the global generators are seeded first, as a training script does."""
         for item in global_generators():
+            # The global generator of numpy refuses a seed of more than 32 bits.
             reseed(item.generator, (self._seed + self._rank) % 2**32)
         made = self._make()
+        # `callable` would also hold for a dataset that defines `__call__`.
         if inspect.isroutine(made):
             made = made(self._seed)
         if isinstance(made, DataLoader):
@@ -101,8 +103,10 @@ class LoaderTrial:
         kept = {name: vars(kind)[name] for name in _CALLS if name in vars(kind)}
         held = Recorder(loader.dataset, loader.worker_init_fn, loader.collate_fn)
         loader.worker_init_fn, loader.collate_fn, loader.num_workers = held.start, held.collate, workers
+        # A loader that was made without workers has no such number, and 2 is torch's default with workers.
         if workers and loader.prefetch_factor is None:
             loader.prefetch_factor = 2
+        # The workers send the recorder's notes instead of tensors, so there is nothing to pin.
         loader.pin_memory = False
         if not workers:
             # torch refuses both without workers.
@@ -125,6 +129,7 @@ class LoaderTrial:
         limit = _BATCHES * max(self._declaration.workers, 1)
         iterator = iter(loader)
         batches: list[Batch] = list(itertools.islice(iterator, limit))
+        # If the limit was reached, only a further batch shows whether the epoch goes on.
         is_whole = len(batches) < limit or next(iterator, None) is None
         for batch in batches:
             self._generators |= batch.generators

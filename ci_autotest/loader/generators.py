@@ -54,6 +54,7 @@ class Found(NamedTuple):
 
 def global_generators() -> list[Found]:
     """Return the generators that torch seeds in each worker: those of random, numpy and torch."""
+    # `random` has no public name for its generator, but its functions are bound methods of that object.
     held: Any = random.random
     return [
         Found("random", held.__self__, "the global generator of random", is_global=True),
@@ -96,6 +97,7 @@ def state_of(generator: Any) -> str:
 def first_numbers(generator: Any) -> tuple[str, ...]:
     """Return the next three numbers of a generator, without moving it."""
     if isinstance(generator, torch.Generator):
+        # A generator must be on its own device: a state of CUDA does not fit one of the CPU.
         other = torch.Generator(generator.device)
         other.set_state(generator.get_state())
         return tuple(f"{number:.6g}" for number in torch.rand(3, generator=other).tolist())

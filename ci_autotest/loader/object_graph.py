@@ -46,6 +46,7 @@ def walk(roots: dict[str, Any], ends: tuple[type, ...]) -> Iterator[Reached]:
     while waiting and len(seen) < _OBJECTS:
         reached = waiting.popleft()
         is_leaf = isinstance(reached.value, _LEAVES)
+        # A small number is one object wherever it is held, so leaves are yielded at each place.
         if not is_leaf and id(reached.value) in seen:
             continue
         seen.add(id(reached.value))

@@ -120,6 +120,7 @@ class Observations(Struct, frozen=True, kw_only=True):
     again: tuple[Sample, ...] = ()
     alone: tuple[Sample, ...] = ()
     probe: tuple[Sample, ...] = ()
+    # msgspec copies an empty container for each object, so this default is never shared.
     generators: dict[str, Generator] = {}
     reseeded: tuple[str, ...] = ()
     distributed: str = ""

@@ -106,6 +106,7 @@ class Recorder:
                 yield from iterator
                 return
             self._roots["iterator"] = iterator
+            # A worker that lives on from epoch to epoch iterates anew in each, and positions are counted by epoch.
             self._position = 0
             while True:
                 try:

@@ -48,6 +48,7 @@ def function():
 
 '''
 
+# A factory has no test file. With `.`, which always exists, the repro takes the folder in which it is started.
 LOAD_FACTORY: Final = f"""{_HEAD.replace("<file>", '"."')}
 def function():
     sys.path += [ROOT, <root>]

@@ -43,7 +43,9 @@ def _tree(source: Any) -> tuple[ast.Module | None, str, int]:
     """Return the syntax tree of a class, module or code, its file, and its first line."""
     try:
         lines, first = inspect.getsourcelines(source)
+        # The parser refuses indented code; `cleandoc` measures all lines but the first, so that one is empty.
         text = inspect.cleandoc("\n" + "".join(lines))
+        # `getsourcelines` says that a module begins at line 0.
         return ast.parse(text), inspect.getsourcefile(source) or "", max(first, 1)
     except (OSError, TypeError, SyntaxError, IndentationError):
         return None, "", 1
@@ -63,6 +65,7 @@ def _sets(node: ast.AST, name: str, *, is_attribute: bool) -> bool:
     """Whether a statement sets a name to something other than ``None``."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     value = getattr(node, "value", None)
+    # `self.rng = None` only declares the attribute; another statement makes the generator.
     if value is None or (isinstance(value, ast.Constant) and value.value is None):
         return False
     own = (target for each in targets for target in (each.elts if isinstance(each, ast.Tuple) else [each]))

@@ -17,6 +17,7 @@ _OTHERS: Final = 3
 #: How a generator of each class is made from the seed of its worker.
 _MAKERS: Final = {
     "numpy.random.Generator": "numpy.random.default_rng(torch.initial_seed())",
+    # numpy refuses a seed of more than 32 bits here.
     "numpy.random.RandomState": "numpy.random.RandomState(torch.initial_seed() % 2**32)",
     "random.Random": "random.Random(torch.initial_seed())",
     "torch.Generator": "torch.Generator().manual_seed(torch.initial_seed())",

@@ -102,6 +102,7 @@ def _verdict(result: RunResult) -> str:
 def _data(result: RunResult, panels_of: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page's script draws: the grid, the table of tests and the maps."""
     names = {info.name: i for i, info in enumerate(result.candidates)}
+    # A report from outside may name a candidate that it does not list.
     tests = [_test_row(item, names) for item in result.results[:_TESTS_AT_MOST] if item.candidate in names]
     return {
         "candidates": [line(info.name, 80) for info in result.candidates],

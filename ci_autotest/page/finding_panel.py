@@ -117,6 +117,7 @@ def _marked(program: str, finding: Finding) -> tuple[tuple[str, bool], ...]:
     """Return the lines of a program, each with whether it has the comment that marks the fault or calls the culprit."""
     comment, call = f"# {mark(finding)}", f"{finding.target}("
     lines = program.split("\n")[:_LINES] if program else []
+    # Without a target only the parenthesis is left, which would mark every call.
     return tuple((each, each.endswith(comment) or (len(call) > 1 and call in each)) for each in lines)
 
 

@@ -75,6 +75,7 @@ def _path(start: tuple[int, int], end: tuple[int, int], direction: int) -> str:
     x, y = start[0] + _BOX[0] // 2, start[1] + (_BOX[1] if direction > 0 else 0)
     to_x, to_y = end[0] + _BOX[0] // 2, end[1] + (0 if direction > 0 else _BOX[1])
     bend = direction * max(12, abs(to_y - y) // 2)
+    # The curve ends a little before the box, so that the tip of its arrow does not lie on the edge.
     return f"M{x} {y}C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y - 4 * direction}"
 
 

@@ -58,6 +58,7 @@ def grid(result: RunResult, findings: Sequence[Finding]) -> list[dict[str, Any]]
         families.setdefault(item.family or _OTHER, {})[item.operator] = item
     listed = {item.operator for item in result.operators}
     for finding in findings:
+        # If no step is to blame, a finding has the test's name as its operator, which no coverage lists.
         if finding.operator not in listed:
             families.setdefault(_OTHER, {})[finding.operator] = None
     names = [info.name for info in result.candidates]

@@ -52,6 +52,7 @@ class Tracer:
                     if name in own:
                         setattr(one, name, own[name])
                     else:
+                        # A class that only inherited the function must not keep a copy of its own.
                         delattr(one, name)
 
 

@@ -113,6 +113,7 @@ def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[Row]:
     names = [name.strip() for name in argnames.split(",")] if isinstance(argnames, str) else list(argnames)
     found = []
     for item in argvalues:
+        # It is recognized by its name, because pytest is not imported here.
         is_set = type(item).__name__ == "ParameterSet"
         values = item.values if is_set else [item] if len(names) == 1 else item
         found.append(Row(dict(zip(names, values, strict=True)), tuple(item.marks) if is_set else ()))

@@ -27,6 +27,7 @@ _CASE: Final = TestCase()
 def record_expected_errors() -> None:
     """Make ``assertRaises`` and ``pytest.raises`` record in this process which refusals the author expects."""
     _patch(_CASE.assertRaises)
+    # pytest is optional; a test file that uses `pytest.raises` has imported it.
     pytest: Any = sys.modules.get("pytest")
     if hasattr(pytest, "raises"):
         _patch(pytest.raises)
@@ -91,6 +92,7 @@ def is_caused_by(error: BaseException, refusal: BaseException) -> bool:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     cause = error.__cause__ or error.__context__
+    # A cause can be set by hand, so a chain of exceptions may lead back to itself.
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         yield cause

@@ -36,6 +36,7 @@ def skip_reason_of(marked: Marked) -> str | None:
     Raises:
         AuthorError: The condition of ``skipif`` is a text.
     """
+    # unittest asks the class first, too.
     for carrier in (marked.owner, marked.function):
         if getattr(carrier, "__unittest_skip__", False):
             return str(getattr(carrier, "__unittest_skip_why__", "")) or _NO_REASON
@@ -72,6 +73,7 @@ def _marks(marked: Marked) -> Iterator[Any]:
     yield from (getattr(each, "mark", each) for each in marked.row)
     carriers = [marked.function, *(marked.owner.__mro__ if marked.owner is not None else ()), marked.module]
     for carrier in carriers:
+        # `getattr` would also find the marks of base classes, which the loop visits by itself.
         own = vars(carrier).get("pytestmark", ()) if hasattr(carrier, "__dict__") else ()
         for each in own if isinstance(own, list | tuple) else (own,):
             yield getattr(each, "mark", each)

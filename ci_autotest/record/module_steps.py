@@ -44,6 +44,7 @@ def construct(recorder: Recorder, function: Function, args: tuple[Any, ...], kwa
     index = len(recorder.steps) - 1
     module = recorder.trace.values[index]
     if recorder.device.type != "cpu":
+        # torch constructs modules on the CPU unless an argument names a device.
         module.to(recorder.device)
     recorder.has_setup = True
     steps = recorder.module_steps = recorder.module_steps or ModuleSteps(recorder)
@@ -89,6 +90,7 @@ class ModuleSteps:
 
     def hooks_of(self, module: RecordedModule) -> Hooks:
         """Return the hooks of a module or part, found by torch's module: each access to a part makes a new object."""
+        # The entry keeps the module alive, because Python may give the id of a deleted object to another one.
         return self._hooks.setdefault(id(module.real), (module.real, Hooks()))[1]
 
     def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,6 +119,7 @@ class ModuleSteps:
         step = Step(
             CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, recorder.seed()
         )
+        # The forward is one step, so what a class of the user's calls in it is not recorded.
         call = outside(module.real) if is_own(module.target) else module.real
         return recorder.run(step, call, real_args, real_kwargs)
 
@@ -177,5 +180,6 @@ class ModuleSteps:
         if items:
             state = Mapping_(tuple(items))
             is_whole = len(items) == len(module.real.state_dict())
+            # A strict load refuses a state that lacks entries.
             partly = () if is_whole else (("strict", False),)
             recorder.silent(Step(CALL_METHOD, LOADS_STATE, (module.ref, state), partly, in_setup=True))

@@ -136,6 +136,7 @@ For example: ``@generator def odd(draws, below): return 2 * draws.integer(0, bel
 
 
 def _recorded(tensor: torch.Tensor, name: str) -> object:
+    # The input is described as contiguous below, and the user's tensor may be a view with other strides.
     source = tensor.detach().clone(memory_format=torch.contiguous_format)
     shape, dtype = tuple(source.shape), dtype_name(source.dtype)
     spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, source.numel(), requires_grad=tensor.requires_grad)

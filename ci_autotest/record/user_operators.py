@@ -68,9 +68,11 @@ class UserClass(Function):
         return recorder.call_function(self, args, kwargs)
 
     def __instancecheck__(self, instance: object) -> bool:
+        # Inside a test the instance is a recorded module, which holds the real one.
         return isinstance(getattr(instance, "real", instance), self.user_class)
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        # `class Own(Replaced)` must derive from the class as written, because an object cannot be a base class.
         return (self.user_class,)
 
     def __getattr__(self, name: str) -> Any:
@@ -142,6 +144,7 @@ def _declare(path: str, where: str) -> None:
         message = f"{where} is none of torch's, and cannot be imported: {import_failure(error, module_name)}"
         raise ConfigError(message) from error
     found = vars(module).get(name)
+    # `@operator` or the row of another candidate has declared it already.
     if isinstance(found, UserOperator | UserClass):
         return
     if isinstance(found, type) and issubclass(found, torch.nn.Module):

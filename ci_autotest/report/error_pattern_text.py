@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _MATRIX: Final = 2
 _BY_TWOS: Final = 2
+#: English says 11th, 12th and 13th, and also 111th, whatever the last digit is.
 _TEENS: Final = range(11, 14)
 _ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
 #: What follows the name of an input.

@@ -137,6 +137,7 @@ def _first_mismatch(finding: Finding) -> str:
 
 
 def _value(decimal: str, exact: str) -> str:
+    # An integer has the same text in both forms, and would be shown twice.
     if decimal in {"", exact}:
         return code(exact, 80)
     return f"**{text(decimal, 80)}** ({code(exact, 80)})"

@@ -47,6 +47,7 @@ def _variants(kept: Finding, parts: Sequence[Finding], first: Mapping[str, int])
     if len(parts) == 1 or not (kept.shrunk and kept.outcome == "misaligned" and kept.kind != "stateful"):
         return kept.variants
     programs = {(item.test, item.case): item for part in parts for item in _programs_of(part)}
+    # A program of the same calls would show nothing that the representative does not show.
     seen, found = {kept.calls}, []
     for test in sorted(set(first) - {kept.test})[:VARIANTS_AT_MOST]:
         other = programs.get((test, first[test]))
@@ -68,6 +69,7 @@ def _merged_hit(parts: Sequence[Hit], of_cases: int) -> Hit:
     cases = sorted(case for part in parts for case in part.cases)
     return Hit(
         test=parts[0].test,
+        # The lowest numbers are listed, whichever shard found them.
         cases=tuple(cases[:HITS_LISTED]),
         count=sum(part.count for part in parts),
         of_cases=of_cases,

@@ -71,10 +71,12 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
 
 
 def _identity_id(candidate: str, operator: str, kind: str) -> str:
+    # The id is also the name of a folder, so only letters and digits of ASCII are kept.
     name = (
         "".join(c if c.isascii() and c.isalnum() else "_" for c in operator.rpartition(".")[2].lower()).strip("_")
         or "case"
     )
+    # Different operators may have the same short name, and each of their findings needs an id of its own.
     digest = blake2b(f"{candidate}\0{operator}\0{kind}".encode(), digest_size=3).hexdigest()
     return f"{name[:60]}-{digest}"
 
@@ -129,6 +131,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
     if finding.kind == "randomness":
         lines = [f"misaligned: {finding.operator} on {finding.candidate}: {finding.candidate_seen}"]
         lines.append(f"  {finding.test}, seed {finding.seed}")
+        # The first line of the detail repeats the sentence that the message begins with.
         return [*lines, *(f"  {line}" for line in finding.detail.splitlines()[1:]), *_replay_line(finding, folder)]
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"

@@ -78,6 +78,7 @@ def _suites(result: RunResult) -> list[Any]:
         for (name, file), items in groups.items()
     ]
     broken: dict[str, list[BrokenTest]] = {}
+    # A run that ended with an error before its first test has no testcase, so its note becomes one.
     is_silent = bool(result.exit_code and result.notes and not result.results and not result.broken)
     ended = [BrokenTest(test="ci-autotest", message=result.notes[0])] if is_silent else []
     for each in (*result.broken, *ended):

@@ -257,6 +257,7 @@ def _merged_outcome(parts: Sequence[TestResult], cases: CaseCounts) -> Outcome:
 def _merged_candidates(parts: Sequence[RunResult]) -> tuple[CandidateInfo, ...]:
     """Return each candidate once, from a shard in which it was not available if there is one."""
     groups = _groups(parts, lambda part: part.candidates, lambda item: item.name)
+    # `False` is less than `True`. Merging must not hide that a candidate was missing in one shard.
     return tuple(min(group, key=lambda item: item.available) for group in groups)
 
 

@@ -95,9 +95,11 @@ def fill(blocks: Sequence[Block], room: int) -> list[Shown | None]:
     taken: list[Shown | None] = [None] * len(blocks)
     for index, form in _in_turn(blocks):
         before = taken[index]
+        # The forms of a rank come fullest first, so a later one of the same rank would only shorten the block.
         if before is not None and before.form.rank == form.rank:
             continue
         text = form.make()
+        # A fuller form takes the place of the earlier one, whose bytes are then free again.
         freed = before.size if before else 0
         if size(text) - freed <= room:
             taken[index] = Shown(form, text, size(text))
@@ -107,6 +109,7 @@ def fill(blocks: Sequence[Block], room: int) -> list[Shown | None]:
 
 def _in_turn(blocks: Sequence[Block]) -> Iterator[tuple[int, Form]]:
     forms = [(form.rank, index, form) for index, block in enumerate(blocks) for form in block.forms]
+    # Forms cannot be compared, so the key leaves them out; a stable sort keeps the order of a block's own forms.
     return ((index, form) for _, index, form in sorted(forms, key=lambda item: item[:2]))
 
 
@@ -114,6 +117,7 @@ def _reserve(region: Region, blocks: Sequence[Block]) -> int:
     """Return the size that a region may need besides its blocks."""
     if not region.beyond and not any(form.region == region.name for block in blocks for form in block.forms):
         return 0
+    # How many blocks are hidden is known only after the others are chosen, so room for a long number is kept free.
     return size(region.lead) + size(region.tail) + size(region.more.format(count="1,000,000,000"))
 
 

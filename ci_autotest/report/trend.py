@@ -65,6 +65,7 @@ class Trend:
         least = min(positive)
         if most / least >= _LOGARITHMIC and self.form != ",d":
             span = math.log(most / least)
+            # A value above 0 has at least a tenth of the height, so that the least one does not look like 0.
             return tuple(
                 None if value is None else 0.0 if value <= 0 else 0.1 + 0.9 * math.log(value / least) / span
                 for value in self.values

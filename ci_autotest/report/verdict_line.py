@@ -150,6 +150,7 @@ def _scope(result: RunResult) -> str:
 
 def _faults(result: RunResult) -> list[str]:
     """Return why the run is not aligned, worst first."""
+    # Under `--fail-on new`, findings that the baseline has do not fail the run: `_caveats` counts them.
     faults = [] if _is_all_old(result) else _named_faults(result)
     if orphans := _orphans(result):
         faults.append(f"{plural(orphans, 'test')} failed without a finding")
@@ -162,6 +163,7 @@ def _faults(result: RunResult) -> list[str]:
         faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
     if result.interrupted:
         faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
+    # A fault that has a name explains the exit status better than the number does.
     return faults or _exit_faults(result)
 
 
@@ -231,6 +233,7 @@ def _orphans(result: RunResult) -> int:
 def _caveats(result: RunResult) -> list[str]:
     """Return why a run without faults is not wholly aligned."""
     silence = [_silence(result)] if _silent(result) else []
+    # A test of which nothing was compared is already counted by `_silence`.
     if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
         silence.append(f"{plural(left, 'case')} not run")
     if lacking := _unsupported(result) - _out_of_scope(result):

@@ -113,6 +113,7 @@ def observe(
                 rank=rank, result=str(folder / f"{rank}.json"),
             )  # fmt: skip
             process = _started(task, {**worker_environ(environ), **_rank_environ(rank, ranks, port)}, output.fileno())
+            # This is registered at once, so that no process is left if a later rank cannot be started.
             stack.callback(_end, process)
             started.append(process)
         _wait(started, time.monotonic() + timeout_s, timeout_s, tick)
@@ -157,6 +158,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], end: float, timeout_s: f
     Raises:
         LoaderError: The time is up.
     """
+    # The other ranks may wait forever for one that has failed, for example in a collective operation.
     while any(process.poll() is None for process in processes) and not any(process.poll() for process in processes):
         tick()
         if time.monotonic() > end:

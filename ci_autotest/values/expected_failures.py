@@ -33,6 +33,7 @@ def accept_expected(findings: Sequence[Finding], tests: Sequence[Marked]) -> tup
 
 def _accepted(finding: Finding, marks: Mapping[str, XFail]) -> Finding:
     tests = finding.tests or (finding.test,)
+    # A test without a mark does not expect the difference, so the finding counts as soon as one shows it.
     if finding.known is not None or not all(test in marks for test in tests):
         return finding
     return msgspec.structs.replace(finding, known=marks[tests[0]].sentence)
@@ -53,6 +54,7 @@ def unexpected_passes(result: RunResult) -> list[TestResult]:
 
 
 def _has_passed(group: Sequence[TestResult]) -> bool:
+    # Cases that the reference rejects are among those not run, and no longer run would compare them.
     is_whole = all(item.cases.not_run <= item.rejected_cases for item in group)
     has_failed = any(item.outcome not in {"aligned", "unsupported", "skipped"} for item in group)
     return is_whole and not has_failed and any(item.cases.compared for item in group)

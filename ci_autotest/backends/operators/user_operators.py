@@ -110,6 +110,7 @@ def _of_modules(target: str) -> Callable[..., Any] | None:
 
 def _operator_in(module: ModuleType, name: str) -> Callable[..., Any] | None:
     found = vars(module).get(name)
+    # A plain function is never returned, because the program that names it may come from outside.
     return found if isinstance(found, UserOperator) else getattr(found, "user_class", None)
 
 

@@ -129,6 +129,7 @@ def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Array:
 
 def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear") -> Array:
     """Return quantiles."""
+    # PyTorch computes in the input's dtype, also if the fraction is a Python number.
     fraction = jnp.asarray(q, input.dtype)
     return jnp.quantile(input, fraction, _axis_of(input, dim), method=interpolation, keepdims=keepdim)
 
@@ -188,6 +189,7 @@ def cumprod(input: Any, dim: int, dtype: Any = None) -> Array:
 
 def logcumsumexp(input: Any, dim: int) -> Array:
     """Return cumulative logarithms of sums of exponentials."""
+    # `jax.lax` refuses a negative axis.
     return _along(lambda x: jax.lax.cumlogsumexp(x, axis=dim % x.ndim), floating(input))
 
 

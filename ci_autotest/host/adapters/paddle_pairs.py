@@ -39,6 +39,7 @@ bitwise_or = _together(operator.or_)
 bitwise_xor = _together(operator.xor)
 bitwise_left_shift = _together(operator.lshift)
 bitwise_right_shift = _together(operator.rshift)
+# PyTorch takes only tensors here, too, so Paddle's own functions are enough.
 logical_and = _together(paddle.logical_and)
 logical_or = _together(paddle.logical_or)
 logical_xor = _together(paddle.logical_xor)
@@ -87,6 +88,7 @@ def copysign(input: Any, other: Any) -> Any:
 
 def where(condition: Any, input: Any, other: Any) -> Any:
     """Choose elements by a condition."""
+    # The condition stays boolean: only the two values take part in PyTorch's promotion.
     return paddle.where(condition, *cast_together((input, other)))
 
 

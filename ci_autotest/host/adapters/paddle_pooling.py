@@ -47,6 +47,7 @@ def avg_pool(
 ) -> Any:  # fmt: skip
     """Average in windows over ``rank`` dimensions; with one dimension there is no ``divisor_override``."""
     _refuse_other_form(input, (kernel_size, stride, padding), rank, ceil_mode=ceil_mode)
+    # Paddle's flag means the opposite of PyTorch's: whether the padding is left out of the average.
     return _AVERAGE[rank](
         input, kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, exclusive=not count_include_pad,
         **divisor,
@@ -66,6 +67,7 @@ def _refuse_other_form(input: Any, window: tuple[Any, Any, Any], rank: int, *, c
     if not ceil_mode:
         return
     kernels, strides, paddings = (
+        # Without a stride, PyTorch takes the size of the window.
         per_dimension(window[0], rank), per_dimension(window[1] or window[0], rank), per_dimension(window[2], rank)
     )  # fmt: skip
     for size, kernel, stride, padding in zip(input.shape[2:], kernels, strides, paddings, strict=True):

@@ -84,6 +84,7 @@ class SpeedRequests:
         try:
             attempt = self._attempt(message)
             fields |= {"operators": _operators(attempt.program), "inputs": _inputs(attempt.program)}
+            # Another case with the same inputs was timed before, and its times stand for this one.
             if fields["inputs"] in message.known:
                 return Measured(results=[])
             calls = self._calls(attempt, message)
@@ -119,6 +120,7 @@ class SpeedRequests:
         differentiate(attempt, context.reference)
         self._beacon.enter(message.case, 0)
         verdict = try_case(attempt, contender, context.reference).verdict
+        # The time of a wrong result says nothing about the candidate's speed.
         if verdict.outcome != "aligned":
             raise _differing(verdict)
         try:
