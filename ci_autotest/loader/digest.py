@@ -24,8 +24,15 @@ def digest_of(sample: Any) -> str:
 
 
 def _bytes(value: Any, depth: int) -> bytes:
+    """Return type and content of a value; parts begin with their length, so that (1, 11) is not (11, 1)."""
+    content = _content(value, depth)
+    return f"{type(value).__name__}{len(content)}:".encode() + content
+
+
+def _content(value: Any, depth: int) -> bytes:
     if isinstance(value, torch.Tensor):
-        return _bytes(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy(), depth)
+        data = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        return f"{value.dtype}{tuple(value.shape)}".encode() + bytes(data.tobytes())
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype}{value.shape}".encode() + value.tobytes()
     if isinstance(value, dict):
@@ -41,4 +48,4 @@ def _bytes(value: Any, depth: int) -> bytes:
     if depth > _DEPTH:
         message = "too deep"
         raise ValueError(message)
-    return type(value).__qualname__.encode() + _bytes(vars(value), depth + 1)
+    return _bytes(vars(value), depth + 1)

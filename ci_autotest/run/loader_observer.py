@@ -120,7 +120,10 @@ def observe(
         output.seek(0, os.SEEK_END)
         output.seek(max(0, output.tell() - _OUTPUT_BYTES))
         printed = output.read().decode(errors="backslashreplace")
-        return [_result(folder / f"{rank}.json", process, printed) for rank, process in enumerate(started)]
+        # A rank that failed is read first: the others were ended while they waited for it.
+        order = sorted(range(ranks), key=lambda rank: not started[rank].poll())
+        found = {rank: _result(folder / f"{rank}.json", started[rank], printed) for rank in order}
+        return [found[rank] for rank in range(ranks)]
 
 
 def _started(task: Task, environ: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
