@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import Request
 from ci_autotest.commands.run import run as run_command
 from ci_autotest.config import Candidate, Config
@@ -77,7 +78,7 @@ def run(faults, strictness, output):
     request = Request(
         config=config, root=ROOT, start=ROOT, paths=("tests/quality/autotest_bodies.py",), candidates=candidates
     )
-    return run_command(request, os.environ, io.StringIO())
+    return run_command(request, os.environ, Progress(io.StringIO(), is_live=False))
 
 
 def reached_goals(fault, found: list[Finding]):

@@ -94,11 +94,11 @@ def uniform():
 
 @autotest()
 def dropouts_evaluation():
-    # Outside training the input goes through.
-    x = random_tensor(ndim=random(3, 5).to(int)) * 2
+    # Outside training the input goes through: another input for each, because one tensor has one gradient.
+    x = random_tensor(ndim=random(3, 5).to(int))
     p = random(0, 1).to(float) | nothing()
     drop = torch.nn.functional
-    return drop.alpha_dropout(x, p=p, training=False), drop.feature_alpha_dropout(x, p=p, training=False)
+    return drop.alpha_dropout(x * 2, p=p, training=False), drop.feature_alpha_dropout(x * 3, p=p, training=False)
 
 
 @autotest()

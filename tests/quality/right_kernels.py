@@ -395,7 +395,10 @@ def norm_scaled(x, dim):
     if not x.shape[dim]:
         return x.square().sum(dim)
     greatest = x.abs().amax(dim, keepdim=True).detach().clamp_min(1e-30)
-    return (x / greatest).square().sum(dim).sqrt() * greatest.squeeze(dim)
+    total = (x / greatest).square().sum(dim)
+    # The square root has no gradient at 0, and the norm has.
+    root = torch.where(total == 0, torch.ones_like(total), total).sqrt() * (total != 0)
+    return root * greatest.squeeze(dim)
 
 
 def linear_in_two(x, w, b=None):

@@ -235,7 +235,7 @@ def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path
 PARTS = 2
 
 
-#: Found in one worker with other draws, not by a default run with seed 0: two weights of one size must meet.
+#: Two weights of one size must meet: with seed 0 only after other cases, which no repro holds, or not at all.
 BY_OTHER_DRAWS = {"linear_weight_of_1_slots_by_address_backward", "linear_weight_of_2_slots_by_identity_backward"}
 
 
@@ -247,7 +247,7 @@ def test_run__families__are_found_and_their_repros_show_them(part, tmp_path):
     found = {item["candidate"]: item for item in report["findings"] if item["outcome"] == "misaligned"}
     assert {*names} - found.keys() <= BY_OTHER_DRAWS
     assert found.keys() <= {*names}
-    assert [name for name, item in found.items() if not item["repro_verified"]] == []
+    assert {name for name, item in found.items() if not item["repro_verified"]} <= BY_OTHER_DRAWS
 
 
 @pytest.mark.heavy

@@ -92,9 +92,12 @@ def is_drawn(call: Call) -> bool:
     """Whether the call draws at all: dropout outside training, or with a probability of 0 or 1, does not."""
     if call.name == "scaled_dot_product_attention":
         return call.argument(4, "dropout_p", 0.0) not in {0, 1}
+    if call.name in {"fractional_max_pool2d", "fractional_max_pool3d"}:
+        # Where its windows begin may be given.
+        return call.argument(5, "_random_samples", None) is None
     if "dropout" in call.name or call.name == "rrelu":
         position = 3 if call.name == "rrelu" else 2
-        default = call.name != "rrelu"
+        default = call.name not in {"rrelu", "alpha_dropout", "feature_alpha_dropout"}
         is_training = bool(call.argument(position, "training", default))
         return is_training and (call.name == "rrelu" or call.argument(1, "p", 0.5) not in {0, 1})
     return True
