@@ -135,7 +135,8 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         found, state.broken = discover_tests(pool, state.selection)
         tests, state.choice = chosen_tests(found, request, state.database.failed() if request.is_last_failed else ())
         state.is_part |= len(tests) < len(found)
-        if not (request.candidates or needs_no_candidate(tests, state.selection)):
+        # A broken test says what is wrong with it, whatever candidates there are.
+        if not (request.candidates or state.broken or needs_no_candidate(tests, state.selection)):
             configuration.chosen(request.config, ())
         state.infos = [*state.infos, *loader_info(tests, state.infos, state.torch)]
         if state.choice:

@@ -68,7 +68,7 @@ def matches(row: Known, finding: Difference) -> bool:
 
 
 def check_known(config: Config, where: str) -> None:
-    """Refuse a row of ``known`` or ``tolerances`` whose kind, candidate or dtype does not exist.
+    """Refuse a row of ``known`` or ``tolerances`` whose kind, candidate or dtype does not exist, or that accepts all.
 
     Raises:
         ConfigError: There is such a row; the message names the nearest existing name.
@@ -78,6 +78,12 @@ def check_known(config: Config, where: str) -> None:
     for number, known in enumerate(config.known):
         _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
         _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")
+        if not known.operator.strip("*?.") and known.kind is None and known.candidate is None:
+            message = (
+                f"{where}: known[{number}] has operator {known.operator!r}, which accepts every finding. Name an "
+                "operator, or a kind or candidate beside it."
+            )
+            raise ConfigError(message)
     for number, row in enumerate(config.tolerances):
         _check_name(row.candidate, candidates, f"{where}: tolerances[{number}] has candidate")
         _check_name(row.dtype, DTYPES, f"{where}: tolerances[{number}] has dtype")

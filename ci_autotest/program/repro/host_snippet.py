@@ -175,7 +175,7 @@ def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: 
         return [
             "try:",
             *(f"    {line}" for line in body),
-            "except Exception as error:",
+            "except (Exception, SystemExit) as error:",
             f"    raise AssertionError({message}) from error  # {facts.mark}",
         ]
     if (

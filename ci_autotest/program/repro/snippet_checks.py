@@ -148,7 +148,7 @@ def _accepted(facts: Facts, sides: Sides) -> list[str]:
     return [
         "try:",
         *(f"    {line}" for line in lines if line),
-        "except Exception:",
+        "except (Exception, SystemExit):",
         "    pass",
         "else:",
         f'    raise AssertionError("the candidate accepts what the reference rejects")  # {facts.mark}',
@@ -162,7 +162,7 @@ def _raised(facts: Facts, sides: Sides) -> list[str]:
     return [
         "try:",
         *(f"    {line}" for line in lines if line),
-        "except Exception as error:",
+        "except (Exception, SystemExit) as error:",
         f"    raise AssertionError({message}) from error  # {facts.mark}",
     ]
 

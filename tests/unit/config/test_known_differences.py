@@ -123,8 +123,14 @@ def test_check_known__a_tolerance_of_nothing__is_refused(given, expected):
         check_known(config, "autotest.yml")
 
 
+@pytest.mark.parametrize("operator", ["*", "*.*"])
+def test_check_known__a_row_that_accepts_every_finding__is_refused(operator):
+    with pytest.raises(ConfigError, match=re.escape(f"known[1] has operator '{operator}', which accepts every")):
+        check_known(Config(known=(row(), row(operator))), "autotest.yml")
+
+
 def test_check_known__names_of_something__pass():
-    known = (row(kind="value", candidate="paddle"), row())
+    known = (row(kind="value", candidate="paddle"), row(), row("*", kind="leniency"))
     check_known(
         Config(known=known, tolerances=(tolerance(), tolerance(dtype="float16", candidate="jax"))), "autotest.yml"
     )
