@@ -126,7 +126,9 @@ def _operator(function: Any, reference: str, gradient: Gradient) -> RecordedOper
             "module. Define the function at the top level of a module, and write @operator above it."
         )
         raise AuthorError(message)
-    return RecordedOperator(target, function if reference == "torch" else NumpyFunction(function, gradient))
+    return RecordedOperator(
+        target, function if reference == "torch" else NumpyFunction(function, gradient, is_standard=True)
+    )
 
 
 def declare_operators(candidates: Iterable[Candidate]) -> None:

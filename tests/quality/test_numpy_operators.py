@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,34 @@ def test_operator__of_arrays__wrong_kernel_is_found(body: Callable[[], object], 
     verdict = tried(body, backend)
     assert (verdict.kind, verdict.blame) == (kind, "candidate")
     assert verdict.operator in backend.functions
+
+
+@operator(reference="numpy")
+def returning(value):
+    return None if value.size else value
+
+
+@operator(reference="numpy")
+def mixed(value):
+    return value, "text"
+
+
+@operator(reference="numpy", gradient=lambda cotangent: cotangent)
+def halved(value):
+    return value / 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: returning(tensor()), "returning returned None, which is no array of numbers. Return arrays."),
+        (lambda: mixed(tensor()), "mixed returned 'text', which is no array of numbers."),
+        (lambda: halved(tensor()), "gradient= of halved raised TypeError: "),
+    ],
+)
+def test_operator__standard_that_does_not_work__is_an_error_of_the_test(body: Callable[[], object], said: str):
+    with pytest.raises(AuthorError, match=re.escape(said)):
+        record(body)
 
 
 def test_operator__wrong_number_of_gradients__is_an_error_of_the_test():

@@ -33,12 +33,14 @@ class NumpyFunction:
         function: Takes and returns NumPy arrays.
         gradient: ``gradient(cotangent, *args, **kwargs)`` returns an array for each tensor argument, in order;
             ``"differences"`` for central differences; ``None`` for none.
+        is_standard: Whether it is what a candidate is held against, and not a candidate.
     """
 
-    def __init__(self, function: Callable[..., Any], gradient: Gradient = None) -> None:
+    def __init__(self, function: Callable[..., Any], gradient: Gradient = None, *, is_standard: bool = False) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.gradient = gradient
+        self.is_standard = is_standard
         self._is_checked = False
 
     @property
@@ -64,8 +66,15 @@ class NumpyFunction:
         """Return the results as tensors."""
         found = call(self.function, list(map(_array, tensors)))
         if isinstance(found, tuple | list):
-            return tuple(_tensor(item, tensors) for item in found)
-        return _tensor(found, tensors)
+            return tuple(self._result(item, tensors) for item in found)
+        return self._result(found, tensors)
+
+    def _result(self, value: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        if np.asarray(value).dtype.kind not in "biufc":
+            message = f"{self.function.__name__} returned {value!r:.80}, which is no array of numbers. Return arrays."
+            # A standard that returns nothing is a wrong test; a candidate that does so is wrong itself.
+            raise AuthorError(message) if self.is_standard else TypeError(message)
+        return _tensor(value, tensors)
 
     def gradients(
         self, call: Callable[..., Any], tensors: Sequence[torch.Tensor], cotangents: Sequence[Any]
@@ -91,9 +100,19 @@ class NumpyFunction:
 
     def check(self, call: Callable[..., Any], tensors: Sequence[torch.Tensor], outputs: Any) -> None:
         """Call the user's formula once, so that a wrong one is an error of the test and no missing gradient."""
-        if callable(self.gradient) and not self._is_checked:
+        if not callable(self.gradient) or self._is_checked:
+            return
+        try:
             self.gradients(call, tensors, outputs if isinstance(outputs, tuple) else (outputs,))
-            self._is_checked = True
+        except AuthorError:
+            raise
+        except Exception as error:
+            message = (
+                f"gradient= of {self.function.__name__} raised {type(error).__name__}: {error}. It is called with the "
+                "cotangent and the arguments of the operator."
+            )
+            raise AuthorError(message) from error
+        self._is_checked = True
 
     def _check(self, found: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
         shapes = [None if each is None else np.shape(each) for each in found]
