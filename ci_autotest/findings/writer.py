@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
 
 _OUR_FAULT: Final = (
-    "run alone it ended with status 0, but the saved program fails again in a fresh process: the fault is in "
-    "the script that ci-autotest wrote; use ci-autotest replay"
+    "run alone it ended with status 0, but the saved program fails again in a fresh process. What the kernel remembers "
+    "or finds in memory may differ there, or the fault is in the script that ci-autotest wrote; use ci-autotest replay"
 )
 NO_FOLDER: Final = "its smallest program is shown here only: its folder could not be written"
 

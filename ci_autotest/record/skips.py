@@ -9,7 +9,8 @@ import unittest
 def skip_exceptions() -> tuple[type[BaseException], ...]:
     """Return the exceptions that skip a test; pytest's only if the user has imported pytest."""
     pytest = sys.modules.get("pytest")
-    return (unittest.SkipTest, *([pytest.skip.Exception] if pytest is not None else []))
+    # After `pytest.xfail()` nothing of the body runs, so there is nothing that could pass.
+    return (unittest.SkipTest, *([pytest.skip.Exception, pytest.xfail.Exception] if pytest is not None else []))
 
 
 def skip_reason(error: BaseException) -> str:
