@@ -76,6 +76,12 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
     Under ``large_shapes`` all free dimensions get the same large size.
     """
     profile = drawer.profile
+    if profile == "zeros_and_ties":
+        # One element along a dimension ties with nothing.
+        alone = [i for i in free if shape[i] == 1]
+        for i in alone:
+            shape[i] = 2
+        return bool(alone)
     if profile == LARGE_SHAPES:
         size = large_size(len(free), math.prod(n for i, n in enumerate(shape) if i not in free))
         for i in free:
