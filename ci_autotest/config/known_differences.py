@@ -78,7 +78,7 @@ def check_known(config: Config, where: str) -> None:
     for number, known in enumerate(config.known):
         _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
         _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")
-        if not known.operator.strip("*?.") and known.kind is None and known.candidate is None:
+        if "*" in known.operator and not known.operator.strip("*?.") and known.kind is None and known.candidate is None:
             message = (
                 f"{where}: known[{number}] has operator {known.operator!r}, which accepts every finding. Name an "
                 "operator, or a kind or candidate beside it."

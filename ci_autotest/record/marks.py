@@ -63,6 +63,7 @@ def expected_failure_of(marked: Marked) -> XFail | None:
         if mark.name == "xfail" and _holds(mark):
             # Under pytest, a misalignment is an AssertionError.
             raises = mark.kwargs.get("raises") or AssertionError
+            _refuse_no_errors(raises)
             is_meant = issubclass(AssertionError, raises)
             reason = _reason(mark, ()) or "no reason given"
             return XFail(reason=reason, is_strict=bool(mark.kwargs.get("strict"))) if is_meant else None
@@ -76,7 +77,23 @@ def _marks(marked: Marked) -> Iterator[Any]:
         # `getattr` would also find the marks of base classes, which the loop visits by itself.
         own = vars(carrier).get("pytestmark", ()) if hasattr(carrier, "__dict__") else ()
         for each in own if isinstance(own, list | tuple) else (own,):
-            yield getattr(each, "mark", each)
+            found = getattr(each, "mark", each)
+            if not hasattr(found, "kwargs"):
+                message = f"pytestmark has {found!r:.80}, which is no mark. Write pytest.mark.NAME."
+                raise AuthorError(message)
+            yield found
+
+
+def _refuse_no_errors(raises: object) -> None:
+    """Refuse what ``xfail(raises=...)`` cannot be.
+
+    Raises:
+        AuthorError: It is neither an exception's class nor a tuple of them.
+    """
+    for each in raises if isinstance(raises, tuple) else (raises,):
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            message = f"xfail(raises={each!r:.80}) is no class of exceptions. Write the class, such as AssertionError."
+            raise AuthorError(message)
 
 
 def _holds(mark: Any) -> bool:

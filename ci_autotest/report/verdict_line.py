@@ -133,6 +133,8 @@ def verdict(result: RunResult) -> str:
         tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
     if skipped := sum(item.outcome == "skipped" for item in result.results):
         tail += f"; {plural(skipped, 'pair')} of test and candidate skipped"
+    if result.shard[1] > 1 and not any(item.cases.compared for item in result.results):
+        return f"⚠ nothing was compared in shard {result.shard[0]} of {result.shard[1]}{tail}"
     if caveats:
         standing = "still misaligned" if _counting(result) else "aligned where compared"
         return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
@@ -174,7 +176,8 @@ def _exit_faults(result: RunResult) -> list[str]:
     if result.exit_code == _UNAVAILABLE:
         names = [item.name for item in result.candidates if not item.available]
         return [f"not available: {_listed(names) or 'a required device or worker'}"]
-    if not any(item.cases.compared for item in result.results):
+    is_shard = result.shard[1] > 1 and not result.exit_code
+    if not is_shard and not any(item.cases.compared for item in result.results):
         return ["nothing was compared"]
     for name, missing in uncalled(result).items():
         return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ci_autotest.values.speed import is_wrong_at_size
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -47,8 +49,9 @@ def unexpected_passes(result: RunResult) -> list[TestResult]:
     if result.shard != (1, 1) or result.interrupted:
         return []
     tests: dict[str, list[TestResult]] = {}
+    wrong = {item.test for item in result.speed if is_wrong_at_size(item)}
     for item in result.results:
-        if item.xfail is not None:
+        if item.xfail is not None and item.test not in wrong:
             tests.setdefault(item.test, []).append(item)
     return [group[0] for group in tests.values() if _has_passed(group)]
 
@@ -56,7 +59,7 @@ def unexpected_passes(result: RunResult) -> list[TestResult]:
 def _has_passed(group: Sequence[TestResult]) -> bool:
     # Cases that the reference rejects are among those not run, and no longer run would compare them.
     is_whole = all(item.cases.not_run <= item.rejected_cases for item in group)
-    has_failed = any(item.outcome not in {"aligned", "unsupported", "skipped"} for item in group)
+    has_failed = any(item.findings or item.outcome not in {"aligned", "unsupported", "skipped"} for item in group)
     return is_whole and not has_failed and any(item.cases.compared for item in group)
 
 

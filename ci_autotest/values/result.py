@@ -337,9 +337,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 def is_all_skipped(result: RunResult) -> bool:
-    """Whether tests were skipped and nothing else was compared; a shard may have only the skipped ones."""
-    outcomes = {item.outcome for item in result.results if not item.cases.compared}
-    return result.shard == (1, 1) and "skipped" in outcomes and not any(item.cases.compared for item in result.results)
+    """Whether a candidate's tests were skipped and nothing of it was compared; a shard may have only skipped ones."""
+    skipped = {item.candidate for item in result.results if item.outcome == "skipped"}
+    compared = {item.candidate for item in result.results if item.cases.compared}
+    return result.shard == (1, 1) and bool(skipped - compared)
 
 
 def uncalled(result: RunResult) -> dict[str, list[str]]:

@@ -98,6 +98,7 @@ def is_drawn(call: Call) -> bool:
     if "dropout" in call.name or call.name == "rrelu":
         position = 3 if call.name == "rrelu" else 2
         default = call.name not in {"rrelu", "alpha_dropout", "feature_alpha_dropout"}
-        is_training = bool(call.argument(position, "training", default))
+        # `torch.alpha_dropout` says `train`, where the functional says `training`.
+        is_training = bool(call.argument(position, "training", call.kwargs.get("train", default)))
         return is_training and (call.name == "rrelu" or call.argument(1, "p", 0.5) not in {0, 1})
     return True

@@ -177,7 +177,7 @@ def _written(path: str) -> tuple[Parameter, ...] | None:
             GATHERED if name.startswith("*") else ANYTHING,
             length=None,
             is_optional=True,
-            has_default=name not in {"self", "equation", "input_size", "hidden_size"},
+            has_default=name not in {"self", "input", "equation", "input_size", "hidden_size"},
             by_keyword=False,
         )
         for name in names

@@ -100,7 +100,7 @@ def _of_modules(target: str) -> Callable[..., Any] | None:
         AuthorError: Files of one name have different ones, so that one would be held against the other's body.
     """
     module, _, name = target.rpartition(".")
-    named = {one.__file__ or one.__name__: _operator_in(one, name) for one in _modules(module)}
+    named = {getattr(one, "__file__", None) or one.__name__: _operator_in(one, name) for one in _modules(module)}
     found = {where: each for where, each in named.items() if each is not None}
     if len({id(each) for each in found.values()}) > 1:
         message = f"{target} is defined in {' and in '.join(sorted(found))}. Give one of the files another name."

@@ -351,3 +351,18 @@ def test_table__each_row__names_its_source():
 )
 def test_is_drawn__all_or_nothing_is_dropped__is_defined(call, share, draws):
     assert is_drawn(call(share)) is draws
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "draws"),
+    [
+        ("alpha_dropout", {"p": 0.5}, False),
+        ("alpha_dropout", {"p": 0.5, "train": True}, True),
+        ("feature_alpha_dropout", {"p": 0.5, "training": True}, True),
+        ("dropout", {"p": 0.5, "train": False}, False),
+        ("fractional_max_pool2d", {"_random_samples": real.zeros(1)}, False),
+        ("fractional_max_pool3d", {}, True),
+    ],
+)
+def test_is_drawn__by_the_arguments_of_the_call(name, kwargs, draws):
+    assert is_drawn(Call(name, (real.zeros(2),), kwargs, (), ())) is draws

@@ -149,3 +149,11 @@ def test_is_wholly_aligned__some_cases_unsupported__is_not():
     assert is_wholly_aligned(samples.run(results=(samples.outcome(),)))
     assert not is_wholly_aligned(samples.run(results=(part,)))
     assert verdict(samples.run(results=(part,))).endswith("; 3 cases unsupported")
+
+
+def test_verdict__shard_with_skipped_tests_alone__is_no_fault():
+    skipped = samples.outcome(outcome="skipped", cases=CaseCounts(), skip_reason="no board")
+    assert verdict(samples.run(results=(skipped,), shard=(1, 3))).startswith(
+        "⚠ nothing was compared in shard 1 of 3; 1"
+    )
+    assert verdict(samples.run(results=(skipped,))).startswith("✗ nothing was compared")
