@@ -34,16 +34,9 @@ if TYPE_CHECKING:
 
 #: Elements of a band. A multiple of 64, so that the first element is aligned as in a storage of its own (rule 16).
 BAND: Final = 64
-#: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.
-_EVERY, _FIRST = 8, 2
 _KEY: Final = "guarded"
 #: Kinds of differences that a band can cause. An error may only say that a kernel takes no view of a larger storage.
 KINDS: Final = frozenset({"value", "gradient", "mutation"})
-
-
-def is_guarded_case(case: int) -> bool:
-    """Whether a case is in the share that is guarded."""
-    return case % _EVERY == _FIRST
 
 
 def guarded_programs(live: Live) -> Iterator[Live]:

@@ -17,6 +17,7 @@ from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.values.case import is_guarded_case
 from ci_autotest.values.verdict import BackwardPass, InFlight, Misalignment, Verdict
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _operator_of(suspect: Suspect, fresh: SingleWorker) -> str:
     # The worker was lost before it told which attempt it ran.
     if suspect.attempt < 0:
         return ""
-    lost = fresh.ask(_confirm_request(suspect))
+    lost = fresh.ask(msgspec.structs.replace(_confirm_request(suspect), has_guard=False))
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return ""
     alone = fresh.ask(_record_request(suspect, Culprit(lost.spot.step, has_backward=False)))
@@ -108,7 +109,7 @@ def confirm_loss(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     if isinstance(again, Broken):
         return _not_confirmed(diagnosis, again)
     if isinstance(again, WorkerLostError):
-        return replace(diagnosis, lost=again)
+        return replace(diagnosis, lost=_without_guard(diagnosis.suspect, again, inspection))
     if again.verdict.outcome == "misaligned":  # The case fails either way, so report what it shows now.
         return replace(
             diagnosis, verdict=again.verdict, shown=shown_of(again), whole=None, is_confirmed=True, route=Route.WHOLE
@@ -117,6 +118,17 @@ def confirm_loss(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     # Without the misalignment, which says that the worker was lost: it was not this time.
     as_lost = Verdict(outcome=seen.outcome, operator=seen.operator, kind=seen.kind)
     return _in_probe(diagnosis, inspection) or flaky(diagnosis.suspect._replace(verdict=as_lost), again)
+
+
+def _without_guard(suspect: Suspect, lost: WorkerLostError, inspection: Inspection) -> WorkerLostError:
+    """Return how the worker is lost without guard bands; if it is with them alone, no step of the body ends it."""
+    if not is_guarded_case(suspect.case):
+        return lost
+    plain = inspection.fresh.ask(msgspec.structs.replace(_confirm_request(suspect), has_guard=False))
+    if isinstance(plain, WorkerLostError):
+        return plain
+    nowhere = lost.spot._replace(step=-1)
+    return WorkerLostError(lost.reason, nowhere, lost.output, timed_out=lost.timed_out, is_killed=lost.is_killed)
 
 
 def locate(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:

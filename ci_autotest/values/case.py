@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ATTEMPTS_PER_CASE: Final = 20
 #: Cases per window; see ``window_of``.
 WINDOW: Final = 10
+#: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.
+_GUARDED_EVERY, _FIRST_GUARDED = 8, 2
 
 #: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
@@ -115,3 +117,8 @@ def is_late(case: int) -> bool:
 def has_series(case: int) -> bool:
     """Whether the probe of a case is a series of calls instead of a sequence, as in every other window."""
     return window_of(case) % 2 == 0
+
+
+def is_guarded_case(case: int) -> bool:
+    """Whether a case is in the share whose inputs lie between guard bands."""
+    return case % _GUARDED_EVERY == _FIRST_GUARDED

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from ci_autotest.doc_links import Page, more
 from tests.devices import compiled
 from tests.projects import Done, Project, finding_of, outcomes, processes
 
@@ -193,7 +194,10 @@ def test_repro__without_the_device__cannot_run_and_is_no_finding(environ, said, 
     assert said in done.out
 
 
-HERE = "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+HERE = (
+    "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+    f"{more(Page.IMPORTS)}"
+)
 UNAVAILABLE = {
     "no device": (
         {"TOY_NPU_COUNT": "0"}, {},

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.alignment.cases import Contender
-from ci_autotest.alignment.memory_guard import BAND, is_guarded_case
+from ci_autotest.alignment.memory_guard import BAND
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.values.case import is_guarded_case
 from ci_autotest.values.kernel_scope import KernelScope
 from tests.engine import RULES, record
 from tests.quality.out_of_bounds import READS, RIGHT, WRITES

@@ -14,7 +14,6 @@ import msgspec
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.memory_guard import is_guarded_case
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.alignment.verdict import judged_with_guard, live_of
@@ -25,7 +24,7 @@ from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.run.worker.batch import Judged, is_aligned
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.values.aligned_error import is_measured
-from ci_autotest.values.case import has_series, window_of
+from ci_autotest.values.case import has_series, is_guarded_case, window_of
 from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:

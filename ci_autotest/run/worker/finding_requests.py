@@ -8,7 +8,6 @@ from ci_autotest.alignment.cases import accept, differentiate
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.inline import inlined
 from ci_autotest.alignment.localize.search import weights_of
-from ci_autotest.alignment.memory_guard import is_guarded_case
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.repeatability import judge_confirmed
@@ -25,7 +24,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
-from ci_autotest.values.case import has_series, is_late, test_key
+from ci_autotest.values.case import has_series, is_guarded_case, is_late, test_key
 from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class FindingRequests:
         )
         # As in the run: with bands, a kernel may fail in another way, and that would pass for flaky. A program that
         # was found with bands has them in it.
-        is_banded = isinstance(message, Confirm) and is_guarded_case(message.case)
+        is_banded = isinstance(message, Confirm) and message.has_guard and is_guarded_case(message.case)
         return found._replace(has_guard=found.has_guard and is_banded)
 
     def _watched(self, contender: Contender) -> Sides:
