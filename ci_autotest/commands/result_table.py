@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_autotest.commands.line_width import shortened
+from ci_autotest.values.verdict import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import RunResult, TestResult
 
 _Cells: TypeAlias = "tuple[Text, ...]"
-_COUNTS: Final = (
-    "aligned",
-    "misaligned",
-    "crashed",
-    "timed_out",
-    "known",
-    "unsupported",
-    "flaky",
-    "not_run",
-    "skipped",
-)
 _COLOURS: Final = {
     "aligned": "green",
     "misaligned": "red",
@@ -70,7 +60,7 @@ def result_table(result: RunResult, width: int, *, is_whole: bool = False) -> It
 
 
 def _fitted(items: Sequence[TestResult], width: int) -> Iterator[RenderableType]:
-    columns = [name for name in _COUNTS if any(getattr(item.cases, name) for item in items)]
+    columns = [name for name in COLUMNS if any(getattr(item.cases, name) for item in items)]
     heads: _Cells = (*_HEADS, *(Text(name.replace("_", " "), justify="right") for name in columns), _SECONDS)
     rows = [_full(item, columns) for item in items]
     ids, names = [item.test for item in items], [f"  {_name(item)}" for item in items]
@@ -121,7 +111,7 @@ def _full(item: TestResult, columns: Sequence[str]) -> tuple[Text, ...]:
 def _compact(item: TestResult) -> tuple[Text, ...]:
     """Return the cells of a narrow terminal: the outcome with its number of cases."""
     counts = item.cases
-    of = sum(getattr(counts, name) for name in _COUNTS)
+    of = sum(getattr(counts, name) for name in COLUMNS)
     own = getattr(counts, item.outcome)
     amount = "" if not own else f" {own}" if own == of else f" {own} of {of}"
     return *_sides(item, f"{item.outcome.replace('_', ' ')}{amount}"), _time(item)

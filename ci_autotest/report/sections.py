@@ -13,6 +13,7 @@ from ci_autotest.report.coverage import known_of
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.size_budget import Block, Form, Region, fixed
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared
+from ci_autotest.values.verdict import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,17 +33,6 @@ _WHY: Final[dict[NoProfile, str]] = {
     "rejected": "rejected",
     "too_few_elements": "too few elements",
 }
-_COLUMNS: Final[tuple[Outcome, ...]] = (
-    "aligned",
-    "misaligned",
-    "crashed",
-    "timed_out",
-    "known",
-    "unsupported",
-    "flaky",
-    "not_run",
-    "skipped",
-)
 #: Candidates that the title of the folded table names.
 _CANDIDATES: Final = 8
 _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
@@ -51,7 +41,7 @@ _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
 def candidates_part(result: RunResult, most: int, rank: int) -> Part:
     """Return the table of candidates: tests by outcome, without empty columns, and cases compared."""
     seen = {item.outcome for item in result.results}
-    columns = [name for name in _COLUMNS if name in seen]
+    columns = [name for name in COLUMNS if name in seen]
     heads = [name.replace("_", " ") for name in columns]
     lead = row("candidate", *heads, "cases") + row("---", *["--:"] * (len(heads) + 1))
     more = "\n{count} more candidates are in report.json.\n"

@@ -27,6 +27,10 @@ Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", 
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
     "crashed", "timed_out", "misaligned", "flaky", "known", "unsupported", "not_run", "skipped", "aligned",
 )  # fmt: skip
+#: Outcomes as columns of a table: what is right, what is wrong, what was not compared.
+COLUMNS: Final[tuple[Outcome, ...]] = (
+    "aligned", "misaligned", "crashed", "timed_out", "known", "unsupported", "flaky", "not_run", "skipped",
+)  # fmt: skip
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -53,7 +53,7 @@ class LoaderRunner:
         hello = self._worker_context.hello
         declaration, _ = self._worker_context.library.loader(test.file, test.name)
         asked = Asked(hello.root, hello.folders, test.file, test.name, hello.seed, declaration)
-        # The loader runs in other processes, so this one would be silent and taken for one that hangs.
+        # The loader runs in other processes: without these moves the parent would think that this one hangs.
         return judgement_of(asked, hello.case_timeout_s, os.environ, lambda: self._beacon.enter(0, 0))
 
 
