@@ -292,7 +292,12 @@ def difference(
 
 
 def _index(tensor: torch.Tensor, flat: int) -> tuple[int, ...]:
-    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), tensor.shape)) if tensor.dim() else ()
+    """Return the place of an element; ``torch.unravel_index`` would import sympy for it."""
+    place: list[int] = []
+    for size in reversed(tensor.shape):
+        flat, index = divmod(flat, size)
+        place.insert(0, index)
+    return tuple(place)
 
 
 def _finite(number: float) -> float | None:

@@ -34,7 +34,7 @@ ATTACKS = {
 #: What the log says of some.
 SAID = {
     "writes a green report and ends the parent": ("something else wrote it",),
-    # The run ends what its workers left; the action ends what is left of the run (`unit/action/test_foreign.py`).
+    # The run ends what its workers left; the action ends what is left of the run (`integration/test_action_foreign.py`).
     "leaves a daemon that writes green reports": ("ended with 1 (failure)",),
     "writes outputs": ("the tests wrote to GITHUB_OUTPUT: that was discarded.", "ended with 1 (failure)"),
     "writes the environment of later steps": ("the tests wrote to GITHUB_ENV: that was discarded.",),

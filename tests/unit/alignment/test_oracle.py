@@ -94,6 +94,7 @@ def test_judge__exact_result_that_float64_does_not_give__blame(body, functions, 
 
 
 #: Right by the exact result, or no further from it than the reference: the reference may be blamed, the candidate not.
+#: The inverse: whichever way the rows are eliminated, in float32 and in float64, the last pivot is not rounded to zero.
 EXCUSED = [
     ("inf - inf where the exact result is beyond the range", lambda x: torch.var(x),
      {"var": lambda v: (v.square().sum() - v.sum() ** 2 / len(v)) / (len(v) - 1)}, ([1e25, 3.0],), "ill_conditioned"),
@@ -102,7 +103,7 @@ EXCUSED = [
     ("right where the reference overflows on the way", lambda x, y: torch.lerp(x, y, 0.25),
      {"lerp": lambda a, b, weight: a * (1 - weight) + b * weight}, ([-3e38, 1.0], [3e38, 2.0]), "reference"),
     ("the inverse of a matrix that is singular but for rounding", torch.linalg.inv,
-     {"linalg.inv": lambda v: v / (v[0, 0] * v[1, 1] - v[0, 1] * v[1, 0])}, ([[-0.0625, -0.0625], [-0.75, -0.75]],),
+     {"linalg.inv": lambda v: v / (v[0, 0] * v[1, 1] - v[0, 1] * v[1, 0])}, ([[29.25, 99.9375], [7.5, 25.625]],),
      "ill_conditioned"),
     ("rounded down at the end of the range", lambda x, y: x * y, {"mul": lambda a, b: (a * b).clamp(max=3.4028234e38)},
      ([1.0000001 * 2.0**127], [2.0]), "ill_conditioned"),

@@ -12,7 +12,6 @@ from ci_autotest.backends.body_call import BodyCalls, versions
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.protocol import Backend
-from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.whole_graph import begun, prepared
 from tests.engine import record, substitute
@@ -112,11 +111,6 @@ def test_body_calls__of_a_pass__has_the_graph_before_it():
     assert real.equal(found.own()[0], real.zeros(2, 4))
     given = [value for value in values if isinstance(value, real.Tensor)][-1]
     assert real.equal(found.against()[0], linear(given).relu())
-
-
-def test_body_calls__of_a_compiler__gives_what_the_steps_give():
-    found, _ = calls_of(module, CompileBackend({"backend": "aot_eager"}))
-    assert found.own()[0].shape == (2, 4)
 
 
 def test_body_calls__of_another_backend__are_not_timed():

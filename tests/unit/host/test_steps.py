@@ -105,6 +105,5 @@ def test_materialize__plain_value__is_itself(value):
     assert materialize(value, [], Numbers().constant) is value
 
 
-@pytest.mark.parametrize("target", PYTHON_TARGETS)
-def test_python_targets__each__is_on_the_allow_list(target):
-    assert is_function(target)
+def test_python_targets__each__is_on_the_allow_list():
+    assert [target for target in PYTHON_TARGETS if not is_function(target)] == []

@@ -228,7 +228,6 @@ def test_names__name_of_an_adapter_that_is_called__is_replaced():
     assert names(Program((), steps)) == ("group_norm_1", "group_norm_2")
 
 
-@pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize(
     "step",
     [
@@ -240,9 +239,10 @@ def test_names__name_of_an_adapter_that_is_called__is_replaced():
         pytest.param(lambda name: Step(CALL_FUNCTION, "torch.relu", (Constant(name),)), id="constant"),
     ],
 )
-def test_expression__hostile_identifier__is_never_printed(step, name):
-    with pytest.raises(ProgramError, match="is not an identifier and is never printed as code"):
-        expression(step(name), ("x",))
+def test_expression__hostile_identifier__is_never_printed(step):
+    for name in HOSTILE:
+        with pytest.raises(ProgramError, match="is not an identifier and is never printed as code"):
+            expression(step(name), ("x",))
 
 
 @pytest.mark.parametrize(

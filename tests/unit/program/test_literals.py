@@ -73,13 +73,13 @@ def test_tensor_text__integers__same_bits(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, *FLOATS, *COMPLEX, *INTEGERS], ids=str)
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 0, 3), (2, 3), (1, 1, 2)], ids=str)
 @pytest.mark.parametrize("value", [0, 1], ids=["zeros", "ones"])
-def test_tensor_text__any_shape_of_one_value__same_dtype_shape_and_bits(dtype, shape, value):
-    tensor = torch.full(shape, value).to(dtype)
-    found = read_back(text_of(tensor))
-    assert (found.dtype, found.shape) == (dtype, tensor.shape)
-    assert same_bits(found, tensor)
+def test_tensor_text__any_shape_of_one_value__same_dtype_shape_and_bits(dtype, value):
+    for shape in [(), (1,), (0,), (2, 0, 3), (2, 3), (1, 1, 2)]:
+        tensor = torch.full(shape, value).to(dtype)
+        found = read_back(text_of(tensor))
+        assert (found.dtype, found.shape) == (dtype, tensor.shape)
+        assert same_bits(found, tensor), shape
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from action import foreign
 from tests.projects import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 #: Leaves a process that has a session, a parent and a group of its own, as a daemon has; prints its number.
 DAEMON = """
 import os, sys, time

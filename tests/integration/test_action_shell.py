@@ -11,7 +11,7 @@ import yaml
 
 from action import environment
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]
 SCRIPTS = {step.get("id", "end"): step["run"] for step in STEPS if "run" in step}
 SHELLS = {step.get("id", "end"): step["shell"] for step in STEPS if "run" in step}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.whole_graph import begun, prepared
 from ci_autotest.errors import ConfigError, UnsupportedReason
 from tests.engine import judged, record, substitute, tried
 
@@ -23,12 +26,18 @@ def batch_norm():
     return torch.nn.BatchNorm1d(3)(x())
 
 
+def there_and_back():
+    value = x()
+    return value * torch.from_numpy(np.cumsum(value.detach().numpy(), 1))
+
+
 BODIES = {
     "function": lambda: torch.exp(x()),
     "chain": lambda: torch.exp(torch.sin(x()) * 2).sum(),
     "tuple": lambda: torch.max(x(), dim=1),
     "module with state": batch_norm,
     "Python's functions": lambda: abs(x()) * len(x()),
+    "array of numpy": there_and_back,
 }
 
 
@@ -159,6 +168,16 @@ def test_run__of_a_compiler__shows_inputs_and_outputs_only():
     trace = EAGER.run(attempt.program, attempt.sources, snapshots=True)
     assert trace.shown == {0, len(attempt.program.steps) - 2}
     assert {i for i, seen in enumerate(trace.observations) if seen is not None} == trace.shown
+
+
+def test_body_calls__of_a_compiler__gives_what_the_steps_give():
+    attempt = record(lambda: torch.nn.Linear(3, 4)(x()).relu())
+    trace = begun(attempt.program, snapshots=False)
+    assert prepared(TorchBackend().steps, attempt.program, attempt.sources, trace)
+    found = CompileBackend({"backend": "aot_eager"}).body_calls(attempt.program, trace.values)
+    linear = next(value for value in trace.values if isinstance(value, real.nn.Module))
+    given = [value for value in trace.values if isinstance(value, real.Tensor)][-1]
+    real.testing.assert_close(found.own()[0], linear(given).relu())
 
 
 @pytest.mark.parametrize(
