@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from safetensors.numpy import load_file
 
-from tests.projects import Done, Project, finding_of, outcomes, processes, together
+from tests.projects import Done, Project, finding_of, outcomes, processes, together, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -267,10 +266,8 @@ def test_run__candidate_crashes__the_detail_says_where(name: str, line: str, run
 def test_run__after_crashes_and_a_hang__leaves_no_process_and_no_temporary_file(run: Run):
     left = [path.name for path in (run.project.folder / "temporary").iterdir() if path.name.startswith("ci-autotest")]
     # A process that was killed is gone when the system gets round to it.
-    deadline = time.monotonic() + 60
-    while (alive := processes(f"{MARK}={run.project.folder}")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert (alive, left) == ([], [])
+    assert wait_until(lambda: processes(f"{MARK}={run.project.folder}") == [], 60)
+    assert left == []
 
 
 def test_run__repros__hold_no_path_of_this_machine(run: Run):

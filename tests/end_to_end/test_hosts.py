@@ -6,19 +6,13 @@ compared, lost and found again is what goes over the wire.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import tests.quality.bodies
-from tests.projects import Project, outcomes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.projects import Project, outcomes, processes, wait_until
 
 pytestmark = pytest.mark.heavy
 
@@ -394,20 +388,9 @@ def test_run__host_hangs_or_hoards__is_ended_and_costs_that_case(tmp_path: Path)
 
     assert seen == {"hangs": "timed_out", "hoards": "crashed"}, done.said
     assert "more than its limit of 2.0 GiB" in done.said
-    assert wait_until(lambda: not running(tmp_path), 60), f"a host outlived its run: {running(tmp_path)}"
-
-
-def running(folder: Path) -> list[str]:
-    """Return the processes that were started with a folder among their words."""
-    listed = subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines()
-    return [line for line in listed if str(folder) in line]
-
-
-def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.1)
-    return holds()
+    assert wait_until(lambda: processes(str(tmp_path)) == [], 60), (
+        f"a host outlived its run: {processes(str(tmp_path))}"
+    )
 
 
 #: What frameworks say of themselves, as a module of the user's says it: by operator.

@@ -102,14 +102,13 @@ def test_run_script__child_that_leaves_its_session__is_ended_with_it(fork_client
 
 def test_run_script__holds_more_than_its_limit__has_no_status(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("import time; held = b'1' * (3 << 30); time.sleep(6000)")
+    # If nothing ended it, it would end with a status before its time is up.
+    script.write_text("import time; held = b'1' * (3 << 30); time.sleep(300)")
     held = ForkClient(os.environ, Limits(60, 2 << 30))
-    begun = time.monotonic()
     try:
         assert held.run_script(script, [], 1000) is None
     finally:
         held.close()
-    assert time.monotonic() - begun < 500
 
 
 def test_start__worker__has_a_token_of_its_own_that_the_system_shows(fork_client):
