@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import io
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -163,7 +164,7 @@ def python_function(
     program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 ) -> Callable[..., Any]:
     """Return the body as a function of its inputs; calls of replaced operators become calls of the replacements."""
-    scope: dict[str, Any] = {"torch": torch, "device": device}
+    scope: dict[str, Any] = {"torch": torch, "device": device, "io": io}
     functions = {**_own_functions(program), **functions}
     replacements = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
     scope |= {replacements[operator]: function for operator, function in functions.items()}

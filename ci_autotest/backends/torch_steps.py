@@ -13,13 +13,16 @@ from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.backends.operators.user_operators import find
 from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.serialization import load, save
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
+    LOAD,
     NO_GRAD,
     OWN_DEVICE,
     REGISTERS,
+    SAVE,
     UNHOOKED,
     Constant,
     Device,
@@ -64,7 +67,7 @@ class TorchSteps:
         """
         found = self._functions.get(target)
         if found is None:
-            found = resolve(target) if target != GRAD else grad
+            found = _OWN.get(target) or resolve(target)
             if self.device is not CPU and isinstance(found, type) and issubclass(found, _Module):
                 found = _placed(found, self.device)
             self._functions[target] = found
@@ -94,6 +97,10 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) ->
     if is_weighted and options == {"retain_graph": True, "allow_unused": True}:
         return gradients(outputs, grad_outputs, inputs, keeps_graph=True)
     return torch.autograd.grad(outputs, inputs, grad_outputs, **options)
+
+
+#: Functions that are called in the place of torch's own.
+_OWN: Final[dict[str, Any]] = {GRAD: grad, SAVE: save, LOAD: load}
 
 
 def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[..., torch.nn.Module]:

@@ -172,7 +172,7 @@ class Attempt(NamedTuple):
         is_probe: Whether it consists of several calls of a body, and takes several times as long as a case.
         has_outside: Whether an input was made from an array that left the recording, or may have been computed from
             one.
-        has_loader: Whether the body iterated a data loader.
+        remarks: Classes of torch in the body of which nothing is tested.
         unfit: The profile that the case was to have and why it is ordinary instead; ``None`` if it has its profile.
         untested: Why nothing of it is compared; ``None`` if something is.
         assumption: The false assumption that ended the body; empty if none did.
@@ -189,7 +189,7 @@ class Attempt(NamedTuple):
     refused: Step | None
     is_probe: bool = False
     has_outside: bool = False
-    has_loader: bool = False
+    remarks: frozenset[str] = frozenset()
     unfit: tuple[str, NoProfile] | None = None
     untested: Unsupported | None = None
     assumption: str = ""

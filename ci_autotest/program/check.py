@@ -15,13 +15,16 @@ from ci_autotest.program.ir import (
     GET_ATTR,
     HOOK,
     HOOKED,
+    LOAD,
     OPCODES,
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
+    SAVE,
     UNHOOKED,
     Constant,
     Copy,
+    Device,
     DType,
     List,
     Mapping_,
@@ -81,11 +84,7 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls a value that is not a module."
             raise ProgramError(message)
-        used = next((ref.index for ref in step_refs(step) if program.steps[ref.index].target == ARRAY), None)
-        if used is not None and step.op != OUTPUT:
-            # Methods of an array can write files, for example `dump`.
-            message = f"step {index} uses the array of step {used}: an array can only be an output."
-            raise ProgramError(message)
+        _check_uses(step, index, program.steps)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)
         if step.target == UNHOOKED and not _removes(step, program.steps):
@@ -213,6 +212,32 @@ def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
 def _removes(step: Step, steps: Sequence[Step]) -> bool:
     held = step.args[0] if len(step.args) == 1 else None
     return isinstance(held, Ref) and steps[held.index].target == "register_hook" and REGISTERS[0] in step.modes
+
+
+def _check_uses(step: Step, index: int, steps: Sequence[Step]) -> None:
+    """Refuse a step that uses an array or bytes, and one that saves or loads anything but tensors in memory."""
+    targets = {steps[ref.index].target: ref.index for ref in step_refs(step)} if step.op != OUTPUT else {}
+    if ARRAY in targets:
+        # Methods of an array can write files, for example `dump`.
+        message = f"step {index} uses the array of step {targets[ARRAY]}: an array can only be an output."
+        raise ProgramError(message)
+    if SAVE in targets and step.target != LOAD:
+        message = f"step {index} uses the bytes of step {targets[SAVE]}: only {LOAD} takes them."
+        raise ProgramError(message)
+    if step.target in {SAVE, LOAD} and not _is_in_memory(step, steps):
+        message = f"step {index}, {step.target}, is not of a list of tensors in memory."
+        raise ProgramError(message)
+
+
+def _is_in_memory(step: Step, steps: Sequence[Step]) -> bool:
+    """Whether a step saves a list of values to memory, or loads what such a step has saved."""
+    if step.op != CALL_FUNCTION or len(step.args) != 1:
+        return False
+    (given,) = step.args
+    if step.target == SAVE:
+        return isinstance(given, List) and all(isinstance(item, Ref) for item in given.items) and not step.kwargs
+    places = {key: value for key, value in step.kwargs if key == "map_location" and isinstance(value, Device)}
+    return isinstance(given, Ref) and steps[given.index].target == SAVE and len(places) == len(step.kwargs)
 
 
 def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[str], bool] = is_function) -> None:

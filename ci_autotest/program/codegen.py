@@ -19,9 +19,11 @@ from ci_autotest.program.ir import (
     CALL_MODULE,
     GET_ATTR,
     HOOK,
+    LOAD,
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
+    SAVE,
     UNHOOKED,
     UNPACK,
     Constant,
@@ -161,6 +163,11 @@ def statement(
     elif step.target == "builtins.setattr":
         target, _, other = (literal(arg, named, namespace) for arg in step.args)
         lines = [f"{target}.{_identifier(str(step.args[1]))} = {other}"]
+    elif step.target == SAVE:
+        (saved,) = (literal(arg, named, namespace) for arg in step.args)
+        lines = [f"{name} = io.BytesIO()", f"{namespace}.save({saved}, {name})"]
+    elif step.target == LOAD:
+        lines = _loaded(step, named, name, namespace)
     elif operator_name == "setitem":
         target, at, other = (literal(arg, named, namespace) for arg in step.args)
         lines = [f"{target}[{_index(at)}] = {other}"]
@@ -173,6 +180,13 @@ def statement(
             continue
         lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"{namespace}.manual_seed({step.seed})", *lines]
+
+
+def _loaded(step: Step, named: Sequence[str], name: str, namespace: str) -> list[str]:
+    """Return the lines that load what an earlier step has saved to memory."""
+    (saved,) = (literal(arg, named, namespace) for arg in step.args)
+    where = [f"{_identifier(key)}={literal(value, named, namespace)}" for key, value in step.kwargs]
+    return [f"{saved}.seek(0)", f"{name} = {namespace}.load({', '.join([saved, *where, 'weights_only=True'])})"]
 
 
 def _tried(

@@ -48,6 +48,11 @@ HOOKED: Final = "builtins.hooked"
 UNHOOKED: Final = "builtins.unhooked"
 #: The method that returns a numpy array. No other step may use its value.
 ARRAY: Final = "numpy"
+#: Target of the step that saves the tensors of list ``args[0]`` to memory; its value is the bytes. ``torch.save`` and
+#: ``torch.load`` themselves are never targets, because they write and read files and unpickle what they read.
+SAVE: Final = "builtins.saved"
+#: Target of the step that returns the list of tensors that step ``args[0]`` has saved.
+LOAD: Final = "builtins.loaded"
 #: The class of packed sequences, the only class besides modules that steps construct.
 PACKED: Final = "torch.nn.utils.rnn.PackedSequence"
 _AUTOCAST: Final = "autocast:"

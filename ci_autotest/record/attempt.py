@@ -134,7 +134,7 @@ class Attempts:
             applied,
             None,
             has_outside=bool(recorder.outside),
-            has_loader=recorder.has_loader,
+            remarks=frozenset(recorder.remarks),
             unfit=_unfit(recorder, wanted),
             notes=tuple(recorder.notes),
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,

@@ -16,7 +16,7 @@ _ITERATE: Final = DataLoader.__iter__
 def _iterate(loader: DataLoader[Any]) -> Any:
     recorder = CURRENT.get()
     if recorder is not None:
-        recorder.has_loader = True
+        recorder.remarks.add("DataLoader")
     return _ITERATE(loader)
 
 

@@ -102,7 +102,8 @@ class Recorder(Protocol):
     given_data: dict[int, tuple[torch.Tensor, torch.Tensor]]
     given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]]
     has_left: bool
-    has_loader: bool
+    remarks: set[str]
+    saved: dict[bytes, tuple[int, Any]]
     assumption: str
     skipped: str
     notes: list[str]

@@ -87,6 +87,7 @@ class Recorder:
     Attributes:
         steps: The steps in order, setup and body together.
         trace: The values and flags of the steps on the reference.
+        saved: What ``torch.save`` has written to memory: the index of its step, and the containers around the tensors.
         shared: NumPy arrays that became inputs, each with its bytes at that time.
         sources: Data of each placeholder by key; every side gets its own copy.
         refusal: Index and exception of the last step that the reference refused.
@@ -104,13 +105,13 @@ class Recorder:
         given_data: Plain tensors that got new elements, by id, each with its elements before the case.
         plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
         has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
-        has_loader: Whether the body iterated a data loader.
         outside: Keys of the inputs that may have been computed from such an array.
         outputs: The outputs of the body, flattened.
         profile_applied: Whether the attempt's profile changed anything.
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
         notes: What the body says about the case.
+        remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
@@ -125,7 +126,6 @@ class Recorder:
         "given_data",
         "given_gradients",
         "has_left",
-        "has_loader",
         "has_setup",
         "hook_values",
         "keeps_graph",
@@ -139,6 +139,8 @@ class Recorder:
         "profile_applied",
         "profile_obstacle",
         "refusal",
+        "remarks",
+        "saved",
         "shared",
         "skipped",
         "sources",
@@ -154,6 +156,7 @@ class Recorder:
         self.trace = Trace()
         self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
+        self.saved: dict[bytes, tuple[int, Any]] = {}
         self.shared: list[tuple[NDArray[Any], bytes]] = []
         self.refusal: tuple[int, Exception] | None = None
         self.dtype: torch.dtype | None = None
@@ -169,10 +172,10 @@ class Recorder:
         self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.has_left = False
-        self.has_loader = False
         self.assumption = ""
         self.skipped = ""
         self.notes: list[str] = []
+        self.remarks: set[str] = set()
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

@@ -9,6 +9,8 @@ import torch
 
 from ci_autotest.record.arrays import MAKERS, ArrayFunction
 from ci_autotest.record.function import Function, RegisteredOperator
+from ci_autotest.record.module_wrappers import WRAPPERS, WrapperClass
+from ci_autotest.record.serialization import LoadFunction, SaveFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +50,10 @@ class Namespace:
 def _kind(path: str, found: object) -> Callable[[str, Any], Function]:
     if isinstance(found, torch._ops.OpOverloadPacket):
         return RegisteredOperator
+    if path in {"torch.save", "torch.load"}:
+        return SaveFunction if path == "torch.save" else LoadFunction
+    if path in WRAPPERS:
+        return WrapperClass
     return ArrayFunction if path in MAKERS else Function
 
 

@@ -27,8 +27,6 @@ _INSTEAD: Final = {
     ),
     "torch.utils.*": "call the operators that it uses",
     "torch.autograd.functional.*": "use torch.autograd.grad with create_graph=True",
-    "torch.load": "a test reads no files: draw its tensors, or capture a tensor that was loaded outside",
-    "torch.save": "a test writes no files",
     "torch.manual_seed": "every random step has a seed of its own",
     "torch.set_default_dtype": "give each call its dtype",
 }

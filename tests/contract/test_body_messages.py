@@ -251,7 +251,7 @@ WRONG = {
         "torch.compile is not recorded: it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True).",
     ),
     "vmap": (lambda: torch.func.vmap(torch.exp)(x()), "torch.func.vmap is not recorded: write the loop, or use operators that take a batch."),
-    "load": (lambda: torch.load("file"), "torch.load is not recorded: a test reads no files: draw its tensors"),
+    "load": (lambda: torch.load("file"), "torch.load in a test can only read from memory, and got a str. Pass an io.BytesIO()."),
     "no operator": (lambda: torch.overrides.resolve_name(1), "torch.overrides.resolve_name is not recorded: use the functions of torch"),
     "hook of a part of a module": (
         hooked_part,

@@ -83,6 +83,7 @@ def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]
     is_stored = any("stored[" in line for line in lines)
     reads_device = sides.takes != DEVICE and any(DEVICE in line for line in lines)
     pythons = [
+        *(["io"] if any("io.BytesIO" in line for line in lines) else ()),
         *(["multiprocessing"] if facts.kind in LOST else ()),
         *(["operator"] if any("operator." in line for line in lines) else ()),
         *(["sys"] if facts.folders else ()),

@@ -16,6 +16,7 @@ from ci_autotest.program.codegen import body_lines, inputs, names, output_text
 from ci_autotest.program.ir import (
     HOST_DEVICE,
     PLACEHOLDER,
+    SAVE,
     Ref,
     TensorSpec,
     cotangent_key,
@@ -93,6 +94,7 @@ def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, litera
     has_folder = _has_file(literals) or bool(_modules(recording)) or bool(import_lines(recording))
     libraries = [
         *(["inspect"] if "inspect." in candidate_text(recording, []) else ()),
+        *(["io"] if any(step.target == SAVE for step in recording.program.body) else ()),
         *(["json"] if _has_file(literals) else ()),
         "os",
         "sys",
@@ -203,6 +205,7 @@ def _without_clashes(recording: Recording) -> Recording:
     own = [transform_of(recording.note), device_module(recording.note)]
     roots = {path.partition(".")[0] for path in [*paths, *own]} | {
         "inspect",
+        "io",
         "json",
         "os",
         "sys",

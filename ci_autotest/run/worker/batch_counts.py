@@ -25,10 +25,17 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import NoProfile
     from ci_autotest.values.verdict import Verdict
 
-#: Note on a test whose body iterates a data loader.
-_LOADER: Final = (
-    "the batches of its DataLoader are inputs of both sides, and nothing of the loader was tested; @loadertest tests it"
-)
+#: What is said of a test whose body uses a class of torch of which nothing is tested.
+_REMARKS: Final = {
+    "DataLoader": (
+        "the batches of its DataLoader are inputs of both sides, and nothing of the loader was tested; @loadertest "
+        "tests it"
+    ),
+    "DataParallel": "DataParallel(module) was run as the module, because it needs several GPUs to do more",
+    "DistributedDataParallel": (
+        "DistributedDataParallel(module) was run as the module, because a test body is one process"
+    ),
+}
 
 
 class BatchCounts:
@@ -59,7 +66,7 @@ class BatchCounts:
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._undefined = self._outside = self._skipped = 0
         self._skip_reason = ""
-        self._has_loader = False
+        self._remarks: set[str] = set()
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
 
@@ -89,7 +96,7 @@ class BatchCounts:
         self._cover("", forms, [True] * len(forms))
         self._undefined += len(batch.undefined.intersection(counted))
         self._outside += sum(attempt.has_outside for attempt in attempts)
-        self._has_loader |= any(attempt.has_loader for attempt in attempts)
+        self._remarks.update(*(attempt.remarks for attempt in attempts))
         for name, one in judged.items():
             for position in counted:
                 self._count_case(name, batch, position, one)
@@ -174,7 +181,7 @@ class BatchCounts:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
-            left=self.left, again=self.again, notes=[_LOADER] if self._has_loader else [],
+            left=self.left, again=self.again, notes=[_REMARKS[name] for name in sorted(self._remarks)],
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:

@@ -11,9 +11,12 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    LOAD,
     OUTPUT,
     PLACEHOLDER,
+    SAVE,
     Constant,
+    Device,
     DType,
     List,
     Mapping_,
@@ -115,6 +118,33 @@ def test_check_program__array__is_used_by_no_step():
     for use in (call("dump", Ref(1), "file", op=CALL_METHOD), call("torch.relu", (Ref(1),))):
         with pytest.raises(ProgramError, match="step 2 uses the array of step 1: an array can only be an output"):
             check_program(program(X, array, use, OUT))
+
+
+SAVED = call(SAVE, List((Ref(0),)))
+
+
+def test_check_program__tensors_in_memory__pass():
+    load = call(LOAD, Ref(1))._replace(kwargs=(("map_location", Device("cpu")),))
+    check_program(program(X, SAVED, load, OUT._replace(args=(Ref(2),))))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        pytest.param([call(SAVE, Ref(0), "evil.pt")], "is not of a list of tensors in memory", id="to a file"),
+        pytest.param([call(SAVE, List(("text",)))], "is not of a list of tensors in memory", id="text"),
+        pytest.param([call(LOAD, "evil.pt")], "is not of a list of tensors in memory", id="from a file"),
+        pytest.param([call(LOAD, Ref(0))], "is not of a list of tensors in memory", id="a tensor"),
+        pytest.param(
+            [SAVED, call(LOAD, Ref(1))._replace(kwargs=(("weights_only", False),))],
+            "step 2, builtins.loaded, is not of a list of tensors in memory", id="unpickled",
+        ),
+        pytest.param([SAVED, call("torch.relu", Ref(1))], "step 2 uses the bytes of step 1: only", id="bytes elsewhere"),
+    ],
+)  # fmt: skip
+def test_check_program__files__are_refused(steps, said):
+    with pytest.raises(ProgramError, match=said):
+        check_program(program(X, *steps, OUT))
 
 
 @pytest.mark.parametrize("name", ["__class__", "__dict__", "__globals__", "func_globals", "_backward_hooks", "grad_fn"])
