@@ -182,8 +182,24 @@ def _drawn(
     try:
         return generator.value(recorder.drawer, wanted)
     except UntypedError as error:
+        _refuse_unknown(callee, key, name)
         message = f"argument {key!r} of {_label(callee, name)}: {error}"
         raise AuthorError(message) from None
+
+
+def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str, name: str) -> None:
+    """Refuse a drawn keyword that the callee does not have; of a number without a type, the message would be wrong.
+
+    Raises:
+        AuthorError: Python knows the callee's parameters, and it has no such parameter.
+    """
+    parameters = _parameters(callee) if isinstance(key, str) and callee is not None else []
+    if not parameters or any(each.name == key or each.kind == each.VAR_KEYWORD for each in parameters):
+        return
+    named = [each.name for each in parameters if each.kind != each.VAR_POSITIONAL]
+    if named:
+        message = f"{_label(callee, name)} has no argument {key!r}. It has {', '.join(named)}."
+        raise AuthorError(message)
 
 
 def _deferred(
