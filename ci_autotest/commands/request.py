@@ -125,9 +125,9 @@ class Found(NamedTuple):
         """Say how many tests do not use ``@autotest``; empty if all do, or if nobody asked."""
         if not self.foreign:
             return ""
+        are = "is" if self.foreign == 1 else "are"
         return (
-            f"{plural(self.foreign, 'test')} without @autotest not run: ci-autotest compares what a body records, and "
-            "these compare by themselves"
+            f"{plural(self.foreign, 'test')} without @autotest {are} not run: only bodies with @autotest are recorded"
         )
 
 

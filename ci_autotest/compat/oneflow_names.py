@@ -17,17 +17,17 @@ from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.record.context import CURRENT, recorder_for
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
 from ci_autotest.record.dependent_tensors import choice_tensor as own_choice_tensor
-from ci_autotest.record.draw.dtypes import random_dtype
-from ci_autotest.record.draw.generators import Generator, settle
+from ci_autotest.record.draw.dtypes import GROUPS
+from ci_autotest.record.draw.dtypes import random_dtype as own_random_dtype
+from ci_autotest.record.draw.generators import Either, Generator, settle
 from ci_autotest.record.draw.variables import (
+    RandomBool,
     RandomNumber,
     constant,
     cpu_device,
     gpu_device,
     nothing,
-    oneof,
     random,
-    random_bool,
     random_device,
     random_or_nothing,
 )
@@ -36,20 +36,24 @@ from ci_autotest.record.skips import unsupported
 from ci_autotest.record.tensors import NDIM, draw_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ci_autotest.record.torch_namespace import Namespace
 
     F = TypeVar("F", bound=Callable[..., Any])
 
 #: Where OneFlow draws elements that have no range. Half of our attempts draw them from our own, signed ranges.
-_OWN_RANGE: Final = oneof(*(True, False), possibility=0.5)
+_OWN_RANGE: Final = Either((True, False), 0.5)
 _RANGE: Final = (0, 1)
 #: Options of OneFlow's decorator with its defaults; those that are not here have ours.
 _DEFAULTS: Final[dict[str, Any]] = {
     "n": None, "auto_backward": True, "rtol": None, "atol": None, "check_dtype": False, "check_graph": False,
     "profiles": None, "dtypes": None, "id": None, "check_allclose": True, "check_grad_use_random_data": True,
     "include_complex": False, "raises": None, "match": None, "examples": None,
+}  # fmt: skip
+#: Groups of dtypes that have no group of that name here.
+_GROUPS: Final = {
+    "unsigned": GROUPS["uint"], "signed": GROUPS["int"], "pod": (*GROUPS["arithmetic"], *GROUPS["bool"]),
 }  # fmt: skip
 _RANKS: Final = "its tensors lie on several ranks (placement, sbp), and one process has only one"
 
@@ -76,6 +80,39 @@ def autotest(*args: Any, **options: Any) -> Callable[[F], F]:
         return test  # type: ignore[return-value]
 
     return decorate
+
+
+class Choice(Either):
+    """``oneof(...)``; in a condition it is drawn, where OneFlow takes it for true."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.value())
+
+
+class Truth(RandomBool):
+    """``random_bool()``; in a condition it is drawn."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.value())
+
+
+def oneof(*alternatives: Any, possibility: float | None = None) -> Any:
+    """Draw one of several alternatives."""
+    return Choice(alternatives, possibility)
+
+
+def random_bool() -> Any:
+    """Draw a boolean."""
+    return Truth()
+
+
+def random_dtype(names: Sequence[str]) -> Any:
+    """Draw a dtype of the given groups, in OneFlow's names for them."""
+    return own_random_dtype([one for name in names for one in _GROUPS.get(name, (name,))])
 
 
 def globaltest(function: F) -> F:

@@ -23,7 +23,8 @@ def skip_unless(nodes: int, devices: int) -> Callable[[Any], Any]:
     """Return a decorator that skips a test which needs more than one node or device."""
     if (nodes, devices) == (1, 1):
         return lambda function: function
-    return unittest.skip(f"needs {nodes} nodes with {devices} devices each, and a run of ci-autotest has one process")
+    needed = f"{nodes} {'node' if nodes == 1 else 'nodes'} with {devices} {'device' if devices == 1 else 'devices'}"
+    return unittest.skip(f"needs {needed}, and a case runs in one process")
 
 
 def num_nodes_required(_nodes: int) -> Callable[[Any], Any]:
