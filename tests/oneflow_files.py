@@ -36,6 +36,11 @@ FILES = {
         m.to(gpu_device())
         return m(random_tensor())
 
+    @autotest(n=2)
+    def test_recurrent(test_case):
+        m = torch.nn.GRU(input_size=constant(3), hidden_size=random(1, 4), num_layers=random(1, 3) | nothing())
+        return m(random_tensor(3, 2, 2, 3))[0]
+
     @autotest(n=4)
     def test_linear(test_case):
         width = random(1, 5)
@@ -130,6 +135,14 @@ class TestIt(flow.unittest.TestCase):
     def test_tuple(test_case):
         m = torch.nn.AvgPool2d(random(1, 3).to(_size_2_t), stride=random(1, 3).to(Tuple[int, int]))
         return m(random_tensor(4, 1, 2, 8, 8))
+
+    @autotest(n=4)
+    def test_lists(test_case):
+        size, step = random(2, 4).to(_size_2_t), random(1, 3).to(Tuple[int, int]) | nothing()
+        y = torch.nn.MaxPool2d(kernel_size=size, stride=step)(random_tensor(4, 1, 2, 8, 8))
+        test_case.assertIsInstance(size.value(), (int, list))
+        test_case.assertNotIsInstance(step.value(), tuple)
+        return y
 
     @autotest(n=4)
     def test_union(test_case):

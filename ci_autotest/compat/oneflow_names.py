@@ -21,15 +21,15 @@ from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.dtypes import random_dtype as own_random_dtype
 from ci_autotest.record.draw.generators import Either, Generator, settle
 from ci_autotest.record.draw.variables import (
+    DEFAULT_HIGH,
+    DEFAULT_LOW,
     RandomBool,
     RandomNumber,
     constant,
     cpu_device,
     gpu_device,
     nothing,
-    random,
     random_device,
-    random_or_nothing,
 )
 from ci_autotest.record.options import declared
 from ci_autotest.record.skips import unsupported
@@ -38,6 +38,7 @@ from ci_autotest.record.tensors import NDIM, draw_tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.torch_namespace import Namespace
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -82,6 +83,17 @@ def autotest(*args: Any, **options: Any) -> Callable[[F], F]:
     return decorate
 
 
+class Number(RandomNumber):
+    """``random(low, high)``; where a tuple is wanted, its value is a list."""
+
+    __slots__ = ()
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
+        """Draw by type: one member of a union, every member of a tuple."""
+        found = super().draw(drawer, wanted, site)
+        return [*found] if isinstance(found, tuple) else found
+
+
 class Choice(Either):
     """``oneof(...)``; in a condition it is drawn, where OneFlow takes it for true."""
 
@@ -98,6 +110,16 @@ class Truth(RandomBool):
 
     def __bool__(self) -> bool:
         return bool(self.value())
+
+
+def random(low: Any = DEFAULT_LOW, high: Any = DEFAULT_HIGH) -> Any:
+    """Draw a number in ``[low, high)``."""
+    return Number(low, high)
+
+
+def random_or_nothing(low: Any, high: Any) -> Any:
+    """Draw a number in ``[low, high)``, or leave the argument out in one of three cases."""
+    return Choice((nothing(), random(low, high)), 1 / 3)
 
 
 def oneof(*alternatives: Any, possibility: float | None = None) -> Any:
