@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.record.context import CURRENT
@@ -31,8 +31,7 @@ class MissingName:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """End the case of a test; outside of a test return what is decorated, else another missing name."""
-        if CURRENT.get() is not None:
-            self._refuse()
+        self._refuse_in_test()
         is_decorated = len(args) == 1 and not kwargs and (inspect.isfunction(args[0]) or inspect.isclass(args[0]))
         return args[0] if is_decorated else self
 
@@ -40,18 +39,16 @@ class MissingName:
         """Let a file derive classes; making an object of one in a test makes the case unsupported."""
 
         def refuse(*_: object, **__: object) -> None:
-            self._refuse()
+            self._refuse_in_test()
 
         return (type(self._path.rpartition(".")[2], (), {"__init__": refuse}),)
 
     def __iter__(self) -> Iterator[Any]:
-        if CURRENT.get() is not None:
-            self._refuse()
+        self._refuse_in_test()
         return iter(())
 
     def __getitem__(self, key: object) -> MissingName:
-        if CURRENT.get() is not None:
-            self._refuse()
+        self._refuse_in_test()
         return self
 
     def __len__(self) -> int:
@@ -63,7 +60,9 @@ class MissingName:
     def __repr__(self) -> str:
         return f"<{self._path}, which torch does not have>"
 
-    def _refuse(self) -> NoReturn:
+    def _refuse_in_test(self) -> None:
+        if CURRENT.get() is None:
+            return
         if self._reason is UnsupportedReason.RANKS:
             unsupported(self._reason, f"{self._path}: its tensors lie on several ranks, and one process has only one")
         unsupported(self._reason, f"it calls {self._path}, which torch does not have")

@@ -63,13 +63,6 @@ class RecordedModule:
         _set(self, "_steps", steps)
 
     @property
-    def oneflow(self) -> RecordedModule:
-        """This module, as ``oneflow`` of a recorded value is the value."""
-        return self
-
-    pytorch = oneflow
-
-    @property
     def root(self) -> RecordedModule:
         """The module that this is a part of; itself if it is no part."""
         return self if self._owner is None else self._owner
