@@ -22,6 +22,7 @@ SPEEDS = ("false", "true")
 OPTIONS = (
     "config",
     "cases",
+    "compat",
     "budget",
     "seed",
     "strictness",

@@ -21,6 +21,7 @@ from ci_autotest.commands.command_options import (
     artifact_option,
     candidate_options,
     cases_option,
+    compat_option,
     config_option,
     display_options,
     fail_on_option,
@@ -59,6 +60,7 @@ def cli() -> None:
 @tests_argument
 @candidate_options
 @cases_option
+@compat_option
 @click.option("--budget", metavar="DURATION", help="Time for the whole run, such as 10m. Cases left over are reported.")
 @click.option("--seed", metavar="N|random|commit", help="Root seed; the same seed gives the same inputs.")
 @click.option(
@@ -116,6 +118,7 @@ def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) ->
 @tests_argument
 @candidate_options
 @cases_option
+@compat_option
 @click.option("--shards", type=Number(1), metavar="N", help="Print which cases each of N shards would run.")
 @keywords_option
 def list_command(paths: tuple[str, ...], **given: Any) -> int:

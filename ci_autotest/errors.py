@@ -56,7 +56,7 @@ class OutputError(AutotestError):
 
 
 class ToleranceError(AutotestError):
-    """A tolerance is negative, or only one of ``rtol`` and ``atol`` is given."""
+    """A tolerance is negative or not a number."""
 
 
 class PublishError(AutotestError):
@@ -92,6 +92,8 @@ class UnsupportedReason(str, Enum):
         COPIED: The test writes to a tensor that is a copy on the device but not on the reference.
         NO_SAMPLES: A data loader gave no sample.
         OUT_OF_SCOPE: The candidate's row in the configuration says that its kernels do not take the call.
+        RANKS: The test needs tensors on several ranks.
+        OTHER_API: The test calls a framework of its own, and not torch.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -107,6 +109,8 @@ class UnsupportedReason(str, Enum):
     COPIED = "copied"
     NO_SAMPLES = "no_samples"
     OUT_OF_SCOPE = "out_of_scope"
+    RANKS = "ranks"
+    OTHER_API = "other_api"
 
 
 class Unsupported(NamedTuple):

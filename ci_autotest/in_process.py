@@ -216,7 +216,7 @@ def _run_cases(
     reference = TorchBackend()
     for case in range(max(setting.cases or declared.n or config.cases, len(declared.examples))):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
-        refusal, skipped = found.refusal or refusal, skipped or found.skipped
+        refusal, skipped = found.refusal or refusal, skipped or found.given_up
         for candidate in setting.candidates:
             lenient = found.lenient.get(candidate.name)
             if lenient is not None and (

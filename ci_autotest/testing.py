@@ -29,7 +29,7 @@ from ci_autotest.record.draw.variables import (
     random_device,
     random_or_nothing,
 )
-from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.record.duplicate_tests import refuse_duplicate
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.notes import note
@@ -165,8 +165,8 @@ def autotest(
         n: Number of cases; the configuration's ``cases`` by default.
         auto_backward: Whether to run a backward pass from every output that requires grad and compare the gradients.
             OneFlow's ``"auto"`` means the same: outputs without a gradient are skipped.
-        rtol: Allowed ratio to the reference; give ``atol`` too. The defaults depend on the dtype.
-        atol: Allowed difference in the unit of the elements.
+        rtol: Allowed ratio to the reference. The default depends on the dtype, also if only ``atol`` is given.
+        atol: Allowed difference in the unit of the elements, with a default like that of ``rtol``.
         check_dtype: Whether a different dtype is a misalignment.
         check_graph: Whether each candidate also runs the body as one compiled graph; its results must agree with the
             candidate's own eager results. OneFlow's ``"ValidatedFalse"`` means no.
@@ -267,7 +267,7 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
     """Run a test in the process that called it, with the same inputs as under ``ci-autotest run``."""
     __tracebackhide__ = True
     body = declaration.body
-    refuse_duplicates(body.__code__.co_filename)
+    refuse_duplicate(body.__code__.co_filename, body.__qualname__)
     called = case_name(body, args, kwargs)
     setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, called)
     attempts, test = _attempts(shapes_of(setting.candidates)), setting.test

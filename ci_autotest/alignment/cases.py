@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.errors import Unsupported
 
 
 class Contender(NamedTuple):
@@ -61,6 +62,7 @@ class Accepted(NamedTuple):
         refusal: The reference's error for the last rejected attempt.
         lenient: Candidates that accepted what the reference rejects, with the first such attempt.
         skipped: Why the body skipped the case; empty if it did not.
+        unsupported: Why no candidate can run the body; ``None`` if it does not say so.
     """
 
     attempt: Attempt | None
@@ -70,6 +72,12 @@ class Accepted(NamedTuple):
     refusal: str
     lenient: dict[str, Lenient]
     skipped: str = ""
+    unsupported: Unsupported | None = None
+
+    @property
+    def given_up(self) -> str:
+        """Why the body itself has ended the case; empty if it did not."""
+        return self.skipped or (self.unsupported.detail if self.unsupported is not None else "")
 
 
 ALIGNED = Verdict(outcome="aligned")
@@ -95,8 +103,10 @@ def accept(
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
         attempt = draw(case, number)
-        if attempt.skipped:
-            return Accepted(None, number, rejected, ordinary, refusal, lenient, attempt.skipped)
+        if attempt.skipped or attempt.unsupported:
+            return Accepted(
+                None, number, rejected, ordinary, refusal, lenient, attempt.skipped, attempt.unsupported
+            )  # fmt: skip
         if not attempt.is_rejected:
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
         rejected += 1

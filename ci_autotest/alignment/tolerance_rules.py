@@ -26,11 +26,11 @@ class Declared(Protocol):
 
     @property
     def rtol(self) -> float | None:
-        """Ratio, with ``atol``; ``None`` for the default per dtype."""
+        """Ratio; ``None`` for the default per dtype."""
 
     @property
     def atol(self) -> float | None:
-        """In the unit of the elements."""
+        """In the unit of the elements; ``None`` for the default per dtype."""
 
     @property
     def check_dtype(self) -> bool:
@@ -82,8 +82,8 @@ class Rules:
     """How the values of a test are compared on one candidate.
 
     Args:
-        rtol: The test's own ratio, with ``atol``.
-        atol: In the unit of the elements.
+        rtol: The test's own ratio; ``None`` for the default per dtype.
+        atol: The test's own, in the unit of the elements; ``None`` likewise.
         check_dtype: Whether another dtype is a misalignment.
         strictness: How the bounds are read.
         rows: The configuration's rows for this candidate, first match first.
@@ -106,10 +106,15 @@ class Rules:
         """Compute ``is_tolerant`` once, because the fast path reads it for every value."""
         object.__setattr__(self, "is_tolerant", self.strictness in {"tolerance", "measured"})
 
+    @property
+    def has_own(self) -> bool:
+        """Whether the test gives a tolerance of its own."""
+        return self.rtol is not None or self.atol is not None
+
     def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
         """Return the operators whose rows matter for a program; empty if no row can apply."""
         # The test's own tolerance wins over every row.
-        if not self.rows or self.rtol is not None:
+        if not self.rows or self.has_own:
             return ()
         return tuple(sorted({step_operator(step) for step in steps if step.op not in {PLACEHOLDER, OUTPUT}}))
 
@@ -145,7 +150,7 @@ class Rules:
     def _default(self, dtype: str) -> Tolerance:
         """Return the tolerance without any row; only dtypes that float64 is wider than can be measured."""
         found = tolerance_for(dtype, self.rtol, self.atol, self.strictness)
-        is_given = self.rtol is not None or dtype not in ROUNDING
+        is_given = self.has_own or dtype not in ROUNDING
         return replace(found, strictness="tolerance") if found.strictness == "measured" and is_given else found
 
     def _row(self, operator: str, dtype: str) -> ToleranceRow | None:

@@ -177,6 +177,7 @@ class Attempt(NamedTuple):
         untested: Why nothing of it is compared; ``None`` if something is.
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
+        unsupported: Why no candidate can run it; ``None`` if the body does not say so.
         notes: What the body says about the case.
     """
 
@@ -194,6 +195,7 @@ class Attempt(NamedTuple):
     untested: Unsupported | None = None
     assumption: str = ""
     skipped: str = ""
+    unsupported: Unsupported | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -204,7 +206,7 @@ class Attempt(NamedTuple):
     @property
     def is_complete(self) -> bool:
         """Whether the body ran to its end."""
-        return not (self.is_rejected or self.skipped)
+        return not (self.is_rejected or self.skipped or self.unsupported)
 
     @property
     def draws(self) -> list[Draw]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: The values of ``config.values``, repeated here because that module imports msgspec.
 FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency", "slower")
+COMPAT: Final = ("oneflow",)
 CASES_AT_MOST: Final = 1_000_000_000
 BASELINE: Final = "FILE|DIR|auto"
 BASELINE_HELP: Final = (
@@ -54,6 +55,11 @@ cases_option = click.option(
 fail_on_option = click.option("--fail-on", type=click.Choice(FAIL_ON), help="Which findings end with status 1.")
 artifact_option = click.option(
     "--artifact-name", default="ci-autotest-report", help="Name under which reports are uploaded."
+)
+compat_option = click.option(
+    "--compat",
+    type=click.Choice(COMPAT),
+    help="The harness for which the test files were written; they run as they are.",
 )
 keywords_option = click.option(
     "-k",

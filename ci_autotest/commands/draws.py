@@ -63,14 +63,14 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
 def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:
     pool = Pool(executor, hello_for(request, log.seed))
     try:
-        tests, broken = discovered(pool, request)
+        found = discovered(pool, request)
     finally:
         pool.close()
-    for item in broken:
+    for item in found.broken:
         message = f"{item.test} {item.message}\n{item.traceback}"
         raise AuthorError(message)
     # A path may also select the methods or rows below a name; the test of exactly that id comes first.
-    chosen = [test for test in tests if test.id == log.test] or tests
+    chosen = [test for test in found.tests if test.id == log.test] or found.tests
     if len(chosen) != 1:
         message = f"'{log.test}' names {len(chosen)} tests. Give one, as FILE::TEST; `ci-autotest list` names them."
         raise UsageError(message)

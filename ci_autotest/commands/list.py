@@ -36,18 +36,19 @@ def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, sha
     hello = hello_for(replace(request, candidates=()), 0)  # Nothing runs, so no candidate is started.
     pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
     try:
-        found, broken = discovered(pool, request)
+        found = discovered(pool, request)
     finally:
         pool.close()
-    tests = chosen_tests(found, request, ()).tests
+    tests = chosen_tests(found.tests, request, ()).tests
     if shards is None:
         _show_tests(tests, request, stream)
     else:
         _show_shards(tests, request, stream, shards)
-    _show_broken(broken, stream)
+    _show_broken(found.broken, stream)
+    stream.write(f"{found.note}\n" if found.note else "")
     files = len({test.location.file for test in tests})
     stream.write(f"{plural(len(tests), 'test')} in {plural(files, 'file')}\n")
-    return FAILED if broken else FINE
+    return FAILED if found.broken else FINE
 
 
 def _show_tests(tests: Sequence[TestInfo], request: Request, stream: TextIO) -> None:

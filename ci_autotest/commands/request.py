@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.config import duration_s, shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.loader.declaration import factory_of
-from ci_autotest.run.messages import Broken, Hello, TestInfo
+from ci_autotest.report.markdown_text import plural
+from ci_autotest.run.messages import Broken, Discovered, Hello, Lost, TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ci_autotest.commands.keyword_expression import Keywords
@@ -94,6 +96,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
         reference_device=config.reference.device, candidates=list(request.candidates),
         tolerances=list(config.tolerances), accepted=[row.operator for row in config.known],
         shapes=shapes_of(request.candidates), case_timeout_s=duration_s(config.case_timeout, "case_timeout"),
+        compat=config.compat,
     )  # fmt: skip
 
 
@@ -104,8 +107,32 @@ def module_folders(request: Request, selection: Selection) -> tuple[Path, ...]:
     return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
 
 
-def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[BrokenTest]]:
-    """Return the tests of a request and the files that cannot be imported; no test runs."""
+class Found(NamedTuple):
+    """What the test files of a request define.
+
+    Attributes:
+        tests: In order.
+        broken: Files that cannot be imported, and tests that a later definition with their name replaces.
+        foreign: With ``--compat``: the number of tests that do not use ``@autotest``.
+    """
+
+    tests: list[TestInfo]
+    broken: list[BrokenTest]
+    foreign: int = 0
+
+    @property
+    def note(self) -> str:
+        """Say how many tests do not use ``@autotest``; empty if all do, or if nobody asked."""
+        if not self.foreign:
+            return ""
+        are = "is" if self.foreign == 1 else "are"
+        return (
+            f"{plural(self.foreign, 'test')} without @autotest {are} not run: only bodies with @autotest are recorded"
+        )
+
+
+def discovered(pool: Pool, request: Request) -> Found:
+    """Return what the files of a request define; no test runs."""
     paths = request.paths or request.config.paths
     selection = select(paths, request.root, request.start if request.paths else request.root)
     if not selection.files:
@@ -113,20 +140,23 @@ def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[Broke
     return discover_tests(pool, selection)
 
 
-def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[BrokenTest]]:
-    """Return the selected tests in order, and the files that cannot be imported.
+def discover_tests(pool: Pool, selection: Selection) -> Found:
+    """Return the selected tests in order, and what is wrong with the others.
 
     Raises:
         UsageError: Two tests have the same id, or a file has no test of the requested name.
     """
     tests: list[TestInfo] = []
     broken: list[BrokenTest] = []
+    foreign = 0
     for file in selection.files:
         # A name that is not UTF-8 cannot be sent to a worker, so this file is reported as broken.
         name = path_text(file)
         found = pool.discover(file) if name == file else _NO_TEXT
-        if isinstance(found, list):
-            tests += _wanted(file, found, selection)
+        if isinstance(found, Discovered):
+            tests += _wanted(file, found.tests, selection)
+            broken += _lost(file, found.lost, selection)
+            foreign += found.foreign
         else:
             location = Location(file=name, line=1)
             broken.append(
@@ -149,7 +179,22 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
         seen[test.id] = test
     if not tests and not broken:
         raise NothingFoundError(nothing_found(selection))
-    return tests, broken
+    return Found(tests, broken, foreign)
+
+
+def _lost(file: str, lost: Sequence[Lost], selection: Selection) -> list[BrokenTest]:
+    """Return the selected tests of a file that a later definition with their name replaces."""
+    names = selection.wanted.get(file)
+    return [
+        # The id is that of the test that replaces it, so the line is part of the name.
+        BrokenTest(
+            test=f"{file}::{each.name.replace('.', '::')} (line {each.line})",
+            message=each.message,
+            location=Location(file=file, line=each.line),
+        )
+        for each in lost
+        if names is None or any(_is_in(each.name, name) or name.startswith(f"{each.name}.") for name in names)
+    ]
 
 
 def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[TestInfo]:

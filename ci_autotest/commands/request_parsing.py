@@ -112,7 +112,7 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
         configuration.duration_s(given["budget"], "--budget")
     if given.get("memory") is not None:
         configuration.size_bytes(given["memory"], "--memory")
-    names = ("budget", "strictness", "fail_on", "output", "cases", "memory")
+    names = ("budget", "strictness", "fail_on", "output", "cases", "memory", "compat")
     found = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("seed") is not None:
         found["seed"] = _number(given["seed"], "seed", ("random", "commit"))

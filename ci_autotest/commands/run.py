@@ -132,15 +132,18 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         state.infos, state.torch = ready.candidates, ready.torch
         _refuse_missing(state.infos, request)
         progress.stage("importing the tests")
-        found, state.broken = discover_tests(pool, state.selection)
-        tests, state.choice = chosen_tests(found, request, state.database.failed() if request.is_last_failed else ())
-        state.is_part |= len(tests) < len(found)
+        found = discover_tests(pool, state.selection)
+        state.broken, state.foreign = found.broken, found.note
+        tests, state.choice = chosen_tests(
+            found.tests, request, state.database.failed() if request.is_last_failed else ()
+        )
+        state.is_part |= len(tests) < len(found.tests)
         # A broken test says what is wrong with it, whatever candidates there are.
         if not (request.candidates or state.broken or needs_no_candidate(tests, state.selection)):
             configuration.chosen(request.config, ())
         state.infos = [*state.infos, *loader_info(tests, state.infos, state.torch)]
-        if state.choice:
-            progress.say(state.choice)
+        for said in filter(None, (state.choice, state.foreign)):
+            progress.say(said)
         state.plan = plan = Plan(tests, request, state.learned)
         prepare(state.output)
         state.ledger = ledger = plan.ledger(state.infos, tools.known)

@@ -28,6 +28,7 @@ class RunState:
 
     Args:
         choice: What ``-k`` and ``--lf`` have chosen, in words.
+        foreign: How many tests of the files do not use ``@autotest``, in words.
         is_part: Whether fewer tests run than a run without arguments has.
         is_stopped: Whether ``--maxfail`` has ended the cases.
         untimed: What ended the timing early.
@@ -53,6 +54,7 @@ class RunState:
     is_part: bool = False
     is_stopped: bool = False
     choice: str = ""
+    foreign: str = ""
     failure: AutotestError | None = None
     unwritten: list[str] = field(default_factory=list)
     speed: list[SpeedResult] = field(default_factory=list)

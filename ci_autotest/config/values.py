@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
+Compat: TypeAlias = Literal["oneflow"]
 FILE_NAME: Final = "autotest.yml"
 
 
@@ -223,6 +224,8 @@ class Config(Section, frozen=True, kw_only=True):
         slower_factor: With ``fail_on: slower``: from which ratio of the candidate's time to the reference's a timed
             call counts; 1 or more. If the baseline has timed the same call, the ratio to its ratio counts instead.
         output: Folder of the report, relative to the current folder.
+        compat: The harness for which the test files were written: ``oneflow`` runs files of OneFlow's AutoTest
+            unmodified. Null for ci-autotest's own.
     """
 
     paths: tuple[str, ...] = ()
@@ -240,6 +243,7 @@ class Config(Section, frozen=True, kw_only=True):
     fail_on: Literal["misaligned", "new", "never", "flaky", "leniency", "slower"] = "misaligned"
     slower_factor: float = 1.1
     output: str = "autotest-report"
+    compat: Compat | None = None
 
 
 #: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.

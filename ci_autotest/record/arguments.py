@@ -5,6 +5,7 @@ Generators are drawn here, with the type that their callee expects. A keyword wh
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import numpy as np
@@ -182,8 +183,24 @@ def _drawn(
     try:
         return generator.value(recorder.drawer, wanted)
     except UntypedError as error:
+        _refuse_unknown(callee, key, name)
         message = f"argument {key!r} of {_label(callee, name)}: {error}"
         raise AuthorError(message) from None
+
+
+def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str, name: str) -> None:
+    """Refuse a drawn keyword that the callee does not have; of a number without a type, the message would be wrong.
+
+    Raises:
+        AuthorError: Python knows the callee's parameters, and it has no such parameter.
+    """
+    parameters = _parameters(callee) if isinstance(key, str) and callee is not None else []
+    if not parameters or any(each.name == key or each.kind == each.VAR_KEYWORD for each in parameters):
+        return
+    named = [each.name for each in parameters if each.kind != each.VAR_POSITIONAL]
+    if named:
+        message = f"{_label(callee, name)} has no argument {key!r}. It has {', '.join(named)}."
+        raise AuthorError(message)
 
 
 def _deferred(
@@ -230,16 +247,24 @@ def _parameters(callee: Any) -> list[inspect.Parameter]:
     return [parameter for parameter in python_parameters(_signed(callee)) or () if parameter.name != "self"]
 
 
+def _hints(callee: Any) -> dict[str, object]:
+    """Return the annotations of a callee; of a class also those of its bases, which `torch.nn.LSTM` passes all to."""
+    real = getattr(callee, "real", callee)
+    kinds = reversed(real.__mro__) if isinstance(real, type) else ()
+    found: dict[str, object] = {}
+    for signed in [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)] or [real]:
+        with suppress(TypeError, NameError, AttributeError):
+            found |= get_type_hints(signed)
+    return found
+
+
 def _annotation(callee: Any, key: int | str) -> object:
     """Return the annotated type of a callee's parameter, by position or keyword; ``None`` if it has none."""
     if callee is None:
         return None
     hints = getattr(callee, "hints", None)
     if hints is None:
-        try:
-            hints = get_type_hints(_signed(callee))
-        except (TypeError, NameError, AttributeError):
-            hints = {}
+        hints = _hints(callee)
         if hasattr(callee, "hints"):
             callee.hints = hints
     if isinstance(key, int):

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.arguments import split
 from ci_autotest.record.context import CURRENT
+from ci_autotest.record.draw.generators import NOTHING, settle
 from ci_autotest.record.function import Function
 
 if TYPE_CHECKING:
@@ -48,16 +50,20 @@ class ArrayFunction(Function):
 def _input_of_array(recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
     """Record an array as an input; keep the array for ``refuse_written`` if torch's tensor would share its memory."""
     array = args[0]
+    # The input lies where all inputs lie, so its device is a step of its own.
+    device = settle(recorder.drawer, kwargs.get("device"))
+    rest = {name: value for name, value in kwargs.items() if name != "device"}
+    more, _, named, _ = split(recorder, (None, *args[1:]), rest, function)
     # Copied, because torch warns about read-only memory, and the data are copied anyway.
     try:
-        made = function.real(array.copy(), *args[1:], **kwargs)
+        made = function.real(array.copy(), *more[1:], **named)
     except (TypeError, ValueError) as error:
         message = f"{function.target} of an array with dtype {array.dtype}: {error}"
         raise AuthorError(message) from error
     if function.target != "torch.tensor":
         recorder.shared.append((array, array.tobytes()))
     value: Value = recorder.capture(made)
-    return value
+    return value if device is None or device is NOTHING else value.to(device)
 
 
 def refuse_written(recorder: Recorder) -> None:

@@ -114,7 +114,7 @@ class Attempts:
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
         ended_at = run_body(recorder, declaration, call, tracer)
-        if recorder.assumption or recorder.skipped:
+        if recorder.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:
             return _ended(recorder, ended_at)
@@ -189,12 +189,12 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
 
 
 def _given_up(recorder: Recorder) -> Attempt:
-    """Return an attempt that the body itself has ended, by a false assumption or a skip: there is nothing to try."""
+    """Return an attempt that the body has ended, as ``Recorder.has_given_up`` says: there is nothing to try."""
     applied = recorder.drawer.profile if recorder.profile_applied else ORDINARY
     empty = Program((), (Step(OUTPUT, "output", (), (), "output"),))
     return Attempt(
         empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None,
-        assumption=recorder.assumption, skipped=recorder.skipped,
+        assumption=recorder.assumption, skipped=recorder.skipped, unsupported=recorder.untested,
     )  # fmt: skip
 
 

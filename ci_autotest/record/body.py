@@ -18,7 +18,7 @@ from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
-from ci_autotest.record.skips import skip_exceptions, skip_reason
+from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
@@ -43,7 +43,7 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     try:
         ended_at, returned = _called(recorder, declaration, call, tracer)
         if ended_at is None:
-            if recorder.assumption or recorder.skipped:
+            if recorder.has_given_up:
                 return None
             record_output(recorder, returned)
             _refuse_empty(recorder)
@@ -52,11 +52,11 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
             if recorder.captured:
                 refuse_unrecorded_writes(recorder)
     except AuthorError as error:
-        message = f"{error}{_body_line(error, call)}"
+        message = f"{error}{_body_line(error, declaration)}"
         raise AuthorError(message) from error
     except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
         pass_interrupt(error)
-        line, hint = _body_line(error, call), meaning(error_text(error))
+        line, hint = _body_line(error, declaration), meaning(error_text(error))
         if isinstance(error, bdb.BdbQuit):
             hint = ". A worker has no terminal: debug with `ci-autotest run --workers 0`"
         message = f"the body raised {type(error).__name__}: {error_text(error)}{line}{hint}"
@@ -86,8 +86,11 @@ def _called(
     except skip_exceptions() as error:
         recorder.skipped = skip_reason(error)
         return None, None
+    except UnsupportedTest as error:
+        recorder.untested = error.why
+        return None, None
     except FalseAssumption as error:
-        recorder.assumption = f"assume(){_body_line(error, call)} was false"
+        recorder.assumption = f"assume(){_body_line(error, declaration)} was false"
         return None, None
     except Exception as error:
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
@@ -136,13 +139,14 @@ def _restore(recorder: Recorder) -> None:
     recorder.given_gradients.clear()
 
 
-def _body_line(error: BaseException, call: Callable[[], object]) -> str:
+def _body_line(error: BaseException, declaration: Declaration) -> str:
     """Return `` (file, line n)`` of the innermost frame of user code, or of the body if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
     frames = [frame for frame in frames if not _is_library(frame.filename)] or frames
     if frames:
         return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-    code = getattr(call, "__code__", None)
+    # The body as written: what is called may be a function of this package that binds its arguments.
+    code = getattr(declaration.body, "__code__", None)
     return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code is not None else ""
 
 

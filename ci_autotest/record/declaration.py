@@ -22,8 +22,8 @@ class Declaration:
         body: The function as written.
         n: Number of cases; ``None``: the configuration's.
         auto_backward: Whether to run a backward pass from every output that requires grad.
-        rtol: Ratio, with ``atol``; ``None``: the default per dtype.
-        atol: In the unit of the elements.
+        rtol: Ratio; ``None``: the default per dtype.
+        atol: In the unit of the elements; ``None``: the default per dtype.
         check_dtype: Whether a different dtype is a misalignment.
         profiles: Profiles besides ordinary; ``None``: all.
         id: A name that the test keeps when it moves.

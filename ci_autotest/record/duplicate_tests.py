@@ -6,7 +6,7 @@ import ast
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.errors import AuthorError
 
@@ -17,38 +17,81 @@ _DECORATOR: Final = re.compile(r"(?:\w+\.)*autotest\s*\(.*\)", re.DOTALL)
 _Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-@lru_cache(maxsize=256)
-def refuse_duplicates(file: str) -> None:
-    """Refuse a source file in which a later definition with the same name replaces a test.
+class LostTest(NamedTuple):
+    """A test, or a class with tests, that a later definition with its name replaces.
 
-    Definitions in the branches of an ``if`` are alternatives, not duplicates.
+    Attributes:
+        name: Qualified name.
+        line: Line of the definition that is lost.
+        again: Line of the definition that replaces it.
+        tests: Number of tests of a class; 0 for a test.
+    """
+
+    name: str
+    line: int
+    again: int
+    tests: int = 0
+
+    def message(self, file: str) -> str:
+        """Return what is wrong and what to do.
+
+        Args:
+            file: The file's name, for the reader.
+        """
+        what, rest = f"{file} defines {self.name} in line {self.line} and again in line {self.again}", "Rename one."
+        if not self.tests:
+            return f"{what}: the first would never run. {rest}"
+        tests = "test" if self.tests == 1 else f"{self.tests} tests"
+        return f"{what}: the {tests} of the first would never run. {rest}"
+
+
+def refuse_duplicate(file: str, name: str) -> None:
+    """Refuse to run a test if an earlier one with its name would never run: nothing else would say so.
+
+    Args:
+        file: Path of its source file.
+        name: Its qualified name.
 
     Raises:
-        AuthorError: A test is replaced; the message names both lines.
+        AuthorError: It replaces a test; the message names both lines.
+    """
+    for lost in lost_tests(file):
+        if name == lost.name or name.startswith(f"{lost.name}."):
+            raise AuthorError(lost.message(Path(file).name))
+
+
+@lru_cache(maxsize=256)
+def lost_tests(file: str) -> tuple[LostTest, ...]:
+    """Return the tests of a source file that a later definition with the same name replaces.
+
+    Definitions in the branches of an ``if`` are alternatives, not duplicates.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return  # importing the file reports the problem
-    for name, first, second in _lost(tree.body, ""):
-        message = (
-            f"{Path(file).name} defines {name} in line {first} and again in line {second}: "
-            "the first would never run. Rename one."
-        )
-        raise AuthorError(message)
+        return ()  # importing the file reports the problem
+    return tuple(_lost(tree.body, ""))
 
 
-def _lost(body: Sequence[ast.stmt], owner: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the name and both lines of each test that a later definition in the same scope replaces."""
-    tests: dict[str, int] = {}
+def _lost(body: Sequence[ast.stmt], owner: str) -> Iterator[LostTest]:
+    """Yield each test, and each class with tests, that a later definition in the same scope replaces."""
+    known: dict[str, LostTest] = {}
     for item in body:
         if not isinstance(item, _Definition):
             continue
         name = f"{owner}{item.name}"
-        if name in tests:
-            yield name, tests[name], item.lineno
-        tests.pop(name, None)
+        if name in known:
+            yield known.pop(name)._replace(again=item.lineno)
         if isinstance(item, ast.ClassDef):
             yield from _lost(item.body, f"{name}.")
-        elif any(_DECORATOR.fullmatch(ast.unparse(decorator)) for decorator in item.decorator_list):
-            tests[name] = item.lineno
+            count = sum(_is_test(each) for each in item.body)
+            if count:
+                known[name] = LostTest(name, item.lineno, 0, count)
+        elif _is_test(item):
+            known[name] = LostTest(name, item.lineno, 0)
+
+
+def _is_test(item: ast.stmt) -> bool:
+    return isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+        _DECORATOR.fullmatch(ast.unparse(decorator)) for decorator in item.decorator_list
+    )

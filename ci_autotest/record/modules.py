@@ -12,6 +12,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.module_hooks import KINDS
+from ci_autotest.record.unsupported_uses import refuse_ranks
 from ci_autotest.record.values import Method
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class RecordedModule:
             return Method(self, name, lambda args, kwargs: self._change(name, args, kwargs))
         if name in KINDS:
             return lambda hook, **options: self._steps.hooks_of(self).register(name, hook, options)
+        if not hasattr(self.real, name):
+            refuse_ranks(name)
         found = getattr(self.real, name)
         if isinstance(found, torch.Tensor):
             return self._steps.read(self, name)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Ref, Step, step_refs
 from ci_autotest.record.gradient_calls import unread
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import GradFn, Value
 
 if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder
 
 _SHOWN_AT_MOST: Final = 80
+#: What steps give besides tensors. Each is compared at its step.
+_PLAIN: Final = (bool, int, float, complex, str, torch.Size, torch.dtype, torch.device)
 
 
 def record_output(recorder: Recorder, returned: object) -> None:
     """Record the outputs of a body. If it returned nothing, every value that no step used is an output.
 
     Raises:
-        AuthorError: The body returned something that is not a recorded tensor.
+        AuthorError: The body returned something that no step gave.
     """
-    found = _unused(recorder) if returned is None else tuple(_returned(returned, recorder))
+    found = tuple(_returned(returned, recorder)) or _unused(recorder)
     if not recorder.keeps_graph:
         found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, Value))
     recorder.outputs = found
@@ -34,13 +38,33 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
     held = recorder.captured.get(id(value))
     if held is not None:  # a plain tensor with a recorded value, for example the gradient of a plain parameter
         return [held[1]._ref]
-    if value is None:
+    if value is None or isinstance(value, GradFn):  # whether there is one is `requires_grad`, which is compared
         return []
+    if isinstance(value, _PLAIN):
+        return [_given(value, recorder)]
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
         return [ref for item in value for ref in _returned(item, recorder)]
     message = f"the body returns {_kind(value)}. Return a recorded tensor, a tuple of them, or nothing."
+    raise AuthorError(message)
+
+
+def _given(value: object, recorder: Recorder) -> Ref:
+    """Return the last step that gave a number, a boolean or another plain value.
+
+    Raises:
+        AuthorError: No step did: comparing a constant would always pass.
+    """
+    steps, values = recorder.steps, recorder.trace.values
+    for index in range(len(steps) - 1, -1, -1):
+        found = values[index]
+        if type(found) is type(value) and (found is value or found == value) and not steps[index].in_setup:
+            return Ref(index)
+    message = (
+        f"the body returns {_kind(value)}, which no recorded step gave: every side would return the same. Return what "
+        "a step gives, such as x.size(0) or len(x), or a recorded tensor."
+    )
     raise AuthorError(message)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Ref, Step, TensorSpec
     from ci_autotest.program.refusal import Refusal
     from ci_autotest.values.result import NoProfile
@@ -106,11 +107,16 @@ class Recorder(Protocol):
     saved: dict[bytes, tuple[int, Any]]
     assumption: str
     skipped: str
+    untested: Unsupported | None
     notes: list[str]
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool
     profile_obstacle: NoProfile
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the body has ended its case."""
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Any:
         """Record a placeholder."""

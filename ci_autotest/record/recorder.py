@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.refusal import Refusal
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
@@ -110,6 +111,7 @@ class Recorder:
         profile_applied: Whether the attempt's profile changed anything.
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
+        untested: Why no candidate can run the body; ``None`` if it does not ask for that.
         notes: What the body says about the case.
         remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
@@ -146,6 +148,7 @@ class Recorder:
         "sources",
         "steps",
         "trace",
+        "untested",
         "watched",
     )
 
@@ -174,12 +177,18 @@ class Recorder:
         self.has_left = False
         self.assumption = ""
         self.skipped = ""
+        self.untested: Unsupported | None = None
         self.notes: list[str] = []
         self.remarks: set[str] = set()
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
         self.profile_obstacle: NoProfile = NO_INPUT
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the body has ended its case: by a false assumption, a skip, or a request that nothing here meets."""
+        return bool(self.assumption or self.skipped or self.untested)
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""

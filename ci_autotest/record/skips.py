@@ -1,9 +1,36 @@
-"""Skips of a body: the exceptions of unittest and pytest that skip a case, and their reason."""
+"""Skips of a body: the exceptions of unittest and pytest that skip a case, and the one that is ours, with reasons."""
 
 from __future__ import annotations
 
 import sys
 import unittest
+from typing import TYPE_CHECKING, NoReturn
+
+from ci_autotest.errors import Unsupported
+
+if TYPE_CHECKING:
+    from ci_autotest.errors import UnsupportedReason
+
+
+class UnsupportedTest(BaseException):  # a body that catches ``Exception`` must not go on
+    """Ends a body that asks for what no candidate can have here; its case is unsupported.
+
+    Args:
+        why: The reason.
+    """
+
+    def __init__(self, why: Unsupported) -> None:
+        super().__init__(why.detail)
+        self.why = why
+
+
+def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
+    """End the body of this case, or the import of this file.
+
+    Raises:
+        UnsupportedTest: Always.
+    """
+    raise UnsupportedTest(Unsupported(reason, detail))
 
 
 def skip_exceptions() -> tuple[type[BaseException], ...]:

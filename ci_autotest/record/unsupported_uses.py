@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NoReturn
 
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UnsupportedReason
+from ci_autotest.record.skips import unsupported
 
 #: What to write instead, by dotted name; a trailing ``*`` matches all names with that prefix.
 _INSTEAD: Final = {
@@ -81,6 +82,24 @@ def meaning(error: str) -> str:
     """Return a hint, with the separator before it, on an error of Python or torch for recorded values, or nothing."""
     found = next((text for pattern, text in _MEANINGS if re.search(pattern, error)), "")
     return f". {found}" if found else ""
+
+
+#: Attributes of tensors and modules that lie on several ranks, in OneFlow's words.
+_ON_RANKS: Final = frozenset({
+    "to_global", "to_consistent", "local_to_global", "global_to_global", "to_local", "placement", "sbp", "is_global",
+    "is_consistent",
+})  # fmt: skip
+
+
+def refuse_ranks(name: str) -> None:
+    """End the case if an attribute that torch lacks is one of tensors on several ranks.
+
+    Raises:
+        UnsupportedTest: It is.
+    """
+    if name in _ON_RANKS:
+        detail = f"`.{name}`: its tensors lie on several ranks, and one process has only one"
+        unsupported(UnsupportedReason.RANKS, detail)
 
 
 def stale() -> NoReturn:

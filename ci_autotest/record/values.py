@@ -17,7 +17,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.draw.generators import may_be_nothing
-from ci_autotest.record.unsupported_uses import stale
+from ci_autotest.record.unsupported_uses import refuse_ranks, stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,11 +114,24 @@ class Value:
             return self._refuse(name)
         found = getattr(torch.Tensor, name, None)
         if found is None:
+            refuse_ranks(name)
             message = f"torch.Tensor has no attribute {name!r}."
             raise AttributeError(message)
         if not callable(found):
             return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
         return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))
+
+    @property
+    def oneflow(self) -> Value:
+        """This value: OneFlow's AutoTest has one tensor per side here, and a recorded value stands for both."""
+        return self
+
+    @oneflow.setter
+    def oneflow(self, given: Value) -> None:
+        # Later uses of this value are uses of the one that was assigned, on every side.
+        self._tensor, self._ref = given._tensor, given._ref
+
+    pytorch = oneflow
 
     @property
     def grad_fn(self) -> GradFn | None:

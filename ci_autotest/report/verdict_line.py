@@ -34,6 +34,8 @@ _REASONS = {
     UnsupportedReason.COPIED: "writes to a tensor that is a copy on the device",
     UnsupportedReason.NO_SAMPLES: "gives no sample",
     UnsupportedReason.OUT_OF_SCOPE: "outside the kernels' declared scope",
+    UnsupportedReason.RANKS: "needs several ranks",
+    UnsupportedReason.OTHER_API: "calls what torch does not have",
 }
 _NO_BACKWARD = "the candidate has no backward pass there"
 _NAMES_SHOWN = 3

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ci_autotest.config import Candidate, ToleranceRule
+from ci_autotest.config import Candidate, Compat, ToleranceRule
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
@@ -56,6 +56,7 @@ class Hello(Message, frozen=True, kw_only=True):
         accepted: Operators in the ``known`` rows of the configuration.
         shapes: Sets of sizes and choices that the cases of a test share; 0: each case has its own.
         case_timeout_s: Seconds that a case may take. The parent watches the cases of operators itself.
+        compat: Harness for which the test files were written; ``None`` for ours.
     """
 
     root: str
@@ -68,6 +69,7 @@ class Hello(Message, frozen=True, kw_only=True):
     accepted: list[str] = []
     shapes: int = 0
     case_timeout_s: float = 60.0
+    compat: Compat | None = None
 
 
 class Discover(Message, frozen=True):
@@ -220,10 +222,30 @@ class Ready(Message, frozen=True, kw_only=True):
     candidates: list[CandidateInfo]
 
 
-class Discovered(Message, frozen=True):
-    """Answer ``Discover``."""
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """A test that a later definition with its name replaces.
+
+    Attributes:
+        name: Qualified name in the file.
+        line: Line of the definition that is lost.
+    """
+
+    name: str
+    line: int
+    message: str
+
+
+class Discovered(Message, frozen=True, kw_only=True):
+    """Answer ``Discover``.
+
+    Attributes:
+        lost: Tests that a later definition with their name replaces.
+        foreign: With ``--compat``: the number of unittest's tests that do not use ``@autotest``.
+    """
 
     tests: list[TestInfo]
+    lost: list[Lost] = []
+    foreign: int = 0
 
 
 class Examined(Message, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.events import Event, Task
     from ci_autotest.run.executor import Executor
-    from ci_autotest.run.messages import FromWorker, Hello, Message, TestInfo
+    from ci_autotest.run.messages import FromWorker, Hello, Message
 
 _POLL_S: Final = 0.05
 #: Times that a worker is started if it is killed from outside before it is ready.
@@ -66,7 +66,7 @@ class Pool:
             self._ready = slot.ready = answer
         return self._ready
 
-    def discover(self, file: str) -> list[TestInfo] | Broken:
+    def discover(self, file: str) -> Discovered | Broken:
         """Return the tests of a file, or why it cannot be imported; a file that ends its process loses no other."""
         self.ready()
         slot = self._slots[0]
@@ -79,9 +79,7 @@ class Pool:
                 if not left or not error.is_killed:
                     return Broken(message=f"while importing it, the process {error.reason}", traceback=error.output)
             else:
-                if isinstance(answer, Discovered):
-                    return answer.tests
-                return answer if isinstance(answer, Broken) else Broken(message="no answer", traceback="")
+                return answer if isinstance(answer, Discovered | Broken) else Broken(message="no answer", traceback="")
         raise AssertionError  # the last try returned
 
     def ask(self, message: Message) -> FromWorker | WorkerLostError:

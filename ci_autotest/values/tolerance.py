@@ -92,22 +92,15 @@ def tolerance_for(
     atol: float | None = None,
     strictness: Strictness = "tolerance",
 ) -> Tolerance:
-    """Return the given tolerance, else the default for ``dtype``; integers must be equal by default.
+    """Return the given tolerance; a bound that is not given is the default for ``dtype``. Integers must be equal.
 
     Args:
         dtype: A dtype's name without ``torch.``.
-        rtol: A ratio; requires ``atol``.
+        rtol: A ratio.
         atol: In the unit of the elements.
         strictness: How the numbers are compared.
-
-    Raises:
-        ToleranceError: Only one of ``rtol`` and ``atol`` is given.
     """
-    if (rtol is None) != (atol is None):
-        given, missing = ("rtol", "atol") if atol is None else ("atol", "rtol")
-        message = f"{given} is given and {missing} is not: write both, or neither for the defaults per dtype."
-        raise ToleranceError(message)
-    if rtol is not None and atol is not None:
-        return Tolerance(rtol, atol, strictness)
     default_rtol, default_atol = TOLERANCES.get(dtype, (0.0, 0.0))
-    return Tolerance(default_rtol, default_atol, strictness)
+    return Tolerance(
+        default_rtol if rtol is None else rtol, default_atol if atol is None else atol, strictness
+    )  # fmt: skip

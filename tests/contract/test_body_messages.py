@@ -17,6 +17,9 @@ from tests.engine import record
 KEPT: list[object] = []
 NO_VALUE = "A generator gets its value as an argument of a recorded call. Read a size with x.shape, or use oneof."
 ARGUMENTS = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+CONSTANT = (
+    "every side would return the same. Return what a step gives, such as x.size(0) or len(x), or a recorded tensor."
+)
 RETURN = "Return a recorded tensor, a tuple of them, or nothing."
 
 
@@ -151,9 +154,11 @@ def new_attribute():
 
 WRONG = {
     # What is returned.
-    "returns a number": (lambda: 3, f"the body returns int 3. {RETURN}"),
-    "returns a read number": (lambda: float(x().sum() * 0), f"the body returns float 0.0. {RETURN}"),
-    "returns text": (lambda: [x(), "text"], f"the body returns str 'text'. {RETURN}"),
+    "returns a number": (lambda: 3, f"the body returns int 3, which no recorded step gave: {CONSTANT}"),
+    "returns a computed number": (
+        lambda: float(x().sum() * 0) + 1, f"the body returns float 1.0, which no recorded step gave: {CONSTANT}",
+    ),
+    "returns text": (lambda: [x(), "text"], f"the body returns str 'text', which no recorded step gave: {CONSTANT}"),
     "returns a method": (lambda: x().sum, f"the body returns Method. {RETURN}"),
     "returns a set": (lambda: {x()}, f"the body returns set. {RETURN}"),
     "returns a module": (linear, f"the body returns RecordedModule. {RETURN}"),

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from ci_autotest.cli import cli
-from ci_autotest.commands.command_options import CASES_AT_MOST, FAIL_ON
-from ci_autotest.config import AT_MOST, Config
+from ci_autotest.commands.command_options import CASES_AT_MOST, COMPAT, FAIL_ON
+from ci_autotest.config import AT_MOST, Compat, Config
 from tests.projects import environment
 
 #: Options by command, as the README documents them.
@@ -22,9 +22,9 @@ OPTIONS = {
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
-        "fail-on", "output", "memory", "executor", "maxfail", "lf", "quiet", "verbose", "json", "speed",
+        "fail-on", "output", "memory", "executor", "maxfail", "lf", "quiet", "verbose", "json", "speed", "compat",
     },
-    "list": {"config", "set", "candidate", "cases", "shards"},
+    "list": {"config", "set", "candidate", "cases", "shards", "compat"},
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
     "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on", "quiet", "verbose", "json"},
     "replay": {"config", "set", "candidate"},
@@ -107,3 +107,4 @@ def test_command__without_arguments__shows_the_help_and_nothing_else():
 
 def test_options__values_of_the_configuration__are_repeated_as_they_are():
     assert (AT_MOST["cases"], get_args(get_type_hints(Config)["fail_on"])) == (CASES_AT_MOST, FAIL_ON)
+    assert get_args(Compat) == COMPAT

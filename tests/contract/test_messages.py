@@ -53,7 +53,7 @@ CONFIGURATION = {
     "unknown key": Row("run", "{folder}/autotest.yml: unknown key 'case'. Did you mean 'cases'?", config="case: 3\n"),
     "unknown key, none near": Row(
         "run",
-        "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, fail_on, known, "
+        "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, compat, fail_on, known, "
         "memory, output, paths, reference, seed, slower_factor, strictness, "
         "tolerances, workers.",
         config="zzz: 3\n",

@@ -57,6 +57,16 @@ class Generator:
             drawer.cache[id(self)] = cached
         return cached[1]
 
+    def eval(self) -> Any:
+        """Draw a new value in this attempt, also of the generators that this one is made of, and return it."""
+        drawer = recorder_for("eval").drawer
+        forget(drawer, self)
+        return self.value(drawer)
+
+    def parts(self) -> tuple[object, ...]:
+        """Return what the value is made of: other generators, and values that do not vary."""
+        return ()
+
     def to(self, kind: type) -> Generator:
         """Return this generator with values of type ``kind``."""
         return Typed(self, kind)
@@ -164,6 +174,14 @@ class Either(Generator):
         index = 0 if drawer.boolean(pick, self.possibility) else 1
         return settle(drawer, self.alternatives[index], wanted)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw an alternative, and call it: ``oneof(torch.sin, torch.cos)(x)``."""
+        return self.value()(*args, **kwargs)
+
+    def parts(self) -> tuple[object, ...]:
+        """Return the alternatives."""
+        return self.alternatives
+
     def weight(self) -> int:
         """Return the number of its alternatives, those of alternatives counted."""
         return sum(map(_weight, self.alternatives)) if self.possibility is None else 1
@@ -190,6 +208,10 @@ class Typed(Generator):
         # Not drawn anew, so that a generator has the same value with and without `.to()`.
         return self.source.value(drawer, self.kind)
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the generator without its type."""
+        return (self.source,)
+
 
 class _Arithmetic(Generator):
     __slots__ = ("function", "left", "right", "symbol")
@@ -202,6 +224,17 @@ class _Arithmetic(Generator):
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - both operands have sites of their own
         return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
+
+    def parts(self) -> tuple[object, ...]:
+        return self.left, self.right
+
+
+def forget(drawer: Drawer, value: object) -> None:
+    """Let a generator, and those that it is made of, be drawn anew in this attempt."""
+    if isinstance(value, Generator):
+        drawer.cache.pop(id(value), None)
+        for part in value.parts():
+            forget(drawer, part)
 
 
 def _weight(value: object) -> int:

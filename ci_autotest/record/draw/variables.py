@@ -58,6 +58,10 @@ class RandomNumber(Generator):
         _refuse_empty(low, high)
         return _number(self, drawer, wanted, site, (low, high))
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the bounds."""
+        return self.low, self.high
+
 
 def _refuse_empty(low: float, high: float) -> None:
     if high <= low:

@@ -13,6 +13,7 @@ from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.coverage_values import Exercised, joined
 from ci_autotest.values.result import UnsupportedCases, joined_unsupported
+from ci_autotest.values.verdict import unsupported_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,10 +86,14 @@ class BatchCounts:
         """
         for case, found in batch.refused:
             self._count_rejected(case, found)
+            if found.unsupported is not None:
+                for name in judged:
+                    self._count_verdict(name, unsupported_verdict(found.unsupported))
         attempts = [batch.attempts[position] for position in counted]
         forms = list(map(self._usage.form, attempts))
         self._done += batch.cases
-        self._empty += len(batch.cases) - len(attempts) - sum(bool(found.skipped) for _, found in batch.refused)
+        given_up = sum(bool(found.skipped or found.unsupported) for _, found in batch.refused)
+        self._empty += len(batch.cases) - len(attempts) - given_up
         self._accepted += len(attempts)
         for profile, count in Counter(attempt.profile for attempt in attempts).items():
             self._profiles[profile] = self._profiles.get(profile, 0) + count

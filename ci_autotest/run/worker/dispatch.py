@@ -125,7 +125,8 @@ class Dispatcher:
         assert self._state is not None  # noqa: S101 - the parent says hello first
         self._beacon.enter(REFERENCE, REFERENCE)
         # What the import of a file changes is not the doing of a kernel.
-        found = Discovered(self.worker_context.library.tests(file))
+        library = self.worker_context.library
+        found = Discovered(tests=library.tests(file), lost=library.lost(file), foreign=library.foreign(file))
         self._state.renew()
         return found
 

@@ -223,9 +223,9 @@ def _declared(recording: Recording) -> Declaration | None:
     rules = recording.note.get("rules")
     if not isinstance(rules, dict):
         return None
-    rtol, atol = rules.get("rtol"), rules.get("atol")
-    if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
-        rtol = atol = None
+    rtol, atol = (
+        bound if isinstance(bound := rules.get(name), float) and bound >= 0 else None for name in ("rtol", "atol")
+    )
     is_graph = recording.note.get("kind") == "graph"
     is_checked = rules.get("check_dtype") is not False
     return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)

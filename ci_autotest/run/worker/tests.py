@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.compat.foreign_file import run_file
+from ci_autotest.compat.oneflow_modules import answer as oneflow_module
 from ci_autotest.errors import AuthorError, import_failure
 from ci_autotest.loader.declaration import (
     LoaderDeclaration,
@@ -24,9 +26,9 @@ from ci_autotest.loader.declaration import (
 from ci_autotest.loader.repro import file_module
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
-from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.record.duplicate_tests import lost_tests
 from ci_autotest.record.marks import Marked, expected_failure_of, skip_reason_of
-from ci_autotest.run.messages import TestInfo
+from ci_autotest.run.messages import Lost, TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import LOADER_CANDIDATE
 
@@ -34,11 +36,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
+    from ci_autotest.config import Compat
     from ci_autotest.values.result import XFail
 
 #: Prefix of a file name that means a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
 _SUITE_PACKAGE: Final = "ci_autotest.suite"
+#: The modules of each harness that are answered.
+_ANSWERS: Final[dict[Compat, Callable[[str], ModuleType | None]]] = {"oneflow": oneflow_module}
 
 
 class Library:
@@ -46,10 +51,12 @@ class Library:
 
     Args:
         root: The configuration's folder; ids are relative to it.
+        compat: Harness for which the files were written; ``None`` for ours.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, compat: Compat | None = None) -> None:
         self._root = root
+        self._compat = compat
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
@@ -60,6 +67,19 @@ class Library:
             return [_factory_info(file, self._root)]
         found = [_info(file, declared) for declared in _declared(self._module(file))]
         return sorted(found, key=lambda info: info.location.line)
+
+    def lost(self, file: str) -> list[Lost]:
+        """Return the tests of a file that a later definition with their name replaces."""
+        if factory_of(file) or file.startswith(SUITE):
+            return []
+        return [
+            Lost(name=each.name, line=each.line, message=each.message(Path(file).name))
+            for each in lost_tests(str((self._root / file).resolve()))
+        ]
+
+    def foreign(self, file: str) -> int:
+        """Return the number of unittest's tests in a file that are none of ours, if it was written for others."""
+        return 0 if self._compat is None else sum(map(_foreign_tests, vars(self._module(file)).values()))
 
     def find(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
         """Return a test's declaration, and its body bound to its arguments.
@@ -112,7 +132,7 @@ class Library:
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
         if module is None:
-            module = self._modules[file] = _imported(file, self._root)
+            module = self._modules[file] = _imported(file, self._root, self._compat)
         return module
 
 
@@ -181,7 +201,7 @@ def _factory_info(file: str, root: Path) -> TestInfo:
     )
 
 
-def _imported(file: str, root: Path) -> ModuleType:
+def _imported(file: str, root: Path, compat: Compat | None) -> ModuleType:
     if file.startswith(SUITE):
         return importlib.import_module(f"{_SUITE_PACKAGE}.{file.removeprefix(SUITE)}")
     path = (root / file).resolve()
@@ -193,11 +213,22 @@ def _imported(file: str, root: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         message = f"{file} is not a Python file."
         raise ImportError(message)
-    refuse_duplicates(str(path))
     module = importlib.util.module_from_spec(spec)
     # Before it runs, because `dataclasses` looks a class's module up there while the class is made.
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        if compat is None:
+            spec.loader.exec_module(module)
+        else:
+            run_file(path, module, _ANSWERS[compat])
+    except ModuleNotFoundError as error:
+        harness = (error.name or "").partition(".")[0]
+        if compat is None and harness in _ANSWERS:
+            message = (
+                f"there is no module {error.name!r} here. Files of {harness}'s own tests run with `--compat {harness}`"
+            )
+            raise ImportError(message) from error
+        raise
     return module
 
 
@@ -277,5 +308,14 @@ def _in_test_case(held: unittest.TestCase, body: Callable[..., object]) -> objec
         held.doCleanups()
 
 
+def _foreign_tests(value: object) -> int:
+    """Return the number of methods of a test case that unittest runs and that are not declared as tests of ours."""
+    if not (inspect.isclass(value) and issubclass(value, unittest.TestCase)):
+        return 0
+    own = [member for name, member in vars(value).items() if name.startswith("test") and callable(member)]
+    return len([member for member in own if declaration_of(member) is None])
+
+
 def _line(body: Callable[..., object]) -> int:
-    return body.__code__.co_firstlineno
+    written: Any = inspect.unwrap(body)
+    return int(written.__code__.co_firstlineno)

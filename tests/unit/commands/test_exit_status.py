@@ -31,6 +31,8 @@ HOSTILE = (
 EXCUSED = {
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
     UnsupportedReason.OUT_OF_SCOPE,
+    UnsupportedReason.RANKS,
+    UnsupportedReason.OTHER_API,
     UnsupportedReason.CONSTANT,
 }  # fmt: skip
 

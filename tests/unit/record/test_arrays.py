@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch as real
 
-from ci_autotest import random_tensor, torch
+from ci_autotest import nothing, oneof, random_device, random_tensor, torch
 from ci_autotest.alignment.cases import refusal_of
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
@@ -160,3 +160,16 @@ def test_tolist__is_a_list_whose_numbers_are_compared():
 def test_number__wrong_on_a_candidate__is_found():
     verdict = judged(record(asked(lambda v: v.item())), substitute(item=lambda v: real.Tensor.item(v) * 1.01)).verdict
     assert (verdict.outcome, verdict.operator, verdict.kind) == ("misaligned", "torch.Tensor.item", "value")
+
+
+def test_tensor__of_an_array_with_drawn_arguments__draws_them_and_moves_the_input():
+    def body():
+        given = {"dtype": oneof(real.float64), "device": random_device(), "requires_grad": nothing()}
+        return torch.tensor(np.ones((2, 3), np.float32), **given) * 2
+
+    attempt = record(body)
+    assert body_lines(attempt.program) in (
+        ['to = captured.to("cpu")', "mul = to * 2"],
+        ["to = captured.to(device)", "mul = to * 2"],
+    )
+    assert attempt.trace.values[-2].dtype == real.float64

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.record.duplicate_tests import lost_tests, refuse_duplicate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,10 @@ REFUSED = {
     "three tests": (TEST * 3, "defines add in line 2 and again in line 5"),
     "methods": (METHODS, "tests.py defines Sums.add in line 3 and again in line 6"),
     "dotted decorator": (TEST.replace("@", "@ci_autotest.") + TEST, "in line 2 and again in line 5"),
+    "classes": (
+        METHODS.rpartition("\n    def add")[0] + "class Sums:\n    pass\n",
+        "tests.py defines Sums in line 1 and again in line 5: the test of the first would never run. Rename one.",
+    ),
     "options over lines": (TEST.replace("()\n", "(\n    n=3,\n)\n", 1) + TEST, "in line 4 and again in line 7"),
 }  # fmt: skip
 PASSED = {
@@ -31,24 +35,33 @@ PASSED = {
     "functions that are no tests": "def add():\n    pass\n" * 2,
     "another decorator": TEST.replace("autotest", "not_autotest") * 2,
     "other classes": METHODS.rpartition("\n    def add")[0] + "\n" + TEST,
+    "classes without tests": "class Sums:\n    pass\n" * 2,
     "no Python": "def (",
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuse_duplicates__test_that_would_vanish__names_both_lines(name: str, tmp_path: Path):
+def test_lost_tests__test_that_would_vanish__names_both_lines(name: str, tmp_path: Path):
     text, said = REFUSED[name]
     (tmp_path / "tests.py").write_text(text)
-    with pytest.raises(AuthorError) as refused:
-        refuse_duplicates(str(tmp_path / "tests.py"))
-    assert said in str(refused.value)
+    found = lost_tests(str(tmp_path / "tests.py"))
+    assert said in found[0].message("tests.py")
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_refuse_duplicates__no_test_vanishes__passes(name: str, tmp_path: Path):
+def test_lost_tests__no_test_vanishes__finds_none(name: str, tmp_path: Path):
     (tmp_path / "tests.py").write_text(PASSED[name])
-    assert refuse_duplicates(str(tmp_path / "tests.py")) is None
+    assert lost_tests(str(tmp_path / "tests.py")) == ()
 
 
-def test_refuse_duplicates__no_such_file__passes():
-    assert refuse_duplicates("<stdin>") is None
+def test_lost_tests__no_such_file__finds_none():
+    assert lost_tests("<stdin>") == ()
+
+
+def test_refuse_duplicate__one_of_two_tests__costs_that_test_alone(tmp_path: Path):
+    (tmp_path / "tests.py").write_text(TEST + TEST + TEST.replace("add", "sub") + METHODS * 2)
+    file = str(tmp_path / "tests.py")
+    assert refuse_duplicate(file, "sub") is None
+    for name in ("add", "Sums.add"):
+        with pytest.raises(AuthorError, match=f"defines {name.partition('.')[0]}"):
+            refuse_duplicate(file, name)

@@ -339,3 +339,23 @@ def test_argument__generator_refuses_in_our_words__its_message_is_left_as_it_is(
     with pytest.raises(AuthorError) as caught:
         record(lambda: torch.sum(random_tensor(), dim=Refusing()))
     assert str(caught.value).startswith("what I want cannot be told (test_generators.py")
+
+
+def test_eval__generator_of_others__draws_all_of_them_anew():
+    seen = []
+
+    def body():
+        low = random(0, 1000).to(int)
+        total = low + constant(1)
+        seen.append([(total.eval(), low.value()) for _ in range(20)])
+        assert total.value() == seen[-1][-1][0]
+        return random_tensor(1, 3) * 2
+
+    record(body)
+    assert all(total == low + 1 for total, low in seen[0])
+    assert len(set(seen[0])) > 10
+
+
+def test_oneof__called__calls_the_drawn_alternative():
+    attempt = record(lambda: oneof(torch.sin, torch.cos)(random_tensor(2)))
+    assert attempt.program.steps[1].target in {"torch.sin", "torch.cos"}

@@ -8,9 +8,9 @@ import torch as real
 
 from ci_autotest import autotest, cpu_device, gpu_device, random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.program.codegen import body_lines
-from tests.engine import Rules, record, tried
+from tests.engine import Rules, record, substitute, tried
 
 BITWISE = Rules(strictness="bitwise")
 
@@ -216,10 +216,9 @@ def test_autotest__called_inside_another__records_in_the_outer():
     ("declare", "said"),
     [
         (lambda: autotest(lambda: None), "Write @autotest() with parentheses."),
-        (lambda: autotest(rtol=1e-3), "only one of rtol and atol"),
         (lambda: autotest(profiles=("zero_dims",)), "has no profile 'zero_dims'. Use zero_dim"),
     ],
-    ids=["no parentheses", "half a tolerance", "no such profile"],
+    ids=["no parentheses", "no such profile"],
 )
 def test_autotest__wrong_declaration__says_what_to_write(declare, said):
     with pytest.raises(AuthorError) as caught:
@@ -255,3 +254,34 @@ def test_record__user_module_in_plain_torch__records_its_inner_calls():
 def test_record__seed_of_a_random_step__is_set_on_the_reference_too():
     body = lambda: (torch.rand_like(x()), torch.nn.functional.dropout(x(), 0.5))  # noqa: E731 - a body
     assert [tried(body, TorchBackend(), Rules(0.0, 0.0), case=case).outcome for case in (0, 2, 4)] == ["aligned"] * 3
+
+
+def test_record__both_sides_of_a_value__are_the_value():
+    def body():
+        value = x()
+        value.oneflow = value.pytorch.detach() * 2
+        return value + 1
+
+    assert body_lines(record(body).program) == ["detach = x.detach()", "mul = detach * 2", "add = mul + 1"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda: len(torch.unique(random_tensor(1, 6, low=0, high=3, dtype=int))),
+        lambda: torch.unique(random_tensor(1, 6, low=0, high=3, dtype=int)).size(0),
+        lambda: (torch.unique(random_tensor(1, 6, low=0, high=3, dtype=int)).shape, None),
+    ],
+    ids=["a length", "a size", "a shape beside nothing"],
+)
+def test_record__returned_number__is_compared(body):
+    assert tried(body, substitute(unique=real.unique)).outcome == "aligned"
+    wrong = tried(body, substitute(unique=lambda given: real.unique(given)[1:]))
+    assert wrong.outcome == "misaligned"
+
+
+def test_record__tensor_on_several_ranks__is_unsupported_by_name():
+    for body in (lambda: x().to_global(), lambda: x().placement, lambda: torch.nn.Linear(3, 2).to_global()(x())):
+        attempt = record(body)
+        assert attempt.unsupported.reason is UnsupportedReason.RANKS
+        assert not attempt.is_complete

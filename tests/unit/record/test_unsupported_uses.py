@@ -24,9 +24,9 @@ def x(**how):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (lambda: 3, "the body returns int 3. Return a recorded tensor, a tuple of them, or nothing."),
+        (lambda: 3, "the body returns int 3, which no recorded step gave: every side would return the same."),
         (lambda: x().sum().item, "the body returns Method."),
-        (lambda: [x(), "text"], "the body returns str 'text'."),
+        (lambda: [x(), "text"], "the body returns str 'text', which"),
         (lambda: {x()}, "the body returns set"),
         (lambda: real.ones(2), "the body returns Tensor"),
         (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: an address means nothing for a candidate. Compare values"),

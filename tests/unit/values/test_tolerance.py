@@ -22,15 +22,19 @@ def test_tolerance_for__both_given__win():
     assert tolerance_for("float32", 0.1, 0.2, "ulp") == Tolerance(0.1, 0.2, "ulp")
 
 
+def test_tolerance_for__one_given__the_other_is_the_default_of_the_dtype():
+    assert tolerance_for("float32", rtol=0.1) == Tolerance(0.1, 1e-5)
+    assert tolerance_for("float32", atol=0.2) == Tolerance(1.3e-6, 0.2)
+    assert tolerance_for("int64", rtol=0.1) == Tolerance(0.1, 0.0)
+
+
 @pytest.mark.parametrize(
     ("bounds", "said"),
     [
-        ({"rtol": 1e-3}, "rtol is given and atol is not: write both, or neither for the defaults per dtype."),
-        ({"atol": 1e-3}, "atol is given and rtol is not: write both, or neither for the defaults per dtype."),
         ({"rtol": -1.0, "atol": 0.0}, "rtol is -1.0: a tolerance is 0 or more."),
         ({"rtol": 0.0, "atol": float("nan")}, "atol is nan: a tolerance is 0 or more."),
     ],
-    ids=["rtol alone", "atol alone", "negative", "NaN"],
+    ids=["negative", "NaN"],
 )
 def test_tolerance_for__what_bounds_nothing__is_refused(bounds, said):
     with pytest.raises(ToleranceError) as caught:
@@ -57,6 +61,7 @@ def row(operator: str, rtol: float, **more) -> ToleranceRow:
         pytest.param(Rules(rows=(row(SOFTMAX, 1e-9),)), (SOFTMAX, "torch.exp"), "float32", 1.3e-6, id="of two, the loosest"),
         pytest.param(Rules(rows=(row(SOFTMAX, 0.5),)), (SOFTMAX, "torch.exp"), "float32", 0.5, id="of two, one looser"),
         pytest.param(Rules(rtol=0.2, atol=0.1, rows=(row(SOFTMAX, 0.5),)), (), "float32", 0.2, id="the test's own"),
+        pytest.param(Rules(atol=0.1, rows=(row(SOFTMAX, 0.5),)), (SOFTMAX,), "float32", 0.5, id="rows by operator"),
     ],
 )  # fmt: skip
 def test_tolerance__rules__decide(rules, operators, dtype, rtol):

@@ -1,0 +1,68 @@
+"""Names of another framework that torch does not have: a file that has them imports, a test that uses them says so."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.errors import UnsupportedReason
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.skips import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class MissingName:
+    """A name that torch lacks. Used in a test, it makes the case unsupported; at import, it stands for itself.
+
+    Args:
+        path: The dotted name, as in the file.
+        reason: Why a test that uses it is unsupported.
+    """
+
+    def __init__(self, path: str, reason: UnsupportedReason = UnsupportedReason.OTHER_API) -> None:
+        self._path, self._reason = path, reason
+
+    def __getattr__(self, name: str) -> MissingName:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return MissingName(f"{self._path}.{name}", self._reason)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """End the case of a test; outside of a test return what is decorated, else another missing name."""
+        self._refuse_in_test()
+        is_decorated = len(args) == 1 and not kwargs and (inspect.isfunction(args[0]) or inspect.isclass(args[0]))
+        return args[0] if is_decorated else self
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        """Let a file derive classes; making an object of one in a test makes the case unsupported."""
+
+        def refuse(*_: object, **__: object) -> None:
+            self._refuse_in_test()
+
+        return (type(self._path.rpartition(".")[2], (), {"__init__": refuse}),)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse_in_test()
+        return iter(())
+
+    def __getitem__(self, key: object) -> MissingName:
+        self._refuse_in_test()
+        return self
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<{self._path}, which torch does not have>"
+
+    def _refuse_in_test(self) -> None:
+        if CURRENT.get() is None:
+            return
+        if self._reason is UnsupportedReason.RANKS:
+            unsupported(self._reason, f"{self._path}: its tensors lie on several ranks, and one process has only one")
+        unsupported(self._reason, f"it calls {self._path}, which torch does not have")

@@ -1,0 +1,109 @@
+"""The modules that OneFlow's test files import, and what each of them has.
+
+``oneflow`` has torch's names, so it is answered by the recording ``torch``. What torch lacks is a ``MissingName``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from typing import Any, Final
+
+import torch
+
+from ci_autotest.compat.missing_names import MissingName
+from ci_autotest.compat.oneflow_names import names
+from ci_autotest.compat.oneflow_unittest import TEST_UTIL, UNITTEST
+from ci_autotest.errors import UnsupportedReason
+from ci_autotest.record.torch_namespace import Namespace
+
+_PACKAGE: Final = "oneflow"
+#: Modules beside the tests in versions before 0.6, where they were not yet part of ``oneflow``.
+_LOCAL: Final = {
+    "automated_test_util": "oneflow.test_utils.automated_test_util", "test_util": "oneflow.test_utils.test_util",
+}  # fmt: skip
+#: Names of tensors on several ranks.
+_ON_RANKS: Final = frozenset({"placement", "sbp", "boxing"})
+#: The shape of one process, in ``oneflow.env``.
+_ONE_PROCESS: Final[dict[str, Any]] = {
+    "get_rank": lambda: 0, "get_local_rank": lambda: 0, "get_node_rank": lambda: 0, "get_world_size": lambda: 1,
+    "get_node_size": lambda: 1,
+}  # fmt: skip
+_OWN: Final[dict[str, dict[str, Any]]] = {
+    "oneflow.unittest": UNITTEST,
+    "oneflow.framework.unittest": UNITTEST,
+    "oneflow.unittest.env": {
+        "device_num": lambda: 1, "node_size": lambda: 1, "world_size": lambda: 1,
+        "eager_execution_enabled": lambda: True, "typing_check_enabled": lambda: False,
+        "has_node_list": lambda: False, "has_world_size": lambda: True,
+    },
+    "oneflow.test_utils.test_util": TEST_UTIL,
+    "oneflow.env": _ONE_PROCESS,
+}  # fmt: skip
+_STAR: Final = "oneflow.test_utils.automated_test_util"
+#: Modules whose functions are torch's own.
+_FLAT: Final = frozenset({"oneflow", "oneflow._C"})
+#: Modules of torch with another path.
+_SAME: Final = {
+    "oneflow.nn.common_types": "torch.nn.common_types",
+    "oneflow.nn.modules.utils": "torch.nn.modules.utils",
+}
+
+
+@functools.lru_cache(maxsize=1)
+def recording() -> Namespace:
+    """Return the recording ``torch`` of all files."""
+    return Namespace("torch", torch)
+
+
+class AnsweredModule(types.ModuleType):
+    """A module of OneFlow: its own names, else torch's of the same path, else missing ones."""
+
+    def __init__(self, name: str, own: dict[str, Any], counterpart: Namespace | types.ModuleType | None) -> None:
+        super().__init__(name, f"{name}, answered by ci-autotest")
+        self.__path__: list[str] = []
+        self.__dict__.update(own)
+        self._counterpart = counterpart
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        full = f"{self.__name__}.{name}"
+        if full in _OWN or full == _STAR:
+            return answer(full)
+        if name in _ON_RANKS and self.__name__ == _PACKAGE:
+            return MissingName(full, UnsupportedReason.RANKS)
+        found = getattr(self._counterpart, name, None)
+        if found is None or isinstance(found, Namespace | types.ModuleType):
+            # A part of a package is answered as a module, so that OneFlow's own names in it are answered too.
+            return answer(full) if found is not None else MissingName(full)
+        return found
+
+
+@functools.cache
+def _module(name: str) -> AnsweredModule:
+    if name == _STAR or name.startswith(f"{_STAR}."):
+        own = names(recording())
+        return AnsweredModule(name, {**own, "__all__": list(own)}, None)
+    if name in _OWN:
+        return AnsweredModule(name, _OWN[name], None)
+    return AnsweredModule(name, {}, _counterpart(name))
+
+
+def _counterpart(name: str) -> Namespace | types.ModuleType | None:
+    """Return torch's module of the same path; ``None`` if there is none."""
+    if name in _SAME:
+        return importlib.import_module(_SAME[name])
+    found: Any = recording()
+    if name in _FLAT:
+        return found  # type: ignore[no-any-return]
+    for part in name.split(".")[1:]:
+        found = getattr(found, part, None)
+    return found if isinstance(found, Namespace | types.ModuleType) else None
+
+
+def answer(name: str) -> AnsweredModule | None:
+    """Return the module of a dotted name; ``None`` if it is not OneFlow's."""
+    name = _LOCAL.get(name, name)
+    return _module(name) if name.partition(".")[0] == _PACKAGE else None

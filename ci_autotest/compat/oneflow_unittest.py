@@ -1,0 +1,56 @@
+"""``oneflow.unittest`` and ``oneflow.test_utils.test_util``: skips by number of devices, and tables of arguments."""
+
+from __future__ import annotations
+
+import itertools
+import unittest
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.compat.missing_names import MissingName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Nodes and devices for which OneFlow has a decorator.
+_SHAPES: Final = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4))
+
+
+class TestCase(unittest.TestCase):
+    """OneFlow's test case; it only resets OneFlow's session."""
+
+
+def skip_unless(nodes: int, devices: int) -> Callable[[Any], Any]:
+    """Return a decorator that skips a test which needs more than one node or device."""
+    if (nodes, devices) == (1, 1):
+        return lambda function: function
+    needed = f"{nodes} {'node' if nodes == 1 else 'nodes'} with {devices} {'device' if devices == 1 else 'devices'}"
+    return unittest.skip(f"needs {needed}, and a case runs in one process")
+
+
+def num_nodes_required(_nodes: int) -> Callable[[Any], Any]:
+    """Return a decorator that changes nothing: it is for OneFlow's own loader of tests."""
+    return lambda function: function
+
+
+UNITTEST: Final[dict[str, Any]] = {
+    "TestCase": TestCase, "MegTestCase": TestCase, "skip_unless": skip_unless,
+    "num_nodes_required": num_nodes_required,
+    **{f"skip_unless_{n}n{d}d": (lambda n=n, d=d: skip_unless(n, d)) for n, d in _SHAPES},
+}  # fmt: skip
+
+
+def table_rows(table: Mapping[str, list[Any]]) -> itertools.product[tuple[Any, ...]]:
+    """Return each combination of the values of a table (``GenArgList``)."""
+    return itertools.product(*table.values())
+
+
+def named_rows(table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return each combination of the values of a table, by name (``GenArgDict``)."""
+    return [dict(zip(table, row, strict=True)) for row in table_rows(table)]
+
+
+TEST_UTIL: Final[dict[str, Any]] = {
+    "GenArgList": table_rows, "GenArgDict": named_rows, "GenCartesianProduct": lambda sets: itertools.product(*sets),
+    "type_name_to_flow_type": MissingName("oneflow.test_utils.test_util.type_name_to_flow_type"),
+    "type_name_to_np_type": MissingName("oneflow.test_utils.test_util.type_name_to_np_type"),
+}  # fmt: skip

@@ -1,0 +1,106 @@
+"""What OneFlow's test files get for what they import."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import unittest
+
+import pytest
+import torch
+
+from ci_autotest.compat.import_hook import answering
+from ci_autotest.compat.missing_names import MissingName
+from ci_autotest.compat.oneflow_modules import answer
+from ci_autotest.compat.oneflow_names import NAMES
+from ci_autotest.errors import AuthorError
+
+
+def imported(name: str):
+    with answering(answer):
+        return importlib.import_module(name)
+
+
+def test_answer__names_of_other_packages__are_left_to_them():
+    assert [answer(name) for name in ("torch", "oneflow_onnx", "test_utils", "numpy.random")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "name", ["oneflow", "oneflow.unittest", "oneflow.test_utils.automated_test_util", "automated_test_util"]
+)
+def test_import__of_the_harness__is_answered_and_forgotten(name: str):
+    module = imported(name)
+    assert module is answer(name)
+    assert name not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("oneflow.float32", torch.float32),
+        ("oneflow.Tensor", torch.Tensor),
+        ("oneflow.nn.Module", torch.nn.Module),
+        ("oneflow.nn.common_types._size_2_t", torch.nn.common_types._size_2_t),
+        ("oneflow.test_utils.automated_test_util.random_tensor", NAMES["random_tensor"]),
+        ("oneflow.test_utils.automated_test_util.generators.nothing", NAMES["nothing"]),
+    ],
+)
+def test_answer__name_that_torch_or_we_have__is_that_name(path: str, found: object):
+    module, _, name = path.rpartition(".")
+    assert getattr(imported(module), name) is found
+
+
+def test_answer__function_of_torch__is_the_recording_one():
+    assert [repr(getattr(imported(path), "relu")) for path in ("oneflow", "oneflow._C", "oneflow.nn.functional")] == [
+        "<recording torch.relu>", "<recording torch.relu>", "<recording torch.nn.functional.relu>",
+    ]  # fmt: skip
+
+
+def test_missing_name__outside_of_a_test__costs_no_file():
+    flow = imported("oneflow")
+    missing = flow.framework.session.config
+    assert isinstance(missing, MissingName)
+    assert isinstance(missing(1).more[0], MissingName)
+    assert (list(missing), len(missing), bool(missing)) == ([], 0, True)
+
+    @flow.some.decorator
+    def decorated():
+        return 3
+
+    class Graph(flow.nn.Graph):
+        def build(self):
+            return 4
+
+    assert (decorated(), Graph().build()) == (3, 4)
+
+
+@pytest.mark.parametrize(("nodes", "devices"), [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4)])
+def test_skip_unless__more_than_one_device__skips(nodes: int, devices: int):
+    decorate = getattr(imported("oneflow.unittest"), f"skip_unless_{nodes}n{devices}d")()
+
+    @decorate
+    def test():
+        return 1
+
+    with pytest.raises(
+        unittest.SkipTest, match=rf"needs {nodes} nodes? with {devices} devices?, and a case runs in one process"
+    ):
+        test()
+
+
+def test_skip_unless_1n1d__any__is_left_as_it_is():
+    assert imported("oneflow.unittest").skip_unless_1n1d()(len) is len
+
+
+def test_autotest__wrong_option__says_so_at_the_decorator():
+    with pytest.raises(AuthorError, match="autotest\\(\\) has no option 'repeat'"):
+        NAMES["autotest"](repeat=3)
+
+
+def test_autotest__called_by_hand__says_what_runs_it():
+    @NAMES["autotest"]()
+    def test_it(test_case):
+        return 1
+
+    with pytest.raises(AuthorError, match="called outside a test. `ci-autotest run --compat oneflow` runs it"):
+        test_it(None)
