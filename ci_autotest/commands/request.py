@@ -11,6 +11,7 @@ from ci_autotest.discovery import nothing_found, select
 from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.loader.declaration import factory_of
+from ci_autotest.opinfo.families import source_of
 from ci_autotest.run.messages import Broken, Hello, TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
@@ -40,6 +41,7 @@ class Request:
         shard: ``(K, N)``.
         baseline: A report to compare with.
         cases: ``--cases``, which also overrides ``@autotest(n=...)``.
+        takes_all: ``--cases all``: whether a test whose cases are samples runs all of them.
         executor: ``local``, or ``ray`` for the workers of a cluster.
         file: The path that ``--config`` gives; ``None`` if the nearest file was used.
         keywords: ``-k``: the tests that run.
@@ -57,6 +59,7 @@ class Request:
     shard: tuple[int, int] = (1, 1)
     baseline: Path | None = None
     cases: int | None = None
+    takes_all: bool = False
     executor: str = "local"
     file: Path | None = None
     keywords: Keywords | None = None
@@ -110,10 +113,17 @@ def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[Broke
     selection = select(paths, request.root, request.start if request.paths else request.root)
     if not selection.files:
         raise NothingFoundError(nothing_found(selection))
-    return discover_tests(pool, selection)
+    return discover_tests(pool, selection, cases_counted(request))
 
 
-def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[BrokenTest]]:
+def cases_counted(request: Request) -> int | None:
+    """Return the number up to which the samples of a test are counted; ``None`` for all of them."""
+    return None if request.takes_all else request.cases or request.config.cases
+
+
+def discover_tests(
+    pool: Pool, selection: Selection, cases: int | None = None
+) -> tuple[list[TestInfo], list[BrokenTest]]:
     """Return the selected tests in order, and the files that cannot be imported.
 
     Raises:
@@ -124,7 +134,7 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
     for file in selection.files:
         # A name that is not UTF-8 cannot be sent to a worker, so this file is reported as broken.
         name = path_text(file)
-        found = pool.discover(file) if name == file else _NO_TEXT
+        found = pool.discover(file, selection.wanted.get(file, ()), cases) if name == file else _NO_TEXT
         if isinstance(found, list):
             tests += _wanted(file, found, selection)
         else:
@@ -139,7 +149,7 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
             )
     seen: dict[str, TestInfo] = {}
     for test in tests:
-        if test.id in seen:
+        if test.id in seen and not source_of(test.file):
             first, second = seen[test.id].location, test.location
             message = (
                 f"two tests have the id '{test.id}': {first.file}:{first.line} and {second.file}:{second.line}. "
@@ -147,6 +157,8 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
             )
             raise UsageError(message)
         seen[test.id] = test
+    # A family and its source may both have been asked for.
+    tests = list(seen.values())
     if not tests and not broken:
         raise NothingFoundError(nothing_found(selection))
     return tests, broken

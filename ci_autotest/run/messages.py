@@ -36,6 +36,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
             on all configured candidates.
         xfail: Whether it is marked as an expected failure.
         examples: Number of cases that have named draws, which run whatever the number of cases.
+        samples: Number of cases that there are, counted up to the number asked for; ``None``: as many as asked for.
     """
 
     id: str
@@ -46,6 +47,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = ""
     xfail: XFail | None = None
     examples: int = 0
+    samples: int | None = None
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -71,9 +73,17 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class Discover(Message, frozen=True):
-    """Import a file and list the tests that it defines."""
+    """Import a file and list the tests that it defines.
+
+    Attributes:
+        file: Path of the file, or a source or family that is built in.
+        wanted: Names of its tests that were asked for; empty for all of them.
+        cases: Number of cases up to which samples are counted; ``None`` for all of them.
+    """
 
     file: str
+    wanted: list[str] = []
+    cases: int | None = None
 
 
 class RunCases(Message, frozen=True, kw_only=True):

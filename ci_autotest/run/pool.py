@@ -66,14 +66,14 @@ class Pool:
             self._ready = slot.ready = answer
         return self._ready
 
-    def discover(self, file: str) -> list[TestInfo] | Broken:
+    def discover(self, file: str, wanted: Sequence[str] = (), cases: int | None = None) -> list[TestInfo] | Broken:
         """Return the tests of a file, or why it cannot be imported; a file that ends its process loses no other."""
         self.ready()
         slot = self._slots[0]
         for left in reversed(range(_STARTS)):
             try:
                 slot.worker.begin()
-                answer = slot.worker.ask(Discover(file))
+                answer = slot.worker.ask(Discover(file, [*wanted], cases))
             except WorkerLostError as error:
                 self._follow(slot, error)
                 if not left or not error.is_killed:

@@ -75,7 +75,7 @@ class WorkerContext:
         prove(device, "the reference")
         refuse_unknown_rows([row.operator for row in hello.tolerances], "tolerances")
         refuse_unknown_rows(hello.accepted, "known")
-        self.library = Library(Path(hello.root))
+        self.library = Library(Path(hello.root), hello.seed)
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)
         self._add_device(device)
