@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import torch
 
+from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.families import OPINFO
 from ci_autotest.values.dtypes import DTYPES
@@ -71,7 +72,12 @@ class Entry:
     @property
     def call(self) -> Callable[..., Any]:
         """The function that the entry describes."""
-        function: Callable[..., Any] = self.info.get_op()
+        info = self.info
+        # A function of the database's own only names a method, or seeds a generator, which every recorded step does.
+        own = [info.get_op(), info.method_variant, getattr(torch.Tensor, info.name, None)]
+        if not hasattr(torch, info.name):
+            own.append(info.get_inplace())
+        function: Callable[..., Any] = next((one for one in own if one and public_name(one)), own[0])
         return function
 
     @property

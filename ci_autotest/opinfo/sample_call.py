@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
-from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, OUT
+from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec, contiguous_strides
 from ci_autotest.record.values import Value
 from ci_autotest.values.dtypes import DTYPES
@@ -32,7 +32,8 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
         SkipTest: The sample has something that no program can hold, or the variant does not apply to it.
     """
     inputs = _Inputs(recorder, variant)
-    args, kwargs = inputs.of(sample.args), {name: _keyword(name, inputs, value) for name, value in sample.kwargs.items()}
+    args, kwargs = inputs.of(sample.args), inputs.of(sample.kwargs)
+    recorder.drawer.profile, recorder.profile_applied = variant if inputs.is_varied else ORDINARY, True
     call = entry.call
     if variant == ERROR:
         return _refused(recorder, sample, lambda: _call(recorder, call, args, kwargs))
@@ -48,6 +49,8 @@ class _Inputs:
 
     def __init__(self, recorder: Recorder, variant: str) -> None:
         self._recorder, self._variant = recorder, variant
+        #: Whether the variant shows: some change an input, and not every sample has one that it can change.
+        self.is_varied = variant not in {NON_CONTIGUOUS, CONJUGATE}
         self._known: dict[int, Any] = {}
 
     def of(self, value: Any) -> Any:
@@ -72,8 +75,10 @@ class _Inputs:
         # A variant with `out=` has no backward pass.
         requires_grad = tensor.requires_grad and self._variant != OUT
         if self._variant == NON_CONTIGUOUS and tensor.is_contiguous() and tensor.numel() > 1:
+            self.is_varied = True
             return self._recorder.tensor(*_spread(plain, dtype, requires_grad=requires_grad))
         if self._variant == CONJUGATE and tensor.is_complex():
+            self.is_varied = True
             value = self._recorder.tensor(*_kept(plain.conj().resolve_conj(), dtype, requires_grad=requires_grad))
             return value.conj()
         return self._recorder.tensor(*_kept(plain, dtype, requires_grad=requires_grad))
@@ -102,13 +107,6 @@ def _spread(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[t
     return source, TensorSpec(dtype, shape, strides, _OFFSET, count, requires_grad)
 
 
-def _keyword(name: str, inputs: _Inputs, value: Any) -> Any:
-    """Return a keyword argument; the database's device is the one that a side runs on."""
-    if name == "device" and value is not None and torch.device(value).type == "cpu":
-        return Device(OWN_DEVICE)
-    return inputs.of(value)
-
-
 class _Factories(TorchFunctionMode):
     """Record calls of torch without a recorded value: what a function of the database's own makes of numbers alone."""
 
@@ -121,24 +119,32 @@ class _Factories(TorchFunctionMode):
     ) -> Any:
         if any(isinstance(one, torch.Tensor) for one in args) or public_name(func) is None:
             return func(*args, **(kwargs or {}))
-        return self._recorder.call_plain(func, args, kwargs or {})
+        return _call(self._recorder, func, args, kwargs or {})
 
 
 def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Record a call, whether or not one of its arguments is a recorded value."""
-    if args and isinstance(args[0], Value) and _is_method(call):
-        return getattr(args[0], call.__name__)(*args[1:], **kwargs)
-    if _has_value([*args, *kwargs.values()]):
-        return call(*args, **kwargs)
+    """Record a call; return its tensors, because a body returns nothing else."""
     if public_name(call) is not None:
-        return recorder.call_plain(call, tuple(args), kwargs)
+        # The device that the database gives is the one that a side runs on.
+        placed = {name: Device(OWN_DEVICE) if _is_device(name, value) else value for name, value in kwargs.items()}
+        name = getattr(call, "__name__", "")
+        if args and isinstance(args[0], Value) and name in vars(Value):
+            return _tensors(getattr(args[0], name)(*args[1:], **placed))
+        return _tensors(recorder.call_plain(call, tuple(args), placed))
+    if _has_value([*args, *kwargs.values()]):
+        return _tensors(call(*args, **kwargs))
     with _Factories(recorder):
-        return call(*args, **kwargs)
+        return _tensors(call(*args, **kwargs))
 
 
-def _is_method(call: Callable[..., Any]) -> bool:
-    """Whether a function is a method of tensors, which takes no recorded value as its receiver."""
-    return getattr(torch.Tensor, getattr(call, "__name__", ""), None) is call
+def _tensors(found: Any) -> Any:
+    if isinstance(found, tuple | list):
+        return tuple(one for one in map(_tensors, found) if one is not None)
+    return found if isinstance(found, Value) else None
+
+
+def _is_device(name: str, value: Any) -> bool:
+    return name == "device" and value is not None and torch.device(value).type == "cpu"
 
 
 def _has_value(values: Sequence[Any]) -> bool:

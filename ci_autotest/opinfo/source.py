@@ -7,7 +7,6 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import Entry, entries
 from ci_autotest.opinfo.families import OPINFO
 from ci_autotest.opinfo.sample_call import record_sample
@@ -127,10 +126,13 @@ class EntryBody:
         if attempt > (spot.variant != ORDINARY):
             message = "the reference refuses the sample"
             raise unittest.SkipTest(message)
-        recorder.drawer.profile, recorder.profile_applied = variant, True
         sample = self._samples.get(spot.dtype, spot.index)
         try:
             return record_sample(recorder, self._entry, sample, variant)
-        except AuthorError as error:
-            message = f"no program can hold sample {spot.index} of {spot.dtype or 'the errors'}: {error}"
+        except unittest.SkipTest:
+            raise
+        except Exception as error:
+            if recorder.refusal is not None and recorder.refusal[1] is error:
+                raise
+            message = f"no program can hold {variant} sample {spot.index} of {spot.dtype or 'errors'}: {error}"
             raise unittest.SkipTest(message) from None
