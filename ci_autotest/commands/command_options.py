@@ -56,7 +56,10 @@ class Cases(Number):
 
 
 tests_argument = click.argument(
-    "paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY] | builtin:opinfo[::TEST]]...", shell_complete=tests_of
+    "paths",
+    nargs=-1,
+    metavar="[PATH[::TEST] | builtin:suite[::FAMILY] | builtin:opinfo[::TEST]]...",
+    shell_complete=tests_of,
 )
 config_option = click.option("--config", type=click.Path(path_type=Path), help=_CONFIG_HELP)
 set_option = click.option(

@@ -27,7 +27,8 @@ def tests_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     """Return what may follow in ``[PATH[::TEST] | builtin:suite[::FAMILY]]``."""
     file, separator, _ = incomplete.partition("::")
     if not separator:
-        families = (f"{source}/{family}" for source, own in FAMILIES.items() for family in own)
+        begun = incomplete.partition("/")[0]
+        families = (f"{begun}/{family}" for family in FAMILIES.get(begun, ()) if "/" in incomplete)
         sources = [CompletionItem(one) for one in (*_SOURCES, *families) if one.startswith(incomplete)]
         return [*sources, CompletionItem(incomplete, type="file")]
     names = _families() if file == _SUITE else _test_names(Path(file))

@@ -97,6 +97,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
         reference_device=config.reference.device, candidates=list(request.candidates),
         tolerances=list(config.tolerances), accepted=[row.operator for row in config.known],
         shapes=shapes_of(request.candidates), case_timeout_s=duration_s(config.case_timeout, "case_timeout"),
+        opinfo=config.opinfo,
     )  # fmt: skip
 
 

@@ -145,18 +145,21 @@ def _imported() -> list[Any]:
     try:
         with _kept_flags(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415, PLC2701
+            from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415
     except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing in _PACKAGES:
-            message = f"{OPINFO} needs {missing}, which is not installed. Run: pip install 'ci-autotest[opinfo]'."
-        else:
-            message = (
-                f"PyTorch {torch.__version__} has no operator database that {OPINFO} can read ({error}). "
-                f"It is written for PyTorch {WRITTEN_FOR}."
-            )
-        raise AuthorError(message) from None
+        raise AuthorError(unreadable(error)) from None
     return list(op_db)
+
+
+def unreadable(error: ImportError) -> str:
+    """Return in one sentence or two why the database cannot be imported, and what to do."""
+    missing = (error.name or "").partition(".")[0]
+    if missing in _PACKAGES:
+        return f"{OPINFO} needs {missing}, which is not installed. Run: pip install 'ci-autotest[opinfo]'."
+    return (
+        f"PyTorch {torch.__version__} has no operator database that {OPINFO} can read ({error}). "
+        f"It is written for PyTorch {WRITTEN_FOR}."
+    )
 
 
 @contextmanager
@@ -165,14 +168,14 @@ def _kept_flags() -> Iterator[None]:
 
     They forbid assignments to ``torch.backends.*`` flags, which tests of a user may make.
     """
-    flags: Any = torch.backends
+    flags = getattr(torch.backends, "disable_global_flags", _kept_flags).__globals__
     name = "__allow_nonbracketed_mutation_flag"
-    before = getattr(flags, name, None)
+    before = flags.get(name)
     try:
         yield
     finally:
         if before is not None:
-            setattr(flags, name, before)
+            flags[name] = before
 
 
 def _family(info: Any) -> str:
@@ -188,7 +191,7 @@ def seeded(seed: int) -> Iterator[None]:
     state, python = torch.get_rng_state(), random.getstate()
     bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
     held = bits.state
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # A hundred times as fast as `torch.manual_seed`.
     random.seed(seed)
     np.random.set_bit_generator(np.random.Philox(seed))  # type: ignore[attr-defined]
     try:

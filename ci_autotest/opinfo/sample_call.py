@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unittest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -148,14 +148,10 @@ def _is_device(name: str, value: Any) -> bool:
 
 
 def _has_value(values: Sequence[Any]) -> bool:
-    return any(
-        isinstance(one, Value) or (isinstance(one, list | tuple) and _has_value(one)) for one in values
-    )
+    return any(isinstance(one, Value) or (isinstance(one, list | tuple) and _has_value(one)) for one in values)
 
 
-def _in_place(
-    recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Any:
+def _in_place(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Record an in-place variant on a copy of the first argument: a leaf that requires grad takes no write."""
     target = args[0].clone() if args[0]._tensor.requires_grad else args[0]  # noqa: SLF001
     return _call(recorder, call, [target, *args[1:]], kwargs)
@@ -189,4 +185,3 @@ def _refused(recorder: Recorder, sample: Sample, call: Callable[[], Any]) -> Non
 
 def _skip(why: str) -> Any:
     raise unittest.SkipTest(why)
-

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ci_autotest.config import Candidate, ToleranceRule
+from ci_autotest.config import Candidate, OpInfo, ToleranceRule
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
@@ -58,6 +58,7 @@ class Hello(Message, frozen=True, kw_only=True):
         accepted: Operators in the ``known`` rows of the configuration.
         shapes: Sets of sizes and choices that the cases of a test share; 0: each case has its own.
         case_timeout_s: Seconds that a case may take. The parent watches the cases of operators itself.
+        opinfo: What of PyTorch's databases is tested.
     """
 
     root: str
@@ -70,6 +71,7 @@ class Hello(Message, frozen=True, kw_only=True):
     accepted: list[str] = []
     shapes: int = 0
     case_timeout_s: float = 60.0
+    opinfo: OpInfo = OpInfo()
 
 
 class Discover(Message, frozen=True):

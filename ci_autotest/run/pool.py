@@ -13,7 +13,7 @@ from ci_autotest.run.slot import Slot
 from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ci_autotest.run.events import Event, Task
     from ci_autotest.run.executor import Executor

@@ -48,12 +48,12 @@ class Library:
 
     Args:
         root: The configuration's folder; ids are relative to it.
-        seed: Root seed of the run, from which a database's samples are generated.
+        opinfo: The tests of PyTorch's operator database.
     """
 
-    def __init__(self, root: Path, seed: int = 0) -> None:
+    def __init__(self, root: Path, opinfo: Opinfo | None = None) -> None:
         self._root = root
-        self._opinfo = Opinfo(seed)
+        self._opinfo = opinfo or Opinfo(0)
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
