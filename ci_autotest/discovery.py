@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from ci_autotest.errors import UsageError
 from ci_autotest.loader.declaration import factory_of
+from ci_autotest.opinfo.families import FAMILIES, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,6 +68,8 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
             raise UsageError(message)
         if factory_of(path):
             found, count, name = [path], 0, ""
+        elif source_of(location):
+            found, count = [_source(location)], 0
         elif location.startswith(SUITE):
             found, count = _suite(path if location == SUITE else location), 0
             name = "" if location == SUITE else name
@@ -166,6 +169,20 @@ def _suite(path: str) -> list[str]:
         message = f"'{path}' is not a family of the shipped suite. Known: {', '.join(known)}."
         raise UsageError(message)
     return [f"{SUITE}/{family}"]
+
+
+def _source(location: str) -> str:
+    """Return the name of a source of samples, or of one of its families.
+
+    Raises:
+        UsageError: It has no such family.
+    """
+    source = source_of(location)
+    family = location.removeprefix(source).removeprefix("/")
+    if location != source and family not in FAMILIES[source]:
+        message = f"'{location}' is not a family of {source}. Known: {', '.join(FAMILIES[source])}."
+        raise UsageError(message)
+    return location
 
 
 def nothing_found(selection: Selection) -> str:

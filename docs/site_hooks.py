@@ -68,6 +68,7 @@ def _configuration() -> str:
     sections = {
         "Config": "## Keys of `autotest.yml`", "Reference": "## `reference`", "Candidate": "## A row of `candidates`",
         "ToleranceRule": "## A row of `tolerances`", "Known": "## A row of `known`",
+        "OpInfo": "## `opinfo`", "OpOverride": "## A row of `op_overrides`",
     }  # fmt: skip
     return "\n\n".join(
         f"{heading}\n\n{_first_paragraph(schema['$defs'][name])}\n\n{_properties(schema['$defs'][name], name)}"

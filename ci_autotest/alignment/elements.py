@@ -78,7 +78,10 @@ def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
         and not (candidate.is_neg() or reference.is_neg())
         and (reference.dtype not in _LAZY or not (candidate.is_conj() or reference.is_conj()))
     ):
-        return not _memcmp(candidate.data_ptr(), reference.data_ptr(), reference.nbytes)
+        ours, theirs = candidate.data_ptr(), reference.data_ptr()
+        # Autograd's lazy zeros, for example the gradient of `sgn`, have a size and no memory.
+        if ours and theirs:
+            return not _memcmp(ours, theirs, reference.nbytes)
     left, right = dense(candidate), dense(reference)
     if left.dtype in _BITS:
         bits = _BITS[left.dtype]
@@ -91,7 +94,8 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     found = tensor.detach()
     if found.layout is not torch.strided:
         found = found.to_dense()
-    return found.cpu().resolve_conj().resolve_neg().contiguous()
+    found = found.cpu().resolve_conj().resolve_neg().contiguous()
+    return found if found.data_ptr() or not found.numel() else found.clone()  # Lazy zeros have no memory.
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -67,8 +67,13 @@ class Plan:
 
 def cases_of(test: TestInfo, request: Request) -> int:
     """Return the number of cases of a test; a data loader is one case whatever the command line says."""
+    if test.candidate:
+        return 1
     # Each example is a case, so all of them run even if fewer cases are asked for.
-    return 1 if test.candidate else max(request.cases or test.n or request.config.cases, test.examples)
+    asked = max(request.cases or test.n or request.config.cases, test.examples)
+    if test.samples is None:
+        return asked
+    return test.samples if request.takes_all else min(asked, test.samples)
 
 
 def needs_no_candidate(tests: Sequence[TestInfo], selection: Selection) -> bool:

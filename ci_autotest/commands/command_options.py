@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency", "slower")
 COMPAT: Final = ("oneflow",)
 CASES_AT_MOST: Final = 1_000_000_000
+#: Value of ``--cases`` for all samples of a built-in database.
+ALL_CASES: Final = "all"
 BASELINE: Final = "FILE|DIR|auto"
 BASELINE_HELP: Final = (
     "Report to compare with: findings are marked as new, still there or fixed. auto: the base branch's last report."
@@ -42,15 +44,33 @@ class Number(click.IntRange):
             raise ConfigError(message) from None
 
 
+class Cases(Number):
+    """A number of cases, or ``all`` samples of the tests that have samples."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or ``all``.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        return value if value == ALL_CASES else super().convert(value, param, ctx)
+
+
 tests_argument = click.argument(
-    "paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...", shell_complete=tests_of
+    "paths",
+    nargs=-1,
+    metavar="[PATH[::TEST] | builtin:suite[::FAMILY] | builtin:opinfo[::TEST]]...",
+    shell_complete=tests_of,
 )
 config_option = click.option("--config", type=click.Path(path_type=Path), help=_CONFIG_HELP)
 set_option = click.option(
     "--set", multiple=True, metavar="KEY=YAML", help="Set a key of autotest.yml, whatever the file says; repeatable."
 )
 cases_option = click.option(
-    "--cases", type=Number(1, CASES_AT_MOST), metavar="N", help="Cases per test; also overrides @autotest(n=...)."
+    "--cases",
+    type=Cases(1, CASES_AT_MOST),
+    metavar="N|all",
+    help="Cases per test; also overrides @autotest(n=...). `all`: every sample of a built-in database.",
 )
 fail_on_option = click.option("--fail-on", type=click.Choice(FAIL_ON), help="Which findings end with status 1.")
 artifact_option = click.option(

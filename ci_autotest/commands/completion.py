@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from click.shell_completion import CompletionItem
 
+from ci_autotest.opinfo.families import FAMILIES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import click
 
 _SUITE: Final = "builtin:suite"
+_SOURCES: Final = (_SUITE, *FAMILIES)
 _DECORATORS: Final = frozenset({"autotest", "loadertest"})
 
 
@@ -24,8 +27,10 @@ def tests_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     """Return what may follow in ``[PATH[::TEST] | builtin:suite[::FAMILY]]``."""
     file, separator, _ = incomplete.partition("::")
     if not separator:
-        suite = [CompletionItem(_SUITE)] if _SUITE.startswith(incomplete) else []
-        return [*suite, CompletionItem(incomplete, type="file")]
+        begun = incomplete.partition("/")[0]
+        families = (f"{begun}/{family}" for family in FAMILIES.get(begun, ()) if "/" in incomplete)
+        sources = [CompletionItem(one) for one in (*_SOURCES, *families) if one.startswith(incomplete)]
+        return [*sources, CompletionItem(incomplete, type="file")]
     names = _families() if file == _SUITE else _test_names(Path(file))
     found = (f"{file}::{name}" for name in names)
     return [CompletionItem(each) for each in found if each.startswith(incomplete)]

@@ -11,6 +11,7 @@ from ci_autotest.discovery import nothing_found, select
 from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.loader.declaration import factory_of
+from ci_autotest.opinfo.families import source_of
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Broken, Discovered, Hello, Lost, TestInfo
 from ci_autotest.values.finding import Location
@@ -42,6 +43,7 @@ class Request:
         shard: ``(K, N)``.
         baseline: A report to compare with.
         cases: ``--cases``, which also overrides ``@autotest(n=...)``.
+        takes_all: ``--cases all``: whether a test whose cases are samples runs all of them.
         executor: ``local``, or ``ray`` for the workers of a cluster.
         file: The path that ``--config`` gives; ``None`` if the nearest file was used.
         keywords: ``-k``: the tests that run.
@@ -59,6 +61,7 @@ class Request:
     shard: tuple[int, int] = (1, 1)
     baseline: Path | None = None
     cases: int | None = None
+    takes_all: bool = False
     executor: str = "local"
     file: Path | None = None
     keywords: Keywords | None = None
@@ -97,6 +100,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
         tolerances=list(config.tolerances), accepted=[row.operator for row in config.known],
         shapes=shapes_of(request.candidates), case_timeout_s=duration_s(config.case_timeout, "case_timeout"),
         compat=config.compat,
+        opinfo=config.opinfo,
     )  # fmt: skip
 
 
@@ -137,10 +141,15 @@ def discovered(pool: Pool, request: Request) -> Found:
     selection = select(paths, request.root, request.start if request.paths else request.root)
     if not selection.files:
         raise NothingFoundError(nothing_found(selection))
-    return discover_tests(pool, selection)
+    return discover_tests(pool, selection, cases_counted(request))
 
 
-def discover_tests(pool: Pool, selection: Selection) -> Found:
+def cases_counted(request: Request) -> int | None:
+    """Return the number up to which the samples of a test are counted; ``None`` for all of them."""
+    return None if request.takes_all else request.cases or request.config.cases
+
+
+def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -> Found:
     """Return the selected tests in order, and what is wrong with the others.
 
     Raises:
@@ -152,7 +161,7 @@ def discover_tests(pool: Pool, selection: Selection) -> Found:
     for file in selection.files:
         # A name that is not UTF-8 cannot be sent to a worker, so this file is reported as broken.
         name = path_text(file)
-        found = pool.discover(file) if name == file else _NO_TEXT
+        found = pool.discover(file, selection.wanted.get(file, ()), cases) if name == file else _NO_TEXT
         if isinstance(found, Discovered):
             tests += _wanted(file, found.tests, selection)
             broken += _lost(file, found.lost, selection)
@@ -169,7 +178,7 @@ def discover_tests(pool: Pool, selection: Selection) -> Found:
             )
     seen: dict[str, TestInfo] = {}
     for test in tests:
-        if test.id in seen:
+        if test.id in seen and not source_of(test.file):
             first, second = seen[test.id].location, test.location
             message = (
                 f"two tests have the id '{test.id}': {first.file}:{first.line} and {second.file}:{second.line}. "
@@ -177,6 +186,8 @@ def discover_tests(pool: Pool, selection: Selection) -> Found:
             )
             raise UsageError(message)
         seen[test.id] = test
+    # A family and its source may both have been asked for.
+    tests = list(seen.values())
     if not tests and not broken:
         raise NothingFoundError(nothing_found(selection))
     return Found(tests, broken, foreign)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ci_autotest import config as configuration
+from ci_autotest.commands.command_options import ALL_CASES
 from ci_autotest.commands.keyword_expression import parsed
 from ci_autotest.commands.request import Request
 from ci_autotest.config import Config
@@ -54,7 +55,8 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         ),
         shard=shard_of(given.get("shard") or "1/1"),
         baseline=given.get("baseline"),
-        cases=given.get("cases"),
+        cases=None if given.get("cases") == ALL_CASES else given.get("cases"),
+        takes_all=given.get("cases") == ALL_CASES,
         executor=given.get("executor") or "local",
         file=path,
         keywords=parsed(given["keywords"]) if given.get("keywords") is not None else None,
@@ -113,7 +115,7 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("memory") is not None:
         configuration.size_bytes(given["memory"], "--memory")
     names = ("budget", "strictness", "fail_on", "output", "cases", "memory", "compat")
-    found = {name: given[name] for name in names if given.get(name) is not None}
+    found = {name: given[name] for name in names if given.get(name) not in {None, ALL_CASES}}
     if given.get("seed") is not None:
         found["seed"] = _number(given["seed"], "seed", ("random", "commit"))
     if given.get("workers") not in {None, "0"}:  # 0 is no number of processes: `Request.is_in_process`.

@@ -17,7 +17,14 @@ from ci_autotest.commands.executors import Surroundings, means_for
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
 from ci_autotest.commands.progress import Progress
-from ci_autotest.commands.request import NothingFoundError, Request, discover_tests, hello_for, module_folders
+from ci_autotest.commands.request import (
+    NothingFoundError,
+    Request,
+    cases_counted,
+    discover_tests,
+    hello_for,
+    module_folders,
+)
 from ci_autotest.commands.run_notes import run_notes, why_not_available
 from ci_autotest.commands.run_result import Circumstances, make_result
 from ci_autotest.commands.run_state import RunState
@@ -132,7 +139,7 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         state.infos, state.torch = ready.candidates, ready.torch
         _refuse_missing(state.infos, request)
         progress.stage("importing the tests")
-        found = discover_tests(pool, state.selection)
+        found = discover_tests(pool, state.selection, cases_counted(request))
         state.broken, state.foreign = found.broken, found.note
         tests, state.choice = chosen_tests(
             found.tests, request, state.database.failed() if request.is_last_failed else ()

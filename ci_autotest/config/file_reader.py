@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from ci_autotest.config.validation import check
-from ci_autotest.config.values import FILE_NAME, Candidate, Config, Known, Reference, ToleranceRule
+from ci_autotest.config.values import FILE_NAME, Candidate, Config, Known, OpInfo, Reference, ToleranceRule
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.schema import schema_of
 
@@ -220,6 +220,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "candidates.layouts": ("contiguous",),
     "reference.device": ("cpu", "cuda", "auto"),
     "reference.backend": ("torch",),
+    "opinfo.decorator": ("expectedFailure", "skip"),
 }
 
 
@@ -241,6 +242,7 @@ def _refuse_unknown(plain: object, kind: type, where: str, at: str) -> None:
 
 _SECTIONS: Final[dict[str, type]] = {
     "reference": Reference, "candidates": Candidate, "tolerances": ToleranceRule, "known": Known,
+    "opinfo": OpInfo,
 }  # fmt: skip
 
 

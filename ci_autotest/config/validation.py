@@ -20,9 +20,11 @@ from ci_autotest.config.values import (
     SEEDS,
     Candidate,
     Config,
+    OpInfo,
 )
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.python_names import is_module, is_name, is_path
+from ci_autotest.values.dtypes import DTYPES
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 _OWN_DEVICES: Final = ", ".join(DEVICES)
@@ -59,6 +61,7 @@ def check(config: Config, where: str) -> None:
         message = f"{where}: two candidates are named {doubled[0]!r}. Give each a name of its own."
         raise ConfigError(message)
     _check_tolerances(config, where)
+    _check_opinfo(config.opinfo, where)
     for candidate in config.candidates:
         _check_candidate(candidate, where)
 
@@ -66,6 +69,16 @@ def check(config: Config, where: str) -> None:
 def _check_tolerances(config: Config, where: str) -> None:
     for number, row in enumerate(config.tolerances):
         check_tolerance(row, f"{where}: tolerances[{number}]")
+
+
+def _check_opinfo(opinfo: OpInfo, where: str) -> None:
+    rows = [row for own in opinfo.op_overrides.values() for row in own]
+    for dtype in (*opinfo.dtypes, *(dtype for row in rows for dtype in row.dtypes or ())):
+        if dtype not in DTYPES:
+            nearest = difflib.get_close_matches(dtype, DTYPES, 1, 0.5)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(DTYPES)}."
+            message = f"{where}: opinfo has dtype {dtype[:80]!r}, which does not exist. {hint}"
+            raise ConfigError(message)
 
 
 def _check_candidate(candidate: Candidate, where: str) -> None:

@@ -195,6 +195,45 @@ class Known(Section, frozen=True, kw_only=True):
     until: date | None = None
 
 
+class OpOverride(Section, frozen=True, kw_only=True):
+    """What PyTorch's own tests expect of an entry, as in ``DecorateInfo``.
+
+    Attributes:
+        decorator: ``expectedFailure``: what fails is reported as known. ``skip``: these cases are left out.
+        cls_name: Class of PyTorch's tests, for example ``TestCommon``. Null for all classes.
+        test_name: Name of PyTorch's test, for example ``test_out``. Null for all tests.
+        device_type: Device of the candidates that the row is for. Null for all devices.
+        dtypes: Dtypes that the row is for. Null for all dtypes.
+        reason: Why; reports show it.
+    """
+
+    decorator: Literal["expectedFailure", "skip"]
+    cls_name: str | None = None
+    test_name: str | None = None
+    device_type: str | None = None
+    dtypes: tuple[str, ...] | None = None
+    reason: str = ""
+
+
+class OpInfo(Section, frozen=True, kw_only=True):
+    """What of PyTorch's databases is tested, for the sources ``builtin:opinfo`` and ``builtin:modules``.
+
+    The keys ``op_allowlist``, ``op_overrides`` and ``test_exclusions`` are those by which a device backend reuses
+    PyTorch's own tests; their names of entries are PyTorch's, ``linalg.norm`` or ``div.floor_rounding``.
+
+    Attributes:
+        dtypes: Dtypes to test, in order of importance. Empty for all that the database lists, ``float32`` first.
+        op_allowlist: Entries to test. Null for all entries.
+        op_overrides: Rows for an entry, in addition to those of the database.
+        test_exclusions: Tests to leave out, by class of PyTorch's tests: a list of names, or ``*`` for all of them.
+    """
+
+    dtypes: tuple[str, ...] = ()
+    op_allowlist: tuple[str, ...] | None = None
+    op_overrides: dict[str, tuple[OpOverride, ...]] = {}
+    test_exclusions: dict[str, tuple[str, ...] | Literal["*"]] = {}
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The configuration of a run, ``autotest.yml``. The command line takes precedence over the file.
 
@@ -226,6 +265,7 @@ class Config(Section, frozen=True, kw_only=True):
         output: Folder of the report, relative to the current folder.
         compat: The harness for which the test files were written: ``oneflow`` runs files of OneFlow's AutoTest
             unmodified. Null for ci-autotest's own.
+        opinfo: What of PyTorch's databases is tested, for ``builtin:opinfo`` and ``builtin:modules``.
     """
 
     paths: tuple[str, ...] = ()
@@ -244,6 +284,7 @@ class Config(Section, frozen=True, kw_only=True):
     slower_factor: float = 1.1
     output: str = "autotest-report"
     compat: Compat | None = None
+    opinfo: OpInfo = OpInfo()
 
 
 #: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ci_autotest.config import Candidate, Compat, ToleranceRule
+from ci_autotest.config import Candidate, Compat, OpInfo, ToleranceRule
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
@@ -36,6 +36,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
             on all configured candidates.
         xfail: Whether it is marked as an expected failure.
         examples: Number of cases that have named draws, which run whatever the number of cases.
+        samples: Number of cases that there are, counted up to the number asked for; ``None``: as many as asked for.
     """
 
     id: str
@@ -46,6 +47,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = ""
     xfail: XFail | None = None
     examples: int = 0
+    samples: int | None = None
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -57,6 +59,7 @@ class Hello(Message, frozen=True, kw_only=True):
         shapes: Sets of sizes and choices that the cases of a test share; 0: each case has its own.
         case_timeout_s: Seconds that a case may take. The parent watches the cases of operators itself.
         compat: Harness for which the test files were written; ``None`` for ours.
+        opinfo: What of PyTorch's databases is tested.
     """
 
     root: str
@@ -70,12 +73,21 @@ class Hello(Message, frozen=True, kw_only=True):
     shapes: int = 0
     case_timeout_s: float = 60.0
     compat: Compat | None = None
+    opinfo: OpInfo = OpInfo()
 
 
 class Discover(Message, frozen=True):
-    """Import a file and list the tests that it defines."""
+    """Import a file and list the tests that it defines.
+
+    Attributes:
+        file: Path of the file, or a source or family that is built in.
+        wanted: Names of its tests that were asked for; empty for all of them.
+        cases: Number of cases up to which samples are counted; ``None`` for all of them.
+    """
 
     file: str
+    wanted: list[str] = []
+    cases: int | None = None
 
 
 class RunCases(Message, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from ci_autotest.run.slot import Slot
 from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ci_autotest.run.events import Event, Task
     from ci_autotest.run.executor import Executor
@@ -66,14 +66,14 @@ class Pool:
             self._ready = slot.ready = answer
         return self._ready
 
-    def discover(self, file: str) -> Discovered | Broken:
+    def discover(self, file: str, wanted: Sequence[str] = (), cases: int | None = None) -> Discovered | Broken:
         """Return the tests of a file, or why it cannot be imported; a file that ends its process loses no other."""
         self.ready()
         slot = self._slots[0]
         for left in reversed(range(_STARTS)):
             try:
                 slot.worker.begin()
-                answer = slot.worker.ask(Discover(file))
+                answer = slot.worker.ask(Discover(file, [*wanted], cases))
             except WorkerLostError as error:
                 self._follow(slot, error)
                 if not left or not error.is_killed:

@@ -58,6 +58,9 @@ def offered(folder: Path, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
+OF_S = ("signal", "sparse", "special", "shape")
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [
@@ -66,7 +69,8 @@ def offered(folder: Path, *words: str) -> list[str]:
         (("draws", "a.py::exp"), ["a.py::exp", "a.py::expand"]),
         (("run", "broken.py::"), []),
         (("run", "missing.py::x"), []),
-        (("run", "builtin"), ["builtin:suite", "builtin"]),
+        (("run", "builtin"), ["builtin:suite", "builtin:opinfo", "builtin"]),
+        (("run", "builtin:opinfo/s"), [*(f"builtin:opinfo/{n}" for n in OF_S), "builtin:opinfo/s"]),
         (("list", "builtin:suite::po"), [f"builtin:suite::{name}" for name in families() if name.startswith("po")]),
         (("run", "--candidate", "my"), ["mykernels"]),
         (

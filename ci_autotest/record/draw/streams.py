@@ -143,6 +143,11 @@ class Streams:
             self._base = _FIRST_FLOAT
         return self._repeated(first) if self._shapes else first
 
+    @property
+    def current(self) -> tuple[int, int, int]:
+        """The test's key, the case and the number of the attempt."""
+        return self._at
+
     def place(self) -> tuple[int, int, int]:
         """Return the test's key, the case whose sizes and choices the attempt has, and the number of the attempt."""
         test, case, attempt = self._at

@@ -97,8 +97,8 @@ class Dispatcher:
         match message:
             case Hello():
                 return self._set_up(message)
-            case Discover(file):
-                return self._discover(file)
+            case Discover():
+                return self._discover(message)
             case RunCases(test=test):
                 return self._loader_runner.run(test) if test.candidate else self._case_runner.run(message)
             case Confirm() | Record() | TryProgram():
@@ -121,12 +121,13 @@ class Dispatcher:
             case TryProgram():
                 return self._finding_requests.try_program(message)
 
-    def _discover(self, file: str) -> Discovered:
+    def _discover(self, message: Discover) -> Discovered:
         assert self._state is not None  # noqa: S101 - the parent says hello first
         self._beacon.enter(REFERENCE, REFERENCE)
         # What the import of a file changes is not the doing of a kernel.
-        library = self.worker_context.library
-        found = Discovered(tests=library.tests(file), lost=library.lost(file), foreign=library.foreign(file))
+        library, file = self.worker_context.library, message.file
+        tests = library.tests(file, message.wanted, message.cases)
+        found = Discovered(tests=tests, lost=library.lost(file), foreign=library.foreign(file))
         self._state.renew()
         return found
 

@@ -24,6 +24,8 @@ from ci_autotest.loader.declaration import (
     loader_declared,
 )
 from ci_autotest.loader.repro import file_module
+from ci_autotest.opinfo.families import source_of
+from ci_autotest.opinfo.source import Opinfo
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
@@ -33,7 +35,7 @@ from ci_autotest.values.finding import Location
 from ci_autotest.values.result import LOADER_CANDIDATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from types import ModuleType
 
     from ci_autotest.config import Compat
@@ -52,17 +54,33 @@ class Library:
     Args:
         root: The configuration's folder; ids are relative to it.
         compat: Harness for which the files were written; ``None`` for ours.
+        opinfo: The tests of PyTorch's operator database.
     """
 
-    def __init__(self, root: Path, compat: Compat | None = None) -> None:
+    def __init__(self, root: Path, compat: Compat | None = None, opinfo: Opinfo | None = None) -> None:
         self._root = root
         self._compat = compat
+        self._opinfo = opinfo or Opinfo(0)
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
 
-    def tests(self, file: str) -> list[TestInfo]:
-        """Return the tests that a file defines, in the order of their lines."""
+    def tests(self, file: str, wanted: Collection[str] = (), at_most: int | None = None) -> list[TestInfo]:
+        """Return the tests that a file defines, in the order of their lines.
+
+        Args:
+            file: Path of the file, or a source or family that is built in.
+            wanted: Names of the tests that were asked for; empty for all of them.
+            at_most: Number up to which samples are counted; ``None`` for all of them.
+        """
+        if source_of(file):
+            return [
+                TestInfo(
+                    id=one.id, file=one.file, name=one.name, n=None, location=Location(file=one.file, line=1),
+                    samples=one.cases,
+                )
+                for one in self._opinfo.tests(file, wanted, at_most)
+            ]  # fmt: skip
         if factory_of(file):
             return [_factory_info(file, self._root)]
         found = [_info(file, declared) for declared in _declared(self._module(file))]
@@ -70,7 +88,7 @@ class Library:
 
     def lost(self, file: str) -> list[Lost]:
         """Return the tests of a file that a later definition with their name replaces."""
-        if factory_of(file) or file.startswith(SUITE):
+        if factory_of(file) or source_of(file) or file.startswith(SUITE):
             return []
         return [
             Lost(name=each.name, line=each.line, message=each.message(Path(file).name))
@@ -79,7 +97,9 @@ class Library:
 
     def foreign(self, file: str) -> int:
         """Return the number of unittest's tests in a file that are none of ours, if it was written for others."""
-        return 0 if self._compat is None else sum(map(_foreign_tests, vars(self._module(file)).values()))
+        if self._compat is None or source_of(file):
+            return 0
+        return sum(map(_foreign_tests, vars(self._module(file)).values()))
 
     def find(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
         """Return a test's declaration, and its body bound to its arguments.
@@ -91,6 +111,8 @@ class Library:
         if test.candidate:
             message = f"{test.id} tests a data loader, so it has no draws and no program. Use `ci-autotest run`."
             raise AuthorError(message)
+        if source_of(test.file):
+            return self._opinfo.find(test.name)
         found = self._tests.get(test.file)
         if found is None:
             found = self._tests[test.file] = {}

@@ -1,0 +1,20 @@
+"""Names of the sources and their families, without torch, because the parent process checks paths with them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OPINFO: Final = "builtin:opinfo"
+
+#: Families of the operator database: its own folders of definitions first, then its classes of entries.
+FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    OPINFO: (
+        "fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special",
+        "unary", "binary", "reductions", "shape", "other",
+    ),
+}  # fmt: skip
+
+
+def source_of(file: str) -> str:
+    """Return the source that a file name belongs to, such as ``builtin:opinfo``; empty for any other file."""
+    return next((source for source in FAMILIES if file == source or file.startswith((f"{source}/", f"{source}:"))), "")

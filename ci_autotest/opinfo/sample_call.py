@@ -1,0 +1,187 @@
+"""Calls of an entry with a sample, recorded: its tensors become inputs, and everything else is recorded as usual."""
+
+from __future__ import annotations
+
+import unittest
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ci_autotest.backends.operators.identity import public_name
+from ci_autotest.errors import AuthorError
+from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
+from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec, contiguous_strides
+from ci_autotest.record.values import Value
+from ci_autotest.values.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.opinfo.database import Entry, Sample
+    from ci_autotest.record.protocol import Recorder
+
+#: Elements before the first one of a non-contiguous input, and the distance between two elements.
+_OFFSET, _STEP = 3, 2
+
+
+def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str) -> Any:
+    """Record the call of an entry with a sample, and return its result.
+
+    Raises:
+        SkipTest: The sample has something that no program can hold, or the variant does not apply to it.
+    """
+    inputs = _Inputs(recorder, variant)
+    args, kwargs = inputs.of(sample.args), inputs.of(sample.kwargs)
+    recorder.drawer.profile, recorder.profile_applied = variant if inputs.is_varied else ORDINARY, True
+    call = entry.call
+    if variant == ERROR:
+        return _refused(recorder, sample, lambda: _call(recorder, call, args, kwargs))
+    if variant == IN_PLACE and entry.in_place is not None:
+        return _in_place(recorder, entry.in_place, args, kwargs)
+    if variant == OUT:
+        kwargs["out"] = inputs.of(_targets(entry, sample))
+    return _call(recorder, call, args, kwargs)
+
+
+class _Inputs:
+    """The inputs of one case: each tensor of the sample becomes one, also if it is passed twice."""
+
+    def __init__(self, recorder: Recorder, variant: str) -> None:
+        self._recorder, self._variant = recorder, variant
+        #: Whether the variant shows: some change an input, and not every sample has one that it can change.
+        self.is_varied = variant not in {NON_CONTIGUOUS, CONJUGATE}
+        self._known: dict[int, Any] = {}
+
+    def of(self, value: Any) -> Any:
+        """Return an argument with recorded values in place of tensors."""
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self._known:
+                self._known[id(value)] = self._input(value)
+            return self._known[id(value)]
+        if type(value) in {list, tuple}:
+            return type(value)(map(self.of, value))
+        if type(value) is dict:
+            return {key: self.of(one) for key, one in value.items()}
+        return value
+
+    def _input(self, tensor: torch.Tensor) -> Any:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.device.type != "cpu":
+            _skip(f"it has a tensor that is {tensor.layout}, which no program can hold")
+        if dtype not in DTYPES:
+            _skip(f"it has a tensor of {dtype}, which no program can hold")
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        # A variant with `out=` has no backward pass.
+        requires_grad = tensor.requires_grad and self._variant != OUT
+        if self._variant == NON_CONTIGUOUS and tensor.is_contiguous() and tensor.numel() > 1:
+            self.is_varied = True
+            return self._recorder.tensor(*_spread(plain, dtype, requires_grad=requires_grad))
+        if self._variant == CONJUGATE and tensor.is_complex():
+            self.is_varied = True
+            value = self._recorder.tensor(*_kept(plain.conj().resolve_conj(), dtype, requires_grad=requires_grad))
+            return value.conj()
+        return self._recorder.tensor(*_kept(plain, dtype, requires_grad=requires_grad))
+
+
+def _kept(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
+    """Return the elements of a tensor and its layout."""
+    shape = tuple(tensor.shape)
+    if tensor.is_contiguous():
+        source = tensor.contiguous().clone()
+        return source, TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel(), requires_grad)
+    strides = tuple(tensor.stride())
+    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if tensor.numel() else 0
+    source = torch.as_strided(tensor, (count,), (1,)).clone()
+    return source, TensorSpec(dtype, shape, strides, 0, count, requires_grad)
+
+
+def _spread(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
+    """Return a tensor's elements as every second one of a storage, from an offset; those between are its own too."""
+    shape, flat = tuple(tensor.shape), tensor.contiguous().reshape(-1)
+    count = _OFFSET + _STEP * tensor.numel()
+    source = flat.flip(0).repeat_interleave(_STEP)[:1].repeat(count)
+    source[_OFFSET::_STEP] = flat[: len(source[_OFFSET::_STEP])]
+    source[_OFFSET + 1 :: _STEP] = flat.flip(0)[: len(source[_OFFSET + 1 :: _STEP])]
+    strides = tuple(_STEP * stride for stride in contiguous_strides(shape))
+    return source, TensorSpec(dtype, shape, strides, _OFFSET, count, requires_grad)
+
+
+class _Factories(TorchFunctionMode):
+    """Record calls of torch without a recorded value: what a function of the database's own makes of numbers alone."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if any(isinstance(one, torch.Tensor) for one in args) or public_name(func) is None:
+            return func(*args, **(kwargs or {}))
+        return _call(self._recorder, func, args, kwargs or {})
+
+
+def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Record a call; return its tensors, because a body returns nothing else."""
+    if public_name(call) is not None:
+        # The device that the database gives is the one that a side runs on.
+        placed = {name: Device(OWN_DEVICE) if _is_device(name, value) else value for name, value in kwargs.items()}
+        name = getattr(call, "__name__", "")
+        if args and isinstance(args[0], Value) and name in vars(Value):
+            return _tensors(getattr(args[0], name)(*args[1:], **placed))
+        return _tensors(recorder.call_plain(call, tuple(args), placed))
+    if _has_value([*args, *kwargs.values()]):
+        return _tensors(call(*args, **kwargs))
+    with _Factories(recorder):
+        return _tensors(call(*args, **kwargs))
+
+
+def _tensors(found: Any) -> Any:
+    if isinstance(found, tuple | list):
+        return tuple(one for one in map(_tensors, found) if one is not None)
+    return found if isinstance(found, Value) else None
+
+
+def _is_device(name: str, value: Any) -> bool:
+    return name == "device" and value is not None and torch.device(value).type == "cpu"
+
+
+def _has_value(values: Sequence[Any]) -> bool:
+    return any(isinstance(one, Value) or (isinstance(one, list | tuple) and _has_value(one)) for one in values)
+
+
+def _in_place(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Record an in-place variant on a copy of the first argument: a leaf that requires grad takes no write."""
+    target = args[0].clone() if args[0]._tensor.requires_grad else args[0]  # noqa: SLF001
+    return _call(recorder, call, [target, *args[1:]], kwargs)
+
+
+def _targets(entry: Entry, sample: Sample) -> Any:
+    """Return tensors for ``out=``, of the result's form and with other elements."""
+    with torch.no_grad():
+        expected = entry.call(*sample.args, **sample.kwargs)
+    if isinstance(expected, torch.Tensor):
+        return torch.ones_like(expected, memory_format=torch.contiguous_format)
+    if isinstance(expected, tuple | list) and all(isinstance(one, torch.Tensor) for one in expected):
+        return tuple(torch.ones_like(one, memory_format=torch.contiguous_format) for one in expected)
+    return _skip("its result is no tensor")
+
+
+def _refused(recorder: Recorder, sample: Sample, call: Callable[[], Any]) -> None:
+    """Record a call that every side must refuse."""
+    assert sample.error is not None  # noqa: S101 - samples of errors have one
+    try:
+        call()
+    except AuthorError as error:
+        _skip(f"no program can hold the call: {error}")
+    except sample.error as error:
+        if recorder.refusal is None or recorder.refusal[1] is not error:
+            _skip("the call is refused before it reaches an operator")
+        recorder.demand(error)
+        return
+    _skip("the reference accepts it on this machine")
+
+
+def _skip(why: str) -> Any:
+    raise unittest.SkipTest(why)

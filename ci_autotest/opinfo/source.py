@@ -1,0 +1,182 @@
+"""The source ``builtin:opinfo``: the tests of the database, and the body of each."""
+
+from __future__ import annotations
+
+import difflib
+import unittest
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ci_autotest.config import OpInfo
+from ci_autotest.errors import ConfigError
+from ci_autotest.opinfo.database import Entry, entries
+from ci_autotest.opinfo.families import OPINFO
+from ci_autotest.opinfo.sample_call import record_sample
+from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
+from ci_autotest.opinfo.variants import GRADIENT, ORDINARY, TESTS
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.declaration import Declaration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ci_autotest.config import OpOverride
+    from ci_autotest.opinfo.variants import PyTorchTest
+
+
+class Listed(NamedTuple):
+    """A test of the source: its id, the file name of its family, its name there, and its number of cases."""
+
+    id: str
+    file: str
+    name: str
+    cases: int
+
+
+class Opinfo:
+    """The tests of the operator database.
+
+    Args:
+        seed: Root seed of the run.
+        chosen: What the configuration says of the database.
+    """
+
+    def __init__(self, seed: int, chosen: OpInfo | None = None) -> None:
+        self._seed, self._chosen = seed, chosen or OpInfo()
+        self._bodies: dict[str, EntryBody] = {}
+        self._kept = Kept()
+
+    def tests(self, file: str, wanted: Collection[str], at_most: int | None) -> list[Listed]:
+        """Return the tests of the source or of one of its families.
+
+        Args:
+            file: ``builtin:opinfo``, or with ``/`` and a family.
+            wanted: Names of the tests whose cases are counted; empty for all of them.
+            at_most: Number up to which the cases of a test are counted; ``None`` for all of them.
+        """
+        family = file.removeprefix(OPINFO).removeprefix("/")
+        return [
+            Listed(
+                f"{OPINFO}::{entry.name}", f"{OPINFO}/{entry.family}", entry.name,
+                self._body(entry).count(at_most) if not wanted or is_wanted(entry.name, wanted) else 0,
+            )
+            for entry in self._entries()
+            if family in {"", entry.family} and self._body(entry).dtypes
+        ]  # fmt: skip
+
+    def _entries(self) -> Iterator[Entry]:
+        """Yield the entries that the configuration leaves.
+
+        Raises:
+            ConfigError: It names an entry that the database has not.
+        """
+        known = {entry.full_name: entry for entry in entries().values()}
+        wanted = self._chosen.op_allowlist
+        for name in (*(wanted or ()), *self._chosen.op_overrides):
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, 1, 0.5)
+                hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+                message = f"opinfo names {name!r}, which is no entry of PyTorch {torch.__version__}'s database.{hint}"
+                raise ConfigError(message)
+        for name, entry in known.items():
+            if wanted is None or name in wanted:
+                yield entry
+
+    def find(self, name: str) -> tuple[Declaration, EntryBody]:
+        """Return the declaration and the body of a test.
+
+        Raises:
+            LookupError: The installed PyTorch's database has no such entry.
+        """
+        entry = entries().get(name)
+        if entry is None:
+            message = f"{OPINFO} has no test {name!r}."
+            raise LookupError(message)
+        body = self._body(entry)
+        return Declaration(body, profiles=(), auto_backward=not _is_excluded(GRADIENT, self._chosen)), body
+
+    def _body(self, entry: Entry) -> EntryBody:
+        found = self._bodies.get(entry.name)
+        if found is None:
+            samples = Samples(entry, f"{OPINFO}::{entry.name}", self._seed, self._kept)
+            found = self._bodies[entry.name] = EntryBody(entry, samples, self._chosen)
+        return found
+
+
+def is_wanted(name: str, wanted: Collection[str]) -> bool:
+    """Whether a test is one of those named; a name without its variant in brackets means all variants."""
+    return any(name == one or name.startswith(f"{one}[") for one in wanted)
+
+
+def _is_excluded(own: PyTorchTest, chosen: OpInfo) -> bool:
+    names = chosen.test_exclusions.get(own.cls_name, ())
+    return names == "*" or own.test_name in names
+
+
+def _is_skipped(row: OpOverride, spot: Spot) -> bool:
+    return row.decorator == "skip" and is_about(row, TESTS[spot.variant], spot.dtype)
+
+
+def is_about(row: OpOverride, own: PyTorchTest, dtype: str) -> bool:
+    """Whether a row concerns one of PyTorch's tests and a dtype."""
+    return (
+        row.cls_name in {None, own.cls_name}
+        and row.test_name in {None, own.test_name}
+        and (row.dtypes is None or dtype in row.dtypes)
+    )
+
+
+class EntryBody:
+    """The body of an entry's test: it records the sample that belongs to the current case.
+
+    Args:
+        entry: The entry.
+        samples: Its samples.
+        chosen: What the configuration says of the database.
+    """
+
+    def __init__(self, entry: Entry, samples: Samples, chosen: OpInfo) -> None:
+        self._entry, self._samples = entry, samples
+        self._rows = chosen.op_overrides.get(entry.full_name, ())
+        self._left_out = [name for name, own in TESTS.items() if _is_excluded(own, chosen)]
+        self.dtypes = ordered(entry.dtypes(), chosen.dtypes)
+        self._rest: Iterator[Spot] | None = None
+        self._spots: list[Spot] = []
+
+    def count(self, at_most: int | None) -> int:
+        """Return the number of cases, up to ``at_most``."""
+        self._reach(at_most)
+        return len(self._spots) if at_most is None else min(at_most, len(self._spots))
+
+    def _reach(self, count: int | None) -> None:
+        if self._rest is None:
+            every = spots(self._entry, self._samples, self.dtypes, self._left_out) if self.dtypes else iter(())
+            self._rest = (spot for spot in every if not any(_is_skipped(row, spot) for row in self._rows))
+        self._spots += islice(self._rest, None if count is None else max(0, count - len(self._spots)))
+
+    def __call__(self) -> Any:
+        """Record the sample of the current case; a variant that the reference refuses becomes an ordinary call."""
+        recorder = CURRENT.get()
+        assert recorder is not None  # noqa: S101 - bodies run only while a case is recorded
+        _, case, attempt = recorder.drawer.streams.current
+        self._reach(case + 1)
+        if case >= len(self._spots):
+            message = f"there are {len(self._spots)} samples"
+            raise unittest.SkipTest(message)
+        spot = self._spots[case]
+        variant = spot.variant if attempt == 0 else ORDINARY
+        if attempt > (spot.variant != ORDINARY):
+            message = "the reference refuses the sample"
+            raise unittest.SkipTest(message)
+        sample = self._samples.get(spot.dtype, spot.number)
+        try:
+            return record_sample(recorder, self._entry, sample, variant)
+        except unittest.SkipTest:
+            raise
+        except Exception as error:
+            if recorder.refusal is not None and recorder.refusal[1] is error:
+                raise
+            message = f"no program can hold {variant} sample {spot.number} of {spot.dtype or 'errors'}: {error}"
+            raise unittest.SkipTest(message) from None

@@ -1,0 +1,55 @@
+"""The module that reads PyTorch's private operator database."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ci_autotest.opinfo.database import WRITTEN_FOR, entries, unreadable
+from ci_autotest.opinfo.families import FAMILIES, OPINFO, source_of
+
+
+def test_entries__installed_torch__all_have_a_family_and_torch_s_name():
+    found = entries()
+
+    assert len(found) > 600
+    assert {entry.family for entry in found.values()} == set(FAMILIES[OPINFO])
+    assert {"torch.add", "torch.div[floor_rounding]", "torch.nn.functional.conv2d", "torch.fft.fft"} <= set(found)
+
+
+def test_entries__after_the_import__flags_can_still_be_set():
+    entries()
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark  # PyTorch's test helpers forbid this
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        pytest.param(
+            ModuleNotFoundError("No module named 'expecttest'", name="expecttest"),
+            "builtin:opinfo needs expecttest, which is not installed. Run: pip install 'ci-autotest[opinfo]'.",
+            id="package",
+        ),
+        pytest.param(
+            ImportError("cannot import name 'op_db'", name="torch.testing._internal.common_methods_invocations"),
+            f"PyTorch {torch.__version__} has no operator database that builtin:opinfo can read (cannot import name "
+            f"'op_db'). It is written for PyTorch {WRITTEN_FOR}.",
+            id="database",
+        ),
+    ],
+)
+def test_unreadable__import_fails__says_what_is_missing(error: ImportError, message: str):
+    assert unreadable(error) == message
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        pytest.param("builtin:opinfo", OPINFO, id="source"),
+        pytest.param("builtin:opinfo/fft", OPINFO, id="family"),
+        pytest.param("builtin:opinfos", "", id="other"),
+        pytest.param("builtin:suite/fft", "", id="suite"),
+    ],
+)
+def test_source_of__file__is_the_source_that_it_belongs_to(file: str, source: str):
+    assert source_of(file) == source

@@ -1,0 +1,91 @@
+"""Tests of the database as programs: what a sample becomes in each variant, and what the configuration leaves of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ci_autotest.config import OpInfo, OpOverride
+from ci_autotest.errors import ConfigError
+from ci_autotest.opinfo.source import Opinfo
+from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
+from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.values.case import test_key as stream_key
+from tests.engine import attempts
+
+#: Variants, and the calls of the program that the first sample of it becomes.
+CALLS = {
+    "torch.add": {
+        ORDINARY: ["torch.add"], NON_CONTIGUOUS: ["torch.add"], IN_PLACE: ["clone", "add_"],
+        OUT: ["torch.add"], CONJUGATE: ["conj", "conj", "torch.add"],
+    },
+    "torch.gather": {ERROR: ["torch.gather"]},
+    "torch.cauchy": {ORDINARY: ["cauchy_"]},
+    "torch.item": {ORDINARY: ["item"]},
+    "torch.randn": {ORDINARY: ["torch.randn"]},
+    "torch.where": {ORDINARY: ["where"]},
+    "torch.stack": {ORDINARY: ["torch.stack"]},
+    "torch.linalg.svd": {ORDINARY: ["torch.linalg.svd"]},
+}  # fmt: skip
+
+
+def attempt(opinfo: Opinfo, name: str, variant: str):
+    declaration, body = opinfo.find(name)
+    body.count(60)
+    test = f"builtin:opinfo::{name}"
+    # The last one, because the first samples are often too small for a layout.
+    case = max(case for case, spot in enumerate(body._spots) if spot.variant == variant)
+    return attempts().attempt(declaration, body, (stream_key(0, test), test, case, 0))
+
+
+@pytest.mark.parametrize(("name", "variant"), [(name, variant) for name, own in CALLS.items() for variant in own])
+def test_body__sample__is_recorded_as_a_written_test_would_be(name: str, variant: str):
+    found = attempt(Opinfo(0), name, variant)
+
+    assert not found.skipped
+    assert found.profile == variant
+    calls = [step.target for _, step in found.program.calls if step.target != "operator.getitem"]
+    assert [call for call in calls if not call.startswith("builtins.")][: len(CALLS[name][variant])] == CALLS[name][
+        variant
+    ]
+
+
+def test_body__variants__inputs_are_what_the_variant_says():
+    opinfo = Opinfo(0)
+    strided, out = (attempt(opinfo, "torch.add", variant).program for variant in (NON_CONTIGUOUS, OUT))
+    specs = [step.args[0] for step in strided.steps if step.op == PLACEHOLDER]
+
+    assert not any(spec.is_contiguous for spec in specs if spec.shape)
+    assert "out" in dict(next(step for _, step in out.calls).kwargs)
+
+
+def test_body__error_input__refusal_is_demanded():
+    found = attempt(Opinfo(0), "torch.gather", ERROR)
+
+    assert "torch.gather" in [step.target for _, step in found.program.calls]
+    assert found.is_complete
+
+
+def test_tests__allowlist_and_exclusions__leave_their_entries_and_variants():
+    chosen = OpInfo(
+        dtypes=("int64",), op_allowlist=("add", "div.floor_rounding"),
+        op_overrides={"add": (OpOverride(decorator="skip", test_name="test_out"),)},
+        test_exclusions={"TestCommon": ("test_noncontiguous_samples", "test_errors")},
+    )  # fmt: skip
+    opinfo = Opinfo(0, chosen)
+
+    names = [one.name for one in opinfo.tests("builtin:opinfo", (), 30)]
+    found = {(spot.variant, spot.dtype) for spot in opinfo.find("torch.add")[1]._spots}
+
+    assert names == ["torch.add", "torch.div[floor_rounding]"]
+    assert found == {(ORDINARY, "int64"), (IN_PLACE, "int64")}
+
+
+def test_tests__entry_that_does_not_exist__is_an_error_that_names_the_nearest():
+    with pytest.raises(ConfigError) as refusal:
+        Opinfo(0, OpInfo(op_allowlist=("linalg.nrom",))).tests("builtin:opinfo", (), 1)
+
+    assert str(refusal.value) == (
+        f"opinfo names 'linalg.nrom', which is no entry of PyTorch {torch.__version__}'s database. "
+        "Did you mean 'linalg.norm'?"
+    )
