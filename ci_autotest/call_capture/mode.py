@@ -122,7 +122,7 @@ class CallMode(TorchFunctionMode):
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())
-        return Capture(tuple(calls), omissions, torch.__version__, is_complete)
+        return Capture(tuple(calls), omissions, str(torch.__version__), is_complete)
 
     def _first(
         self, func: Callable[..., Any], key: tuple[Any, ...], row: tuple[float, ...], args: Any, kwargs: Any
