@@ -16,6 +16,8 @@ from ci_autotest.values.dtypes import DTYPES
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
+_TENSOR: Final = torch.Tensor
+_PARAMETER: Final = torch.nn.Parameter
 _TENSORS: Final = frozenset(
     {torch.Tensor, torch.nn.Parameter} | ({torch.nn.Buffer} if hasattr(torch.nn, "Buffer") else set())
 )
@@ -36,20 +38,45 @@ class UnsupportedArgumentError(Exception):
     """An argument cannot be written into a test; the message says what it is."""
 
 
+def call_key(head: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, list[float]]:
+    """Return what identifies a call, and its floats.
+
+    This runs in every call of a captured program, so tensors and integers are handled here, without a further call.
+
+    Args:
+        head: The function and the modes in force.
+        args: The arguments.
+        kwargs: The keyword arguments.
+    """
+    floats: list[float] = []
+    for value in args:
+        kind = type(value)
+        if kind is _TENSOR or kind is _PARAMETER:
+            head += (value.shape, value.dtype, value.requires_grad, value.is_contiguous() or value.stride())
+        elif kind is int:
+            head.append(value)
+        else:
+            add_key(value, head, floats)
+    if kwargs:
+        for name, value in kwargs.items():
+            head.append(name)
+            add_key(value, head, floats)
+    return tuple(head), floats
+
+
 def add_key(value: Any, parts: list[Any], floats: list[float]) -> None:
     """Append what identifies an argument to ``parts``, and its floats to ``floats``."""
     kind = type(value)
     if kind in _TENSORS:
-        if value.layout is torch.strided:
-            parts.append((value.shape, value.dtype, value.stride(), value.requires_grad))
-        else:
-            parts.append(value.layout)
+        # Sparse tensors have no strides.
+        layout = (value.is_contiguous() or value.stride()) if value.layout is torch.strided else value.layout
+        parts += (value.shape, value.dtype, value.requires_grad, layout)
     elif kind is float:
         parts.append(kind)
         floats.append(value)
     elif kind in _HASHED:
-        # The kind too, because 1 equals True.
-        parts.append((kind, value))
+        # The kind too, because True equals 1.
+        parts.append(value if kind is int else (kind, value))
     elif kind in _SEQUENCES:
         parts.append((kind, len(value)))
         if len(value) <= _LONGEST:

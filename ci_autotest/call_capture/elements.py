@@ -34,16 +34,34 @@ def elements_of(tensor: torch.Tensor) -> Elements:
         return Elements()
     if seen.dtype == torch.bool:
         return _boolean(seen)
-    parts = torch.view_as_real(seen.resolve_conj()) if seen.is_complex() else seen
-    low, high = _range(parts)
-    is_finite = True
-    if parts.is_floating_point() and not (low - low == 0 and high - high == 0):
-        is_finite, kept = False, parts[torch.isfinite(parts)]
-        low, high = _range(kept) if kept.numel() else (0.0, 0.0)
+    low, high, is_finite = _finite_range(seen)
     if seen.is_complex():
         return Elements(low, high, is_finite=is_finite)
     members, shares = _members(seen) if seen.is_floating_point() else ((), ())
     return Elements(low, high, members, shares, "" if members else _property(seen, low, high), is_finite)
+
+
+def seen_again(elements: Elements, tensor: torch.Tensor) -> Elements:
+    """Return what is seen of a tensor in a later call, merged with what was seen before.
+
+    Where nothing but a range was seen before, nothing else is looked for.
+    """
+    seen = tensor.detach()
+    if elements.members or elements.property or not seen.numel() or seen.dtype == torch.bool:
+        return elements.merged(elements_of(seen))
+    low, high, is_finite = _finite_range(seen)
+    return elements.merged(Elements(low, high, is_finite=is_finite))
+
+
+def _finite_range(tensor: torch.Tensor) -> tuple[float, float, bool]:
+    """Return the smallest and the largest finite element, and whether all are finite; of complex numbers, of parts."""
+    parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    low, high = _range(parts)
+    # The difference of an infinity or NaN and itself is NaN.
+    if low - low == high - high == 0:
+        return low, high, True
+    kept = parts[torch.isfinite(parts)]
+    return (*_range(kept), False) if kept.numel() else (0.0, 0.0, False)
 
 
 def _range(tensor: torch.Tensor) -> tuple[float, float]:

@@ -1,8 +1,7 @@
 """The mode that observes the operator calls of a program, at the level at which people write them.
 
 The rules of this module: the program computes what it would compute without the mode, and a call that was seen before
-costs a few microseconds. So elements are looked at in the first, second, fourth, eighth, … call only. Memory is bounded,
-whatever the program calls.
+costs a few microseconds. So elements are looked at in few calls only. Memory is bounded, whatever the program calls.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.call_capture.arguments import UnsupportedArgumentError, add_key, argument, spec_of
-from ci_autotest.call_capture.callees import Callee, callee_of, defaults_of, holds_tensor, is_overwriting
-from ci_autotest.call_capture.elements import elements_of
+from ci_autotest.call_capture.arguments import UnsupportedArgumentError, argument, call_key, spec_of
+from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tensor, is_overwriting
+from ci_autotest.call_capture.elements import elements_of, seen_again
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.program.json_values import plain_argument, plain_spec
@@ -25,6 +24,7 @@ from ci_autotest.program.json_values import plain_argument, plain_spec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ci_autotest.call_capture.callees import Callee
     from ci_autotest.call_capture.journal import Journal
 
 #: Different calls of one operator, and of all operators, that are kept.
@@ -32,11 +32,14 @@ _OF_ONE: Final = 128
 _OF_ALL: Final = 4096
 #: Rows of floats of one call that are kept.
 _FLOATS: Final = 4
+#: Elements are looked at in the first call, in the second, and then each time that there are so many times more calls.
+_LOOKS: Final = 8
 #: Different reasons that are kept.
 _REASONS: Final = 256
 _TORCH: Final = str(Path(torch.__file__).parent)
 _HERE: Final = str(Path(__file__).parent)
-_MISSING: Final = Callee("")
+is_grad_enabled: Final = torch.is_grad_enabled
+is_autocast_enabled: Final = torch.is_autocast_enabled
 #: Elements that are never read.
 _ANY: Final = Elements(0.0, 1.0)
 
@@ -50,13 +53,15 @@ class Observed:
         call: The first call as it is written down; ``None`` if it becomes no test.
         elements: What was seen of the elements of each tensor so far.
         omission: Name and reason if it becomes no test.
+        next_look: Number of the call in which elements are looked at again.
     """
 
-    __slots__ = ("call", "count", "elements", "floats", "omission")
+    __slots__ = ("call", "count", "elements", "floats", "next_look", "omission")
 
     def __init__(self, call: ObservedCall | None, elements: list[Elements], omission: tuple[str, str]) -> None:
         self.count = 1
-        self.floats: list[tuple[float, ...]] = []
+        self.next_look = 2
+        self.floats: list[list[float]] = []
         self.call = call
         self.elements = elements
         self.omission = omission
@@ -72,8 +77,9 @@ class CallMode(TorchFunctionMode):
     def __init__(self, journal: Journal | None = None) -> None:
         super().__init__()
         self._journal = journal
-        self._callees: dict[Any, Callee | None] = {}
-        self._observed: dict[tuple[Any, ...], Observed] = {}
+        self._callees: dict[Any, Callee] = {}
+        self._ignored: set[Any] = set()
+        self._observed: dict[Any, Observed] = {}
         self._omitted: Counter[tuple[str, str]] = Counter()
         self._start = Path.cwd()
 
@@ -81,26 +87,22 @@ class CallMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Execute a call and observe it."""
-        callee = self._callees.get(func, _MISSING)
-        if callee is None:
+        if func in self._ignored:
             return func(*args, **kwargs) if kwargs else func(*args)
-        # Autocast and gradients change what an operator does.
-        parts: list[Any] = [func, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
-        floats: list[float] = []
-        for value in args:
-            add_key(value, parts, floats)
-        if kwargs:
-            for name, value in kwargs.items():
-                parts.append(name)
-                add_key(value, parts, floats)
-        key, row = tuple(parts), tuple(floats)
+        # Gradients and autocast change what an operator does.
+        head: list[Any] = [func, is_grad_enabled(), is_autocast_enabled("cpu")]
+        try:
+            key, floats = call_key(head, args, kwargs)
+        except RuntimeError:  # a sparse tensor has no strides
+            key, floats = (func, "no strides"), []
         found = self._observed.get(key)
         if found is None:
-            return self._first(func, key, row, args, kwargs or {})
-        found.count += 1
-        if row and row not in found.floats and len(found.floats) < _FLOATS:
-            found.floats.append(row)
-        if found.count & (found.count - 1) == 0 and found.call is not None:
+            return self._first(func, key, floats, args, kwargs or {})
+        count = found.count = found.count + 1
+        if floats and len(found.floats) < _FLOATS and floats not in found.floats:
+            found.floats.append(floats)
+        if count == found.next_look and found.call is not None:
+            found.next_look *= _LOOKS
             self._look_again(found, args, kwargs or {})
         return func(*args, **kwargs) if kwargs else func(*args)
 
@@ -118,21 +120,21 @@ class CallMode(TorchFunctionMode):
                 ObservedCall(
                     number=call.number, op=call.op, target=call.target, args=call.args, kwargs=call.kwargs,
                     modes=call.modes, tensors=tensors, place=call.place, count=found.count,
-                    floats=[*map(list, found.floats)],
+                    floats=found.floats,
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())
         return Capture(tuple(calls), omissions, str(torch.__version__), is_complete)
 
     def _first(
-        self, func: Callable[..., Any], key: tuple[Any, ...], row: tuple[float, ...], args: Any, kwargs: Any
+        self, func: Callable[..., Any], key: tuple[Any, ...], floats: list[float], args: Any, kwargs: Any
     ) -> Any:
         """Execute a call that is new, and keep it if it is an operator's that returned."""
-        if func not in self._callees:
-            self._callees[func] = callee_of(func)
-        callee = self._callees[func]
+        callee = self._callees.get(func) or callee_of(func)
         if callee is None:
+            self._ignored.add(func)
             return func(*args, **kwargs)
+        self._callees[func] = callee
         if callee.kept >= _OF_ONE or len(self._observed) >= _OF_ALL:
             result = func(*args, **kwargs)
             if callee.is_operator or holds_tensor(result):
@@ -149,10 +151,10 @@ class CallMode(TorchFunctionMode):
             raise
         callee.is_operator = callee.is_operator or holds_tensor(result)
         if not callee.is_operator:
-            self._callees[func] = None
+            self._ignored.add(func)
             self._withdraw(found)
             return result
-        found.floats = [row] if row else []
+        found.floats = [floats] if floats else []
         self._observed[key] = found
         callee.kept += 1
         return result
@@ -190,7 +192,7 @@ class CallMode(TorchFunctionMode):
         for value in (*args, *kwargs.values()):
             argument(value, tensors)
         found.elements = [
-            seen if seen is _ANY else seen.merged(elements_of(tensor))
+            seen if seen is _ANY else seen_again(seen, tensor)
             for seen, tensor in zip(found.elements, tensors, strict=True)
         ]
 
