@@ -121,3 +121,10 @@ def holds_tensor(result: object) -> bool:
     if isinstance(result, torch.Tensor):
         return True
     return isinstance(result, tuple | list) and any(map(holds_tensor, result))
+
+
+def sparse_layout(result: object) -> str:
+    """Return the layout of a result that is not strided, for which tests are not written; else an empty text."""
+    items = result if isinstance(result, tuple | list) else (result,)
+    layouts = (item.layout for item in items if isinstance(item, torch.Tensor))
+    return next((str(layout) for layout in layouts if layout is not torch.strided), "")

@@ -22,9 +22,9 @@ _ENOUGH: Final = 8
 _CORNER: Final = 8
 #: Most elements that are sorted to see whether they are distinct.
 _SORTED: Final = 1 << 16
-#: How far a row's sum may be from 1.
-_SUM_TOLERANCE: Final = 1e-3
 _MATRIX: Final = 2
+#: How far a product of a matrix with its transpose may be from symmetric.
+_RTOL: Final = 1e-5
 
 
 def elements_of(tensor: torch.Tensor) -> Elements:
@@ -99,12 +99,8 @@ def _property(tensor: torch.Tensor, low: float, high: float) -> Property:
         return _order(tensor, low, high)
     if not tensor.is_floating_point():
         return ""
-    if low >= 0 and high <= 1 and tensor.ndim and tensor.shape[-1] > 1:
-        sums = tensor.sum(-1, dtype=torch.float64)
-        if bool(((sums - 1).abs() < _SUM_TOLERANCE).all()):
-            return "probabilities"
     is_square = tensor.ndim == _MATRIX and tensor.shape[0] == tensor.shape[1] > 1
-    if is_square and torch.equal(tensor, tensor.mT):
+    if is_square and torch.allclose(tensor, tensor.mT, rtol=_RTOL, atol=_RTOL):
         wide = tensor.double()
         return "positive_definite" if int(torch.linalg.cholesky_ex(wide).info) == 0 else "symmetric"
     return ""

@@ -72,9 +72,7 @@ def layout_of(spec: TensorSpec) -> tuple[tuple[int, ...], Layout] | None:
     permutation = tuple(order.index(i) for i in range(len(shape)))
     is_moved = permutation != tuple(range(len(shape)))
     has_expanded = any(size > 0 for size in expanded)
-    layout = Layout(
-        tuple(kept) if any(kept) else (), permutation if is_moved else (), expanded if has_expanded else ()
-    )
+    layout = Layout(tuple(kept) if any(kept) else (), permutation if is_moved else (), expanded if has_expanded else ())
     return tuple(dims), layout
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.call_capture.arguments import UnsupportedArgumentError, argument, call_key, spec_of
-from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tensor, is_overwriting
+from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tensor, is_overwriting, sparse_layout
 from ci_autotest.call_capture.elements import elements_of, seen_again
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
@@ -32,14 +32,16 @@ _OF_ONE: Final = 128
 _OF_ALL: Final = 4096
 #: Rows of floats of one call that are kept.
 _FLOATS: Final = 4
-#: Elements are looked at in the first call, in the second, and then each time that there are so many times more calls.
-_LOOKS: Final = 8
+#: Elements are looked at each time that there are twice as many calls, from ``_EARLY`` calls on ``_LATER`` times as many.
+_EARLY: Final = 16
+_LATER: Final = 8
 #: Different reasons that are kept.
 _REASONS: Final = 256
 _TORCH: Final = str(Path(torch.__file__).parent)
 _HERE: Final = str(Path(__file__).parent)
 is_grad_enabled: Final = torch.is_grad_enabled
 is_autocast_enabled: Final = torch.is_autocast_enabled
+_OWN_FUNCTION: Final = "it is an autograd function of the program's; the operators that it calls are captured"
 #: Elements that are never read.
 _ANY: Final = Elements(0.0, 1.0)
 
@@ -102,9 +104,28 @@ class CallMode(TorchFunctionMode):
         if floats and len(found.floats) < _FLOATS and floats not in found.floats:
             found.floats.append(floats)
         if count == found.next_look and found.call is not None:
-            found.next_look *= _LOOKS
+            found.next_look *= 2 if count < _EARLY else _LATER
             self._look_again(found, args, kwargs or {})
         return func(*args, **kwargs) if kwargs else func(*args)
+
+    def __enter__(self) -> CallMode:
+        """Begin; calls of the program's own autograd functions are counted too."""
+        apply = self._apply = torch.autograd.Function.__dict__["apply"]
+        omit = self._omit
+
+        def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if not function.__module__.startswith("torch."):
+                omit(f"{function.__module__}.{function.__qualname__}", _OWN_FUNCTION)
+            return apply.__get__(None, function)(*args, **kwargs)
+
+        torch.autograd.Function.apply = classmethod(counted)  # type: ignore[method-assign, assignment]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End."""
+        torch.autograd.Function.apply = self._apply  # type: ignore[method-assign]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def capture(self, *, is_complete: bool = True) -> Capture:
         """Return what was captured so far."""
@@ -120,7 +141,7 @@ class CallMode(TorchFunctionMode):
                 ObservedCall(
                     number=call.number, op=call.op, target=call.target, args=call.args, kwargs=call.kwargs,
                     modes=call.modes, tensors=tensors, place=call.place, count=found.count,
-                    floats=found.floats,
+                    floats=[[*map(repr, row)] for row in found.floats],
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())
@@ -154,6 +175,10 @@ class CallMode(TorchFunctionMode):
             self._ignored.add(func)
             self._withdraw(found)
             return result
+        layout = sparse_layout(result)
+        if layout and found.call is not None:
+            self._withdraw(found)
+            found = Observed(None, [], (callee.name, f"a result with layout {layout}"))
         found.floats = [floats] if floats else []
         self._observed[key] = found
         callee.kept += 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 #: What elements have in common beside their range; a draw keeps it.
-Property = Literal["", "arange", "permutation", "distinct", "sorted", "probabilities", "symmetric", "positive_definite"]
+Property = Literal["", "arange", "permutation", "distinct", "sorted", "symmetric", "positive_definite"]
 
 
 class Elements(Struct, frozen=True):
@@ -73,7 +73,8 @@ class ObservedCall(Struct, frozen=True, kw_only=True):
         tensors: The tensors in the arguments.
         place: File and line of the program's first such call.
         count: Number of calls.
-        floats: The floats among the arguments, in order; each different row that was kept.
+        floats: The floats among the arguments, in order, as text, because JSON has no infinities; each different row
+            that was kept.
     """
 
     number: int
@@ -85,7 +86,7 @@ class ObservedCall(Struct, frozen=True, kw_only=True):
     tensors: list[ObservedTensor]
     place: str
     count: int = 1
-    floats: list[list[float]] = []
+    floats: list[list[str]] = []
 
     def step(self) -> Step:
         """Return the call as a step of a program whose first values are the tensors."""

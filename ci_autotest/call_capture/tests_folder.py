@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.call_capture.test_files import file_stem, test_files
-from ci_autotest.call_capture.test_groups import TESTS
+from ci_autotest.call_capture.file_texts import file_stem, file_texts
+from ci_autotest.call_capture.call_groups import TESTS
 from ci_autotest.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def write_tests(capture: Capture, folder: Path, program: str, limit: int = TESTS
     Raises:
         OutputError: The folder cannot be written.
     """
-    files, tests, omissions = test_files(capture, program, limit)
+    files, tests, omissions = file_texts(capture, program, limit)
     lines = []
     if files:
         try:
@@ -62,7 +62,9 @@ def write_tests(capture: Capture, folder: Path, program: str, limit: int = TESTS
         operators = len({call.target for call in capture.calls})
         calls = f"{capture.count:,} calls" if capture.is_complete else f"{len(capture.calls):,} kinds of calls"
         where = folder / next(iter(files)) if len(files) == 1 else f"{len(files)} files of {folder}"
-        lines.append(f"captured {calls} of {operators} operators: {tests} {'test' if tests == 1 else 'tests'} in {where}")
+        lines.append(
+            f"captured {calls} of {operators} operators: {tests} {'test' if tests == 1 else 'tests'} in {where}"
+        )
     else:
         lines.append(f"{program} called no operator of torch that can be captured.")
     lines += [f"not captured: {one.name}: {one.count:,}, {one.reason}" for one in omissions[:_SHOWN]]
@@ -73,4 +75,6 @@ def write_tests(capture: Capture, folder: Path, program: str, limit: int = TESTS
 
 def _old_files(folder: Path, program: str) -> list[Path]:
     stem = file_stem(program)
-    return [path for path in sorted(folder.glob(f"{stem}*.py")) if path.stem == stem or path.stem.startswith(f"{stem}_")]
+    return [
+        path for path in sorted(folder.glob(f"{stem}*.py")) if path.stem == stem or path.stem.startswith(f"{stem}_")
+    ]

@@ -49,7 +49,9 @@ class Program:
     @property
     def name(self) -> str:
         """What the tests are named after."""
-        return {"script": self.target, "module": self.target.rpartition(".")[2], "command": "command"}[self.kind]
+        return {"script": Path(self.target).name, "module": self.target.rpartition(".")[2], "command": "command"}[
+            self.kind
+        ]
 
 
 def program_of(words: Sequence[str]) -> Program:

@@ -11,7 +11,7 @@ from ci_autotest.call_capture.layout_text import Bracketed, call, flat, keyword,
 from ci_autotest.call_capture.layouts import PLAIN
 from ci_autotest.call_capture.number_text import bounds_of, number_text
 from ci_autotest.call_capture.observation import Elements, is_writing
-from ci_autotest.call_capture.test_groups import Number, Repeated, written_tensor
+from ci_autotest.call_capture.call_groups import Number, Repeated, written_tensor
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import PREFIX_SIGNS, SIGNS
 from ci_autotest.program.ir import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.call_capture.layout_text import Text
-    from ci_autotest.call_capture.test_groups import TestGroup
+    from ci_autotest.call_capture.call_groups import CallGroup
     from ci_autotest.program.ir import Argument, Step
 
 _NAMES: Final = ("x", "y", "z", "w")
@@ -49,7 +49,7 @@ _VIEW_METHODS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _EXTRA_CASES: Final = 2
 
 
-def test_name(group: TestGroup, taken: set[str]) -> str:
+def function_name(group: CallGroup, taken: set[str]) -> str:
     """Return a name for a test, and take it."""
     step = group.step
     name = step.target.rpartition(".")[2].strip("_")
@@ -63,7 +63,7 @@ def test_name(group: TestGroup, taken: set[str]) -> str:
     return found
 
 
-def test_lines(group: TestGroup, name: str) -> list[str]:
+def function_lines(group: CallGroup, name: str) -> list[str]:
     """Return the lines of a test, with its comment and decorator."""
     varying = _Varying(group)
     count = len(group.rows)
@@ -77,7 +77,7 @@ def test_lines(group: TestGroup, name: str) -> list[str]:
     return lines + _call_lines(group, varying)
 
 
-def _comment(group: TestGroup) -> list[str]:
+def _comment(group: CallGroup) -> list[str]:
     calls = "1 call" if group.count == 1 else f"{group.count:,} calls, the first"
     lines = [f"# {calls} at {group.place}"]
     if group.kinds > len(group.rows):
@@ -100,7 +100,7 @@ class _Varying:
         columns: Names of the columns, each with its value in each row.
     """
 
-    def __init__(self, group: TestGroup) -> None:
+    def __init__(self, group: CallGroup) -> None:
         self._rows = group.rows
         self.tensors = _tensor_names(group.step, len(group.slots))
         self.columns: dict[str, list[Text]] = {}
@@ -134,7 +134,7 @@ class _Varying:
         self.columns[name] = values
         return name
 
-    def _range(self, group: TestGroup, index: int, name: str) -> tuple[Text, Text]:
+    def _range(self, group: CallGroup, index: int, name: str) -> tuple[Text, Text]:
         """Return the bounds of a tensor's elements: of integers those of each row, because indices depend on sizes."""
         slot = group.slots[index]
         seen = [row.elements[index] for row in group.rows]
@@ -173,7 +173,7 @@ def _number_names(step: Step, count: int, taken: set[str]) -> list[str]:
     return found
 
 
-def _tensor_lines(group: TestGroup, index: int, name: str, varying: _Varying) -> list[str]:
+def _tensor_lines(group: CallGroup, index: int, name: str, varying: _Varying) -> list[str]:
     made = _generator(group, index, varying)
     suffixes = group.slots[index].layout.suffixes()
     repeated = _repeated(group.step, index)
@@ -198,7 +198,7 @@ def _repeated(step: Step, index: int) -> Repeated | None:
     return next((value for value in given if isinstance(value, Repeated) and value.ref.index == index), None)
 
 
-def _generator(group: TestGroup, index: int, varying: _Varying) -> Bracketed:
+def _generator(group: CallGroup, index: int, varying: _Varying) -> Bracketed:
     """Return the expression that draws a tensor, without its layout."""
     slot, dims = group.slots[index], varying.dims(index)
     low, high = varying.ranges[index]
@@ -213,12 +213,10 @@ def _generator(group: TestGroup, index: int, varying: _Varying) -> Bracketed:
             return made
     if slot.dtype == "bool":
         return call("random_tensor", [keyword("dims", dims), "dtype=torch.bool"])
-    return call(
-        "random_tensor", [keyword("dims", dims), keyword("low", low), keyword("high", high), *dtype, *grads]
-    )
+    return call("random_tensor", [keyword("dims", dims), keyword("low", low), keyword("high", high), *dtype, *grads])
 
 
-def _of_members(group: TestGroup, index: int, dims: Text, *, has_grad: bool) -> Bracketed:
+def _of_members(group: CallGroup, index: int, dims: Text, *, has_grad: bool) -> Bracketed:
     slot = group.slots[index]
     seen = max((row for row in group.rows), key=lambda row: row.count).elements[index]
     members = [member if slot.dtype == "bool" else number_text(float(member)) for member in slot.members]
@@ -253,16 +251,13 @@ def _of_property(
                 [keyword("dims", dims), keyword("low", bounds[0]), keyword("high", bounds[1]), *dtype, *grads],
             )
             return Bracketed("torch.sort(", (drawn,), ").values")
-        case "probabilities":
-            drawn = call("random_tensor", [keyword("dims", dims), "low=-3.0", "high=3.0", *dtype, *grads])
-            return call("torch.softmax", [drawn, "dim=-1"])
         case "symmetric" | "positive_definite":
             return call(f"{kind}_tensor", [size, *dtype, *grads])
         case _:
             return None
 
 
-def _call_lines(group: TestGroup, varying: _Varying) -> list[str]:
+def _call_lines(group: CallGroup, varying: _Varying) -> list[str]:
     """Return the lines of the call, under autocast if it was."""
     step = group.step
     shown = _Arguments(varying)

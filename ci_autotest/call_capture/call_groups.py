@@ -84,7 +84,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class TestGroup:
+class CallGroup:
     """The calls of one test.
 
     Args:
@@ -106,14 +106,14 @@ class TestGroup:
     kinds: int = 0
 
 
-def test_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list[TestGroup], list[Omission]]:
+def call_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list[CallGroup], list[Omission]]:
     """Return the tests, those with the most calls first, and what was left out because there are too many.
 
     Args:
         calls: The observed calls.
         limit: Number of tests at most.
     """
-    found: dict[Any, TestGroup] = {}
+    found: dict[Any, CallGroup] = {}
     for call in calls:
         step, tensors = _collapsed(call.step(), call.tensors)
         specs = [tensor.tensor_spec() for tensor in tensors]
@@ -121,7 +121,7 @@ def test_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list
         slots = tuple(slot for slot, _ in parts)
         numbers: list[float] = []
         skeleton = _skeleton(step, numbers)
-        group = found.setdefault((skeleton, slots), TestGroup(skeleton, slots, call.place, [False] * len(slots)))
+        group = found.setdefault((skeleton, slots), CallGroup(skeleton, slots, call.place, [False] * len(slots)))
         group.grads = [grad or spec.requires_grad for grad, spec in zip(group.grads, specs, strict=True)]
         group.count += call.count
         dims = tuple(size for _, size in parts)
@@ -157,7 +157,7 @@ def _collapsed(step: Step, tensors: Sequence[ObservedTensor]) -> tuple[Step, lis
     return step._replace(args=args, kwargs=kwargs), kept
 
 
-def _left_out(groups: Sequence[TestGroup]) -> list[Omission]:
+def _left_out(groups: Sequence[CallGroup]) -> list[Omission]:
     counts: dict[str, int] = {}
     for group in groups:
         counts[group.step.target] = counts.get(group.step.target, 0) + group.count
@@ -202,14 +202,14 @@ def _without_numbers(value: Argument, numbers: list[float]) -> Any:
             return value
 
 
-def _filled(numbers: Sequence[float], floats: Sequence[Sequence[float]]) -> Iterator[tuple[float, ...]]:
+def _filled(numbers: Sequence[float], floats: Sequence[Sequence[str]]) -> Iterator[tuple[float, ...]]:
     """Yield the numbers of a call for each of its rows of floats."""
     for row in floats or [[]]:
-        rest = list(row)
+        rest = [*map(float, row)]
         yield tuple(rest.pop(0) if isinstance(number, float) and rest else number for number in numbers)
 
 
-def _reduce(group: TestGroup) -> None:
+def _reduce(group: CallGroup) -> None:
     """Merge equal rows, and keep ``ROWS``: first one of each set of sizes, then the others, by calls."""
     merged: dict[Any, Row] = {}
     for row in group.rows:
@@ -231,7 +231,7 @@ def _reduce(group: TestGroup) -> None:
     _release_written(group)
 
 
-def _release_written(group: TestGroup) -> None:
+def _release_written(group: CallGroup) -> None:
     """Let no tensor require grad that ``out=`` writes to, or that an initialization fills."""
     outputs = [ref.index for ref in (written_argument(group.step),) if isinstance(ref, Ref)]
     if group.step.target.startswith("torch.nn.init.") and group.slots:
@@ -240,7 +240,7 @@ def _release_written(group: TestGroup) -> None:
         group.grads[index] = False
 
 
-def written_tensor(group: TestGroup) -> int | None:
+def written_tensor(group: CallGroup) -> int | None:
     """Return the tensor that a call writes to in place; ``None`` if it writes to none."""
     if not is_writing(group.step):
         return None

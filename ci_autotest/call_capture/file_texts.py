@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
-from ci_autotest.call_capture.test_groups import TESTS, test_groups
-from ci_autotest.call_capture.test_text import test_lines, test_name
+from ci_autotest.call_capture.call_groups import TESTS, call_groups
+from ci_autotest.call_capture.function_text import function_lines, function_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.call_capture.observation import Capture, Omission
-    from ci_autotest.call_capture.test_groups import TestGroup
+    from ci_autotest.call_capture.call_groups import CallGroup
 
 #: Lines of a file at most.
 LINES: Final = 400
@@ -31,7 +31,7 @@ def file_stem(program: str) -> str:
     return f"autotest_{stem or 'program'}"
 
 
-def test_files(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict[str, str], int, list[Omission]]:
+def file_texts(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict[str, str], int, list[Omission]]:
     """Return the text of each file by its name, the number of tests, and everything that became no test.
 
     Args:
@@ -39,7 +39,7 @@ def test_files(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict
         program: The program, as its caller named it.
         limit: Number of tests at most.
     """
-    groups, dropped = test_groups(capture.calls, limit)
+    groups, dropped = call_groups(capture.calls, limit)
     omissions = [*capture.omissions, *dropped]
     stem = file_stem(program)
     parts = _parts(groups)
@@ -53,20 +53,20 @@ def test_files(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict
     return files, len(groups), omissions
 
 
-def _parts(groups: Sequence[TestGroup]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def _parts(groups: Sequence[CallGroup]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """Return the tests of each file: one file if they fit, else one for each family, or several of a large one."""
     whole = _named(groups)
     if sum(len(text) + 2 for _, text in whole) + _SHOWN <= LINES:
         return [("", whole)] if whole else []
-    families: dict[str, list[TestGroup]] = {}
+    families: dict[str, list[CallGroup]] = {}
     for group in groups:
         families.setdefault(_family(group), []).append(group)
     found = []
     for family, own in families.items():
-        files: list[list[TestGroup]] = [[]]
+        files: list[list[CallGroup]] = [[]]
         used = _SHOWN + 20
         for group in own:
-            size = len(test_lines(group, "name")) + 2
+            size = len(function_lines(group, "name")) + 2
             if used + size > LINES and files[-1]:
                 files.append([])
                 used = _SHOWN + 20
@@ -76,12 +76,12 @@ def _parts(groups: Sequence[TestGroup]) -> list[tuple[str, list[tuple[str, list[
     return found
 
 
-def _named(groups: Sequence[TestGroup]) -> list[tuple[str, list[str]]]:
+def _named(groups: Sequence[CallGroup]) -> list[tuple[str, list[str]]]:
     taken: set[str] = set()
-    return [(name, test_lines(group, name)) for group in groups for name in (test_name(group, taken),)]
+    return [(name, function_lines(group, name)) for group in groups for name in (function_name(group, taken),)]
 
 
-def _family(group: TestGroup) -> str:
+def _family(group: CallGroup) -> str:
     """Return the family of a test: the last part of its operator's namespace, in a plural that reads well."""
     namespace, _, name = group.step.target.rpartition(".")
     match namespace:
@@ -102,12 +102,13 @@ def _family(group: TestGroup) -> str:
 def _header(capture: Capture, program: str, omissions: Sequence[Omission]) -> list[str]:
     version = f" with torch {capture.torch}" if capture.torch else ""
     lines = [
-        f'"""Operator calls of {program}, written by `ci-autotest capture`{version}. Change them as you like.',
+        f'"""Operator calls of {_plain(program)}, captured{version}. Change them as you like.',
         "",
-        "Sizes, dtypes, layouts and arguments are those of the program; elements are drawn from the ranges that it had.",
+        "Sizes, dtypes, layouts and arguments are those of the program. Elements are drawn",
+        "from the ranges that it had.",
     ]
     if not capture.is_complete:
-        lines += ["The program ended early: the ranges are those of each first call, and calls are not counted."]
+        lines += ["", "The program ended early: the ranges are those of each first call, and calls", "are not counted."]
     if omissions:
         lines += ["", "Not captured:"]
         lines += [f"* {_plain(one.name)}: {_calls(one.count)}, {_plain(one.reason)}" for one in omissions[:_SHOWN]]
@@ -127,6 +128,10 @@ def _plain(text: str) -> str:
 def _imports(lines: Sequence[str]) -> list[str]:
     text = "\n".join(line for line in lines if not line.startswith("#"))
     used = tuple(name for name in _NAMES if re.search(rf"(?<![\w.]){name}\b", text))
-    return laid_out("from ci_autotest import ", ", ".join(used), indent=0) if len(", ".join(used)) <= 62 else [  # noqa: PLR2004
-        *laid_out("from ci_autotest import ", Bracketed("(", used), indent=0)
-    ]
+    return (
+        laid_out("from ci_autotest import ", ", ".join(used), indent=0)
+        if len(", ".join(used)) <= 62
+        else [  # noqa: PLR2004
+            *laid_out("from ci_autotest import ", Bracketed("(", used), indent=0)
+        ]
+    )
