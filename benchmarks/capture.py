@@ -36,7 +36,7 @@ def main() -> int:
     print("model                              calls a step   step ms   captured   an empty mode   raw to raw")
     for name, step in _models().items():
         calls, raw_s, ratio, empty, control = _measured(step)
-        is_void = not 0.97 <= control <= 1.03  # noqa: PLR2004
+        is_void = not 0.97 <= control <= 1.03
         missed += ratio > GOAL or is_void
         verdict = "  void, too noisy" if is_void else "  MISSED" if ratio > GOAL else ""
         print(f"{name:34} {calls:>12}  {raw_s * 1e3:8.2f}   {ratio:8.2f}   {empty:13.2f}   {control:10.2f}{verdict}")

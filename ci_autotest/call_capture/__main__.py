@@ -1,7 +1,7 @@
 """The captured process: ``python -m ci_autotest.call_capture JOURNAL script|module|command TARGET [ARGUMENT]...``.
 
-It runs the program as Python would: its arguments, ``__main__``, exit status, signals and tracebacks are its own. What was
-captured is written down when the program ends, however it does; new calls are written down at once.
+It runs the program as Python would: its arguments, ``__main__``, exit status, signals and tracebacks are its own. What
+was captured is written down when the program ends, however it does; new calls are written down at once.
 """
 
 from __future__ import annotations

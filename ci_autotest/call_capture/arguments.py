@@ -25,6 +25,8 @@ _HASHED: Final = frozenset({int, bool, str, complex, type(None), type(...), torc
 _SEQUENCES: Final = frozenset({tuple, list, torch.Size})
 #: Longest list of numbers that is an argument and no data.
 _LONGEST: Final = 64
+#: Whether a tensor is one of ``torch.func``, whose elements cannot be read. Torch has no public name for it.
+_is_wrapped: Final = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
 _CONSTANTS: Final = {
     torch.contiguous_format: "torch.contiguous_format",
     torch.channels_last: "torch.channels_last",
@@ -89,7 +91,7 @@ def add_key(value: Any, parts: list[Any], floats: list[float]) -> None:
         parts.append((kind, value) if kind in {torch.memory_format, torch.layout} else kind)
 
 
-def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argument:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
+def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argument:  # noqa: C901 - one branch for each kind
     """Return an argument as a program has it; its tensors are appended to ``tensors``.
 
     Args:
@@ -138,7 +140,7 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         message = f"a tensor with layout {tensor.layout} as an argument"
     elif dtype not in DTYPES:
         message = f"a tensor of {dtype} as an argument"
-    elif tensor.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    elif tensor.device.type == "meta" or _is_wrapped(tensor):
         message = "a tensor without elements of its own, of torch.func or on the meta device, as an argument"
     else:
         return

@@ -206,7 +206,7 @@ def _filled(numbers: Sequence[float], floats: Sequence[Sequence[str]]) -> Iterat
     """Yield the numbers of a call for each of its rows of floats."""
     for row in floats or [[]]:
         rest = [*map(float, row)]
-        yield tuple(rest.pop(0) if isinstance(number, float) and rest else number for number in numbers)
+        yield tuple(rest.pop(0) if type(number) is float and rest else number for number in numbers)
 
 
 def _reduce(group: CallGroup) -> None:
@@ -244,5 +244,5 @@ def written_tensor(group: CallGroup) -> int | None:
     """Return the tensor that a call writes to in place; ``None`` if it writes to none."""
     if not is_writing(group.step):
         return None
-    given = [*group.step.args, *(value for _, value in group.step.kwargs)]
+    given: list[Any] = [*group.step.args, *(value for _, value in group.step.kwargs)]
     return given[0].index if given and isinstance(given[0], Ref) else None

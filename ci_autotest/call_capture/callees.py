@@ -36,8 +36,8 @@ _NO_OPERATORS: Final = frozenset({
 _TORCHS: Final = frozenset({"aten", "prims"})
 #: Calls that write every element of their first tensor and read none, so that its elements may be any.
 _OVERWRITING: Final = frozenset({
-    "fill_", "zero_", "copy_", "uniform_", "normal_", "random_", "exponential_", "bernoulli_", "geometric_", "log_normal_",
-    "cauchy_",
+    "fill_", "zero_", "copy_", "uniform_", "normal_", "random_", "exponential_", "bernoulli_", "geometric_",
+    "log_normal_", "cauchy_",
 })  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def _members(tensor: torch.Tensor) -> tuple[tuple[str, ...], tuple[float, ...]]:
     if tensor.numel() < _ENOUGH:
         return (), ()
     corner = tensor[(slice(_CORNER),) * tensor.ndim]
-    distinct = corner.unique()
+    distinct = corner.unique()  # type: ignore[no-untyped-call]
     if not 1 < distinct.numel() <= _MEMBERS or bool(distinct.isnan().any()):
         return (), ()
     counts = [int((tensor == member).sum()) for member in distinct]
@@ -111,7 +111,7 @@ def _order(tensor: torch.Tensor, low: float, high: float) -> Property:
     is_sorted = bool((tensor[1:] >= tensor[:-1]).all())
     if tensor.is_floating_point():
         return "sorted" if is_sorted and count > _MEMBERS else ""
-    is_distinct = tensor.unique().numel() == count
+    is_distinct = tensor.unique().numel() == count  # type: ignore[no-untyped-call]
     if is_distinct and low == 0 and high == count - 1:
         return "arange" if is_sorted else "permutation"
     return "distinct" if is_distinct and low >= 0 else "sorted" if is_sorted else ""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
 from ci_autotest.call_capture.call_groups import TESTS, call_groups
 from ci_autotest.call_capture.function_text import function_lines, function_name
+from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.call_capture.observation import Capture, Omission
     from ci_autotest.call_capture.call_groups import CallGroup
+    from ci_autotest.call_capture.observation import Capture, Omission
 
 #: Lines of a file at most.
 LINES: Final = 400
@@ -128,10 +128,5 @@ def _plain(text: str) -> str:
 def _imports(lines: Sequence[str]) -> list[str]:
     text = "\n".join(line for line in lines if not line.startswith("#"))
     used = tuple(name for name in _NAMES if re.search(rf"(?<![\w.]){name}\b", text))
-    return (
-        laid_out("from ci_autotest import ", ", ".join(used), indent=0)
-        if len(", ".join(used)) <= 62
-        else [  # noqa: PLR2004
-            *laid_out("from ci_autotest import ", Bracketed("(", used), indent=0)
-        ]
-    )
+    line = f"from ci_autotest import {', '.join(used)}"
+    return [line] if len(line) <= WIDTH else laid_out("from ci_autotest import ", Bracketed("(", used), indent=0)

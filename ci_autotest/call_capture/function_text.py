@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import builtins
-import keyword as python_keywords
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.call_capture.layout_text import Bracketed, call, flat, keyword, laid_out
+from ci_autotest.call_capture.argument_text import Arguments
+from ci_autotest.call_capture.call_groups import Repeated, written_tensor
+from ci_autotest.call_capture.columns import TAKEN, Columns
+from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out
 from ci_autotest.call_capture.layouts import PLAIN
-from ci_autotest.call_capture.number_text import bounds_of, number_text
-from ci_autotest.call_capture.observation import Elements, is_writing
-from ci_autotest.call_capture.call_groups import Number, Repeated, written_tensor
+from ci_autotest.call_capture.number_text import number_text
+from ci_autotest.call_capture.observation import is_writing
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import PREFIX_SIGNS, SIGNS
 from ci_autotest.program.ir import (
     CALL_METHOD,
     GET_ATTR,
-    HOST_DEVICE,
-    Constant,
-    Device,
-    DType,
-    List,
-    Mapping_,
-    Ref,
-    Slice,
     autocast_dtype,
 )
 from ci_autotest.program.python_names import is_name
 from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own
-from ci_autotest.values.dtypes import DIFFERENTIABLE, INTEGERS
+from ci_autotest.values.dtypes import DIFFERENTIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ci_autotest.call_capture.layout_text import Text
     from ci_autotest.call_capture.call_groups import CallGroup
-    from ci_autotest.program.ir import Argument, Step
+    from ci_autotest.call_capture.layout_text import Text
+    from ci_autotest.program.ir import Step
 
-_NAMES: Final = ("x", "y", "z", "w")
-#: Names of a file's tests must not hide these.
-_TAKEN: Final = frozenset({
-    *dir(builtins), *python_keywords.kwlist, "torch", "autotest", "oneof", "random_tensor", "choice_tensor",
-    "permutation_tensor", "symmetric_tensor", "positive_definite_tensor", "cpu_device", "gpu_device", "load_file",
-})  # fmt: skip
 _DEFAULT_DTYPE: Final = "float32"
 _VIEW_METHODS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _EXTRA_CASES: Final = 2
@@ -54,7 +37,7 @@ def function_name(group: CallGroup, taken: set[str]) -> str:
     step = group.step
     name = step.target.rpartition(".")[2].strip("_")
     base = f"{name}_in_place" if is_writing(step) and not name.endswith("setitem") else name
-    base = f"{base}_" if base in _TAKEN else base
+    base = f"{base}_" if base in TAKEN else base
     found, count = base, 1
     while found in taken:
         count += 1
@@ -65,7 +48,7 @@ def function_name(group: CallGroup, taken: set[str]) -> str:
 
 def function_lines(group: CallGroup, name: str) -> list[str]:
     """Return the lines of a test, with its comment and decorator."""
-    varying = _Varying(group)
+    varying = Columns(group)
     count = len(group.rows)
     cases = f"n={_EXTRA_CASES * count + _EXTRA_CASES}"
     decorator = f"@autotest({cases})"
@@ -89,91 +72,7 @@ def _comment(group: CallGroup) -> list[str]:
     return lines
 
 
-class _Varying:
-    """The columns in which the rows of a test differ, each with a name.
-
-    Args:
-        group: The test.
-
-    Attributes:
-        tensors: Name of each tensor.
-        columns: Names of the columns, each with its value in each row.
-    """
-
-    def __init__(self, group: CallGroup) -> None:
-        self._rows = group.rows
-        self.tensors = _tensor_names(group.step, len(group.slots))
-        self.columns: dict[str, list[Text]] = {}
-        self._dims: list[Text] = []
-        for index, name in enumerate(self.tensors):
-            self._dims.append(self._column(f"{name}_dims", [_sizes(row.dims[index]) for row in group.rows]))
-        names = _number_names(group.step, len(group.rows[0].numbers), {*self.tensors, *self.columns})
-        self.numbers = [
-            self._column(name, [number_text(row.numbers[at]) for row in group.rows]) for at, name in enumerate(names)
-        ]
-        self.ranges = [self._range(group, index, name) for index, name in enumerate(self.tensors)]
-
-    def dims(self, index: int) -> Text:
-        """Return the sizes of a tensor, or the name of their column."""
-        return self._dims[index]
-
-    def lines(self) -> list[str]:
-        """Return the statement that chooses a row."""
-        if not self.columns:
-            return []
-        columns = list(self.columns.values())
-        if len(columns) == 1:
-            rows: list[Text] = columns[0]
-        else:
-            rows = [Bracketed("(", tuple(column[at] for column in columns)) for at in range(len(self._rows))]
-        return laid_out(f"{', '.join(self.columns)} = ", call("oneof", rows), ".value()")
-
-    def _column(self, name: str, values: list[Text]) -> Text:
-        if all(value == values[0] for value in values):
-            return values[0]
-        self.columns[name] = values
-        return name
-
-    def _range(self, group: CallGroup, index: int, name: str) -> tuple[Text, Text]:
-        """Return the bounds of a tensor's elements: of integers those of each row, because indices depend on sizes."""
-        slot = group.slots[index]
-        seen = [row.elements[index] for row in group.rows]
-        if slot.members or slot.dtype == "bool":
-            return "", ""
-        if slot.dtype in INTEGERS:
-            bounds = [bounds_of(one.low, one.high, slot.dtype) for one in seen]
-            return (
-                self._column(f"{name}_low", [str(low) for low, _ in bounds]),
-                self._column(f"{name}_high", [str(high) for _, high in bounds]),
-            )
-        whole = Elements(min(one.low for one in seen), max(one.high for one in seen))
-        low, high = bounds_of(whole.low, whole.high, slot.dtype)
-        return number_text(low), number_text(high)
-
-
-def _sizes(dims: tuple[int, ...]) -> Bracketed:
-    return Bracketed("(", tuple(map(str, dims)))
-
-
-def _tensor_names(step: Step, count: int) -> list[str]:
-    """Return a name for each tensor: its keyword, else a letter."""
-    found = [_NAMES[i] if i < len(_NAMES) else f"tensor_{i}" for i in range(count)]
-    for key, value in step.kwargs:
-        if isinstance(value, Ref) and is_name(key) and key not in _TAKEN and key not in found:
-            found[value.index] = key
-    return found
-
-
-def _number_names(step: Step, count: int, taken: set[str]) -> list[str]:
-    """Return a name for each number: its keyword, else ``number``."""
-    found = ["number" if count == 1 else f"number_{at}" for at in range(count)]
-    for key, value in step.kwargs:
-        if isinstance(value, Number) and is_name(key) and key not in _TAKEN | taken:
-            found[value.index] = key
-    return found
-
-
-def _tensor_lines(group: CallGroup, index: int, name: str, varying: _Varying) -> list[str]:
+def _tensor_lines(group: CallGroup, index: int, name: str, varying: Columns) -> list[str]:
     made = _generator(group, index, varying)
     suffixes = group.slots[index].layout.suffixes()
     repeated = _repeated(group.step, index)
@@ -187,18 +86,18 @@ def _tensor_lines(group: CallGroup, index: int, name: str, varying: _Varying) ->
     if group.grads[index] and index == written_tensor(group):
         suffixes.append(".clone()")  # torch refuses to write to a leaf
     whole = f"    {name} = {flat(made)}{''.join(suffixes)}"
-    if not suffixes or len(whole) <= 88:  # noqa: PLR2004 - ruff's line length
+    if not suffixes or len(whole) <= WIDTH:
         return laid_out(f"{name} = ", made, "".join(suffixes))
     return [*laid_out(f"{name} = ", made), f"    {name} = {name}{''.join(suffixes)}"]
 
 
 def _repeated(step: Step, index: int) -> Repeated | None:
     """Return the list that a tensor stands for; ``None`` if it is one tensor."""
-    given = (*step.args, *(value for _, value in step.kwargs))
+    given: tuple[Any, ...] = (*step.args, *(value for _, value in step.kwargs))
     return next((value for value in given if isinstance(value, Repeated) and value.ref.index == index), None)
 
 
-def _generator(group: CallGroup, index: int, varying: _Varying) -> Bracketed:
+def _generator(group: CallGroup, index: int, varying: Columns) -> Bracketed:
     """Return the expression that draws a tensor, without its layout."""
     slot, dims = group.slots[index], varying.dims(index)
     low, high = varying.ranges[index]
@@ -257,10 +156,10 @@ def _of_property(
             return None
 
 
-def _call_lines(group: CallGroup, varying: _Varying) -> list[str]:
+def _call_lines(group: CallGroup, varying: Columns) -> list[str]:
     """Return the lines of the call, under autocast if it was."""
     step = group.step
-    shown = _Arguments(varying)
+    shown = Arguments(varying)
     args = [shown.text(value) for value in step.args]
     kwargs = [keyword(key, shown.text(value)) for key, value in step.kwargs if _checked_name(key)]
     if step.target == "operator.setitem":
@@ -306,43 +205,3 @@ def _checked_name(name: str) -> bool:
         message = f"{name[:60]!r} is not an identifier and is never printed as code."
         raise ProgramError(message)
     return True
-
-
-class _Arguments:
-    """The arguments of a test's call as text.
-
-    Args:
-        varying: Names of the tensors and of the numbers that vary.
-    """
-
-    def __init__(self, varying: _Varying) -> None:
-        self._varying = varying
-        self._kinds: dict[type, Callable[..., Text]] = {
-            Number: lambda value: varying.numbers[value.index],
-            Ref: lambda value: varying.tensors[value.index],
-            Repeated: lambda value: varying.tensors[value.ref.index],
-            DType: lambda value: f"torch.{value.name}",
-            Device: lambda value: "cpu_device()" if value.symbol == HOST_DEVICE else "gpu_device()",
-            Constant: lambda value: value.target,
-            tuple: lambda value: Bracketed("(", tuple(map(self.text, value))),
-            List: lambda value: Bracketed("[", tuple(map(self.text, value.items)), "]"),
-            Slice: self._slice,
-            Mapping_: lambda value: call("dict", [keyword(key, self.text(item)) for key, item in value.items]),
-            str: _quoted,
-            type(...): lambda _: "...",
-        }
-
-    def text(self, value: Argument | Number) -> Text:
-        """Return an argument as text."""
-        written = self._kinds.get(type(value))
-        return repr(value) if written is None else written(value)
-
-    def _slice(self, value: Slice) -> Text:
-        bounds = ["" if one is None else flat(self.text(one)) for one in (value.start, value.stop, value.step)]
-        return f"{bounds[0]}:{bounds[1]}" + (f":{bounds[2]}" if bounds[2] else "")
-
-
-def _quoted(value: str) -> str:
-    """Return a text as ruff writes it: in double quotes."""
-    text = repr(value)
-    return f'"{text[1:-1]}"' if re.fullmatch(r"'[^\"\\]*'", text) else text

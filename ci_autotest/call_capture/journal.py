@@ -1,7 +1,7 @@
 """The file through which a captured process tells its parent: a line for each new call, and all of it at the end.
 
-Each line is written at once, so what was captured outlasts a crash and ``os._exit``. The last line, if there is one, has
-counts and ranges and replaces the others.
+Each line is written at once, so what was captured outlasts a crash and ``os._exit``. If the program came to its end,
+the last line has counts and ranges and replaces the others.
 """
 
 from __future__ import annotations

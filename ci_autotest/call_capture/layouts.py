@@ -1,4 +1,4 @@
-"""The layout of an observed tensor as an expression over a contiguous one: transposed, sliced, expanded, channels last."""
+"""The layout of an observed tensor as an expression over a contiguous one: a slice, a permutation, an expansion."""
 
 from __future__ import annotations
 

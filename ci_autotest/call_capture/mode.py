@@ -32,7 +32,7 @@ _OF_ONE: Final = 128
 _OF_ALL: Final = 4096
 #: Rows of floats of one call that are kept.
 _FLOATS: Final = 4
-#: Elements are looked at each time that there are twice as many calls, from ``_EARLY`` calls on ``_LATER`` times as many.
+#: Elements are looked at when there are twice as many calls, and from ``_EARLY`` calls on ``_LATER`` times as many.
 _EARLY: Final = 16
 _LATER: Final = 8
 #: Different reasons that are kept.
@@ -108,7 +108,7 @@ class CallMode(TorchFunctionMode):
             self._look_again(found, args, kwargs or {})
         return func(*args, **kwargs) if kwargs else func(*args)
 
-    def __enter__(self) -> CallMode:
+    def __enter__(self) -> CallMode:  # noqa: PYI034 - Python 3.10 has no Self
         """Begin; calls of the program's own autograd functions are counted too."""
         apply = self._apply = torch.autograd.Function.__dict__["apply"]
         omit = self._omit
@@ -119,7 +119,7 @@ class CallMode(TorchFunctionMode):
             return apply.__get__(None, function)(*args, **kwargs)
 
         torch.autograd.Function.apply = classmethod(counted)  # type: ignore[method-assign, assignment]
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -141,7 +141,7 @@ class CallMode(TorchFunctionMode):
                 ObservedCall(
                     number=call.number, op=call.op, target=call.target, args=call.args, kwargs=call.kwargs,
                     modes=call.modes, tensors=tensors, place=call.place, count=found.count,
-                    floats=[[*map(repr, row)] for row in found.floats],
+                    floats=tuple([*map(repr, row)] for row in found.floats),
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())
@@ -232,7 +232,7 @@ class CallMode(TorchFunctionMode):
 
     def _place(self) -> str:
         """Return file and line of the innermost frame that is neither torch's nor ours."""
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the caller
         while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, _HERE)):
             frame = frame.f_back
         file = Path(frame.f_code.co_filename)

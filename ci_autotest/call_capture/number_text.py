@@ -15,8 +15,8 @@ def number_text(value: float) -> str:
 def bounds_of(low: float, high: float, dtype: str) -> tuple[float, float]:
     """Return the range ``[low, high)`` from which elements are drawn that were seen from ``low`` to ``high``.
 
-    Integers are exact. Floats are rounded outward to three digits, which keeps their signs and never crosses 1. A tensor
-    of equal floats gets half of its element, or a half, on both sides.
+    Integers are exact. Floats are rounded outward to three digits, which keeps their signs and never crosses 1. A
+    tensor of equal floats gets half of its element, or a half, on both sides.
     """
     if dtype in INTEGERS:
         return int(low), int(high) + 1

@@ -86,7 +86,7 @@ class ObservedCall(Struct, frozen=True, kw_only=True):
     tensors: list[ObservedTensor]
     place: str
     count: int = 1
-    floats: list[list[str]] = []
+    floats: tuple[list[str], ...] = ()
 
     def step(self) -> Step:
         """Return the call as a step of a program whose first values are the tensors."""

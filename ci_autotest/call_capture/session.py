@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_autotest.call_capture.mode import CallMode
 from ci_autotest.call_capture.call_groups import TESTS
+from ci_autotest.call_capture.mode import CallMode
 from ci_autotest.call_capture.tests_folder import check_folder, write_tests
 
 if TYPE_CHECKING:

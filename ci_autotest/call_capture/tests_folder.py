@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.call_capture.file_texts import file_stem, file_texts
 from ci_autotest.call_capture.call_groups import TESTS
+from ci_autotest.call_capture.file_texts import file_stem, file_texts
 from ci_autotest.errors import OutputError, UsageError
 
 if TYPE_CHECKING:

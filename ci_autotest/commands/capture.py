@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.call_capture.journal import read_journal
-from ci_autotest.call_capture.observation import Capture
 from ci_autotest.call_capture.tests_folder import check_folder, write_tests
 from ci_autotest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TextIO
+
+    from ci_autotest.call_capture.observation import Capture
 
 #: Options of Python that take the next word.
 _WITH_VALUE: Final = frozenset({"-W", "-X", "--check-hash-based-pycs"})
@@ -100,8 +101,8 @@ def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, i
         found = read_journal(journal)
     if found is None:
         message = (
-            f"'{program.python[0]}' could not start the capture (exit status {status}). ci-autotest has to be installed "
-            "in the environment of that interpreter."
+            f"'{program.python[0]}' could not start the capture (exit status {status}). Install ci-autotest in the "
+            "environment of that interpreter, or name another one."
         )
         raise UsageError(message)
     return _finish(found, program, folder, limit, (status, stream))
