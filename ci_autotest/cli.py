@@ -101,6 +101,20 @@ def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bo
     return _run(request, is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
 
 
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="python SCRIPT [ARGUMENT]...")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("autotests"), help="Folder. Default: autotests."
+)
+@click.option("--tests", type=Number(1), metavar="N", default=150, help="Number of tests at most. Default: 150.")
+@click.option("--force", "is_forced", is_flag=True, help="Replace the tests of this program that the folder has.")
+def capture(program: tuple[str, ...], output: Path, tests: int, *, is_forced: bool) -> int:
+    """Run a program and write the operator calls that it makes as tests."""
+    from ci_autotest.commands.capture import capture as run_captured  # noqa: PLC0415
+
+    return run_captured(program, output, tests, sys.stderr, is_forced=is_forced)
+
+
 @cli.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
 @loader_options

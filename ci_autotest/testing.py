@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ci_autotest.call_capture.session import capture
 from ci_autotest.config import shapes_of
 from ci_autotest.errors import AuthorError, ConfigError, SessionError, UnavailableError
 from ci_autotest.in_process import NOTICE, run_here, run_loader_here, setting_of, stop_unittest
@@ -57,6 +58,7 @@ __all__ = [
     "Draws",
     "assume",
     "autotest",
+    "capture",
     "choice_tensor",
     "constant",
     "cpu_device",

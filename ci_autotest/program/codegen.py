@@ -47,13 +47,14 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Program, Step
 
-_INFIX: Final = {
+#: Python's signs by the names of the ``operator`` module.
+SIGNS: Final = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
     "and_": "&", "or_": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "eq": "==", "ne": "!=",
 }  # fmt: skip
-_PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
-_AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
+PREFIX_SIGNS: Final = {"neg": "-", "pos": "+", "invert": "~"}
+_AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in SIGNS.items()}
 #: The module whose names recorded programs use.
 TORCH: Final = "torch"
 _ADAPTERS: Final = "adapters."
@@ -123,10 +124,10 @@ def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) ->
         raise ProgramError(message)
     package, _, name = step.target.rpartition(".")
     if package == "operator":
-        if name in _INFIX:
-            return f"{args[0]} {_INFIX[name]} {args[1]}"
-        if name in _PREFIX:
-            return f"{_PREFIX[name]}{args[0]}"
+        if name in SIGNS:
+            return f"{args[0]} {SIGNS[name]} {args[1]}"
+        if name in PREFIX_SIGNS:
+            return f"{PREFIX_SIGNS[name]}{args[0]}"
         if name == "getitem":
             return f"{args[0]}[{_index(args[1])}]"
         return f"{name}({', '.join(args)})"

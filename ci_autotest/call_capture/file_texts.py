@@ -1,0 +1,132 @@
+"""The files of a capture: tests by family of operators, each file short enough to be read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.call_capture.call_groups import TESTS, call_groups
+from ci_autotest.call_capture.function_text import function_lines, function_name
+from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.call_capture.call_groups import CallGroup
+    from ci_autotest.call_capture.observation import Capture, Omission
+
+#: Lines of a file at most.
+LINES: Final = 400
+_NAMES: Final = (
+    "autotest", "choice_tensor", "cpu_device", "gpu_device", "oneof", "permutation_tensor",
+    "positive_definite_tensor", "random_tensor", "symmetric_tensor", "torch",
+)  # fmt: skip
+#: Omissions that the first file lists.
+_SHOWN: Final = 20
+
+
+def file_stem(program: str) -> str:
+    """Return the name of the first file without its suffix: ``autotest_train`` for ``train.py``."""
+    stem = re.sub(r"\W+", "_", program.rpartition("/")[2].removesuffix(".py")).strip("_")
+    return f"autotest_{stem or 'program'}"
+
+
+def file_texts(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict[str, str], int, list[Omission]]:
+    """Return the text of each file by its name, the number of tests, and everything that became no test.
+
+    Args:
+        capture: What was captured.
+        program: The program, as its caller named it.
+        limit: Number of tests at most.
+    """
+    groups, dropped = call_groups(capture.calls, limit)
+    omissions = [*capture.omissions, *dropped]
+    stem = file_stem(program)
+    parts = _parts(groups)
+    files = {}
+    for number, (family, tests) in enumerate(parts):
+        name = f"{stem}.py" if len(parts) == 1 else f"{stem}_{family}.py"
+        lines = [line for _, text in tests for line in ("", "", *text)]
+        files[name] = "\n".join(
+            [*_header(capture, program, omissions if number == 0 else []), *_imports(lines), *lines, ""]
+        )
+    return files, len(groups), omissions
+
+
+def _parts(groups: Sequence[CallGroup]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """Return the tests of each file: one file if they fit, else one for each family, or several of a large one."""
+    whole = _named(groups)
+    if sum(len(text) + 2 for _, text in whole) + _SHOWN <= LINES:
+        return [("", whole)] if whole else []
+    families: dict[str, list[CallGroup]] = {}
+    for group in groups:
+        families.setdefault(_family(group), []).append(group)
+    found = []
+    for family, own in families.items():
+        files: list[list[CallGroup]] = [[]]
+        used = _SHOWN + 20
+        for group in own:
+            size = len(function_lines(group, "name")) + 2
+            if used + size > LINES and files[-1]:
+                files.append([])
+                used = _SHOWN + 20
+            files[-1].append(group)
+            used += size
+        found += [(family if at == 0 else f"{family}_{at + 1}", _named(part)) for at, part in enumerate(files)]
+    return found
+
+
+def _named(groups: Sequence[CallGroup]) -> list[tuple[str, list[str]]]:
+    taken: set[str] = set()
+    return [(name, function_lines(group, name)) for group in groups for name in (function_name(group, taken),)]
+
+
+def _family(group: CallGroup) -> str:
+    """Return the family of a test: the last part of its operator's namespace, in a plural that reads well."""
+    namespace, _, name = group.step.target.rpartition(".")
+    match namespace:
+        case "torch.nn.functional":
+            return "layers"
+        case "torch.nn.init":
+            return "initialization"
+        case "torch.linalg" | "torch.fft" | "torch.special":
+            return namespace.rpartition(".")[2]
+        case "operator" if name in {"getitem", "setitem"}:
+            return "indexing"
+        case "torch":
+            return "functions"
+        case _:
+            return "in_place" if name.endswith("_") else "methods"
+
+
+def _header(capture: Capture, program: str, omissions: Sequence[Omission]) -> list[str]:
+    version = f" with torch {capture.torch}" if capture.torch else ""
+    lines = [
+        f'"""Operator calls of {_plain(program)}, captured{version}. Change them as you like.',
+        "",
+        "Sizes, dtypes, layouts and arguments are those of the program. Elements are drawn",
+        "from the ranges that it had.",
+    ]
+    if not capture.is_complete:
+        lines += ["", "The program ended early: the ranges are those of each first call, and calls", "are not counted."]
+    if omissions:
+        lines += ["", "Not captured:"]
+        lines += [f"* {_plain(one.name)}: {_calls(one.count)}, {_plain(one.reason)}" for one in omissions[:_SHOWN]]
+        lines += [f"* and {len(omissions) - _SHOWN} more"] if len(omissions) > _SHOWN else []
+    return [*lines, '"""', ""]
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count:,} calls"
+
+
+def _plain(text: str) -> str:
+    """Return a text that cannot end the docstring."""
+    return text.replace("\\", "/").replace('"', "'")
+
+
+def _imports(lines: Sequence[str]) -> list[str]:
+    text = "\n".join(line for line in lines if not line.startswith("#"))
+    used = tuple(name for name in _NAMES if re.search(rf"(?<![\w.]){name}\b", text))
+    line = f"from ci_autotest import {', '.join(used)}"
+    return [line] if len(line) <= WIDTH else laid_out("from ci_autotest import ", Bracketed("(", used), indent=0)

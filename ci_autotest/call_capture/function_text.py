@@ -1,0 +1,207 @@
+"""One test as Python text: what varies, its tensors, and the call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.call_capture.argument_text import Arguments
+from ci_autotest.call_capture.call_groups import Repeated, written_tensor
+from ci_autotest.call_capture.columns import TAKEN, Columns
+from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out
+from ci_autotest.call_capture.layouts import PLAIN
+from ci_autotest.call_capture.number_text import number_text
+from ci_autotest.call_capture.observation import is_writing
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.codegen import PREFIX_SIGNS, SIGNS
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    GET_ATTR,
+    autocast_dtype,
+)
+from ci_autotest.program.python_names import is_name
+from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own
+from ci_autotest.values.dtypes import DIFFERENTIABLE
+
+if TYPE_CHECKING:
+    from ci_autotest.call_capture.call_groups import CallGroup
+    from ci_autotest.call_capture.layout_text import Text
+    from ci_autotest.program.ir import Step
+
+_DEFAULT_DTYPE: Final = "float32"
+_VIEW_METHODS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+_EXTRA_CASES: Final = 2
+
+
+def function_name(group: CallGroup, taken: set[str]) -> str:
+    """Return a name for a test, and take it."""
+    step = group.step
+    name = step.target.rpartition(".")[2].strip("_")
+    base = f"{name}_in_place" if is_writing(step) and not name.endswith("setitem") else name
+    base = f"{base}_" if base in TAKEN else base
+    found, count = base, 1
+    while found in taken:
+        count += 1
+        found = f"{base.rstrip('_')}_{count}"
+    taken.add(found)
+    return found
+
+
+def function_lines(group: CallGroup, name: str) -> list[str]:
+    """Return the lines of a test, with its comment and decorator."""
+    varying = Columns(group)
+    count = len(group.rows)
+    cases = f"n={_EXTRA_CASES * count + _EXTRA_CASES}"
+    decorator = f"@autotest({cases})"
+    if count > 1:
+        decorator = f'@autotest({cases}, examples=[{{"0.pick": k}} for k in range({count})])'
+    lines = [*_comment(group), decorator, f"def {name}():", *varying.lines()]
+    for index, own in enumerate(varying.tensors):
+        lines += _tensor_lines(group, index, own, varying)
+    return lines + _call_lines(group, varying)
+
+
+def _comment(group: CallGroup) -> list[str]:
+    calls = "1 call" if group.count == 1 else f"{group.count:,} calls, the first"
+    lines = [f"# {calls} at {group.place}"]
+    if group.kinds > len(group.rows):
+        lines.append(f"# {len(group.rows)} of its {group.kinds} kinds of calls are here.")
+    if any(not one.is_finite for row in group.rows for one in row.elements if not one.members):
+        lines.append("# NaN or infinities were seen too; they are not drawn.")
+    if any(slot.is_approximate for slot in group.slots):
+        lines.append("# A tensor had strides that no view of a dense tensor has; here it is contiguous.")
+    return lines
+
+
+def _tensor_lines(group: CallGroup, index: int, name: str, varying: Columns) -> list[str]:
+    made = _generator(group, index, varying)
+    suffixes = group.slots[index].layout.suffixes()
+    repeated = _repeated(group.step, index)
+    if repeated is not None:
+        # A loop, because the lines of a comprehension would have to be broken by hand.
+        return [
+            f"    {name} = []",
+            f"    for _ in range({repeated.count}):",
+            *laid_out(f"{name}.append(", made, f"{''.join(suffixes)})", 8),
+        ]
+    if group.grads[index] and index == written_tensor(group):
+        suffixes.append(".clone()")  # torch refuses to write to a leaf
+    whole = f"    {name} = {flat(made)}{''.join(suffixes)}"
+    if not suffixes or len(whole) <= WIDTH:
+        return laid_out(f"{name} = ", made, "".join(suffixes))
+    return [*laid_out(f"{name} = ", made), f"    {name} = {name}{''.join(suffixes)}"]
+
+
+def _repeated(step: Step, index: int) -> Repeated | None:
+    """Return the list that a tensor stands for; ``None`` if it is one tensor."""
+    given: tuple[Any, ...] = (*step.args, *(value for _, value in step.kwargs))
+    return next((value for value in given if isinstance(value, Repeated) and value.ref.index == index), None)
+
+
+def _generator(group: CallGroup, index: int, varying: Columns) -> Bracketed:
+    """Return the expression that draws a tensor, without its layout."""
+    slot, dims = group.slots[index], varying.dims(index)
+    low, high = varying.ranges[index]
+    dtype = [] if slot.dtype == _DEFAULT_DTYPE else [f"dtype=torch.{slot.dtype}"]
+    has_grad = group.grads[index] and slot.dtype in DIFFERENTIABLE
+    grads = [] if has_grad or slot.dtype not in DIFFERENTIABLE else ["requires_grad=False"]
+    if slot.members:
+        return _of_members(group, index, dims, has_grad=has_grad)
+    if slot.property and slot.layout == PLAIN:
+        made = _of_property(slot.property, dims, (low, high), dtype, grads)
+        if made is not None:
+            return made
+    if slot.dtype == "bool":
+        return call("random_tensor", [keyword("dims", dims), "dtype=torch.bool"])
+    return call("random_tensor", [keyword("dims", dims), keyword("low", low), keyword("high", high), *dtype, *grads])
+
+
+def _of_members(group: CallGroup, index: int, dims: Text, *, has_grad: bool) -> Bracketed:
+    slot = group.slots[index]
+    seen = max((row for row in group.rows), key=lambda row: row.count).elements[index]
+    members = [member if slot.dtype == "bool" else number_text(float(member)) for member in slot.members]
+    shares = seen.shares if len(members) > 1 and len(seen.shares) == len(members) else ()
+    if members == ["False", "True"] and min(shares, default=0.0) > 0.25:  # noqa: PLR2004 - about as many of both
+        return call("random_tensor", [keyword("dims", dims), "dtype=torch.bool"])
+    items: list[Text] = [Bracketed("[", tuple(members), "]"), keyword("size", dims)]
+    if shares:
+        rest = round(1 - sum(shares[1:]), 2)
+        items.append(keyword("p", Bracketed("[", tuple(map(str, (rest, *shares[1:]))), "]")))
+    if slot.dtype != "bool":
+        items.append(f"dtype=torch.{slot.dtype}")
+    return call("choice_tensor", [*items, *(["requires_grad=True"] if has_grad else [])])
+
+
+def _of_property(
+    kind: str, dims: Text, bounds: tuple[Text, Text], dtype: list[str], grads: list[str]
+) -> Bracketed | None:
+    """Return the expression that draws elements with a property; ``None``: their range is enough."""
+    size = dims.items[0] if isinstance(dims, Bracketed) else f"{dims}[0]"
+    name = dtype[0].removeprefix("dtype=") if dtype else ""
+    match kind:
+        case "arange":
+            return call("torch.arange", [size, *([] if name == "torch.int64" else dtype)])
+        case "permutation" if name == "torch.int64":
+            return call("permutation_tensor", [size])
+        case "distinct" if name == "torch.int64":
+            return call("choice_tensor", [bounds[1], keyword("size", dims), "replace=False"])
+        case "sorted":
+            drawn = call(
+                "random_tensor",
+                [keyword("dims", dims), keyword("low", bounds[0]), keyword("high", bounds[1]), *dtype, *grads],
+            )
+            return Bracketed("torch.sort(", (drawn,), ").values")
+        case "symmetric" | "positive_definite":
+            return call(f"{kind}_tensor", [size, *dtype, *grads])
+        case _:
+            return None
+
+
+def _call_lines(group: CallGroup, varying: Columns) -> list[str]:
+    """Return the lines of the call, under autocast if it was."""
+    step = group.step
+    shown = Arguments(varying)
+    args = [shown.text(value) for value in step.args]
+    kwargs = [keyword(key, shown.text(value)) for key, value in step.kwargs if _checked_name(key)]
+    if step.target == "operator.setitem":
+        lines = [f"    {flat(args[0])}[{_index(args[1])}] = {flat(args[2])}", f"    return {flat(args[0])}"]
+    else:
+        lines = laid_out("return ", _expression(step, args, kwargs))
+    for mode in step.modes:
+        dtype = autocast_dtype(mode)
+        if dtype is not None:
+            lines = [
+                f'    with torch.autocast("cpu", dtype=torch.{dtype}):', *(f"    {line}" for line in lines),
+            ]  # fmt: skip
+    return lines
+
+
+def _expression(step: Step, args: list[Text], kwargs: list[Text]) -> Text:
+    name = step.target.rpartition(".")[2]
+    if step.op == GET_ATTR and (is_attribute(name) or name in _VIEW_METHODS):
+        return f"{flat(args[0])}.{name}"
+    if step.op == CALL_METHOD and is_method(name):
+        return call(f"{flat(args[0])}.{name}", [*args[1:], *kwargs])
+    if step.target == "operator.getitem":
+        return f"{flat(args[0])}[{_index(args[1])}]"
+    if step.target.startswith("operator.") and name in SIGNS:
+        return f"{flat(args[0])} {SIGNS[name]} {flat(args[1])}"
+    if step.target.startswith("operator.") and name in PREFIX_SIGNS:
+        return f"{PREFIX_SIGNS[name]}{flat(args[0])}"
+    if is_function(step.target) or is_own(step.target):
+        return call("abs" if step.target == "operator.abs" else step.target, [*args, *kwargs])
+    message = f"target {step.target[:60]!r} is not on the allow list and is never printed as code."
+    raise ProgramError(message)
+
+
+def _index(text: Text) -> str:
+    """Return an index: a tuple without its brackets."""
+    if isinstance(text, Bracketed) and text.opening == "(" and len(text.items) > 1:
+        return ", ".join(map(flat, text.items))
+    return flat(text)
+
+
+def _checked_name(name: str) -> bool:
+    if not is_name(name):
+        message = f"{name[:60]!r} is not an identifier and is never printed as code."
+        raise ProgramError(message)
+    return True
