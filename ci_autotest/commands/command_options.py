@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: The values of ``config.values``, repeated here because that module imports msgspec.
 FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency", "slower")
+STRICTNESS: Final = ("tolerance", "measured", "ulp", "bitwise")
 CASES_AT_MOST: Final = 1_000_000_000
 BASELINE: Final = "FILE|DIR|auto"
 BASELINE_HELP: Final = (
@@ -39,6 +40,22 @@ class Number(click.IntRange):
             allowed = f"{self.min} or more" if self.max is None else f"from {self.min} to {self.max:,}"
             message = f"{option} is {str(value)[:80]!r}. Give a whole number, {allowed}."
             raise ConfigError(message) from None
+
+
+def score_of(text: str | None) -> float | None:
+    """Return the score that ``--fail-under`` asks for.
+
+    Raises:
+        ConfigError: It is not a number from 0 to 1.
+    """
+    try:
+        score = float(text) if text is not None else None
+    except ValueError:
+        score = -1.0
+    if score is not None and not 0 <= score <= 1:
+        message = f"--fail-under is {str(text)[:80]!r}. Give a share from 0 to 1, such as 0.9."
+        raise ConfigError(message)
+    return score
 
 
 tests_argument = click.argument(

@@ -1,0 +1,91 @@
+"""Compare the outcome of a call with a mistake with the reference's, by the rules of a test, as the engine does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.alignment.compare import compare
+from ci_autotest.alignment.elements import close, has_any, same_bits
+from ci_autotest.backends.snapshots import metadata
+from ci_autotest.backends.trace import Observation
+from ci_autotest.power.outcome import outcome, reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.power.call import Call
+    from ci_autotest.power.mutated_torch import Noted
+    from ci_autotest.power.outcome import Outcome
+    from ci_autotest.values.verdict import Kind
+
+
+class CallComparison:
+    """The reference's outcomes of a test's calls of one operator, and what of a mutant's departs from them.
+
+    Args:
+        operator: The operator.
+        calls: Its calls.
+        rules: How the test compares.
+        are_random: Whether the backward pass starts from random gradients.
+    """
+
+    def __init__(self, operator: str, calls: list[Noted], rules: Rules, *, are_random: bool) -> None:
+        self.calls, self.rules = calls, rules
+        self._are_random = are_random
+        self._operators = (operator,) if rules.rows else ()
+        self._right: dict[int, Outcome | None] = {}
+
+    def right(self, number: int) -> Outcome | None:
+        """Return what the reference gives in a call; ``None`` if the call cannot be made alone."""
+        if number not in self._right:
+            self._right[number] = outcome(reference, self.calls[number], are_random=self._are_random)
+        return self._right[number]
+
+    def wrong(self, number: int, change: Callable[[Call], Any]) -> Outcome | None:
+        """Return what a mutant gives in a call; ``None`` if it raises."""
+        return outcome(change, self.calls[number], are_random=self._are_random)
+
+    def difference(self, number: int, change: Callable[[Call], Any]) -> Kind | None:
+        """Return the kind of the first difference that the test's rules do not allow; ``None`` if there is none."""
+        right = self.right(number)
+        if right is None:
+            return None
+        wrong = self.wrong(number, change)
+        if wrong is None:
+            return "error"
+        if len(wrong.results) != len(right.results):
+            return "shape"
+        for one, other in zip(wrong.results, right.results, strict=True):
+            if (kind := self._compared(one, other)) is not None:
+                return kind
+        if any(self._compared(*sides) is not None for sides in zip(wrong.inputs, right.inputs, strict=True)):
+            return "mutation"
+        pairs = zip(wrong.gradients, right.gradients, strict=True)
+        return "gradient" if any(self._has_other_gradient(*sides) for sides in pairs) else None
+
+    def tolerance(self, dtype: torch.dtype) -> Any:
+        """Return the test's tolerance for a dtype in this operator's results."""
+        return self.rules.tolerance(self._operators, str(dtype).removeprefix("torch."))
+
+    def _compared(self, one: torch.Tensor, other: torch.Tensor, *, flags: bool = True) -> Kind | None:
+        tolerance = self.tolerance(other.dtype)
+        is_alike = one.shape == other.shape and one.dtype is other.dtype and one.layout is other.layout
+        if is_alike and not tolerance.is_strict and tolerance.strictness != "measured":
+            # `compare` decides the same, and then measures the difference, which takes most of its time.
+            is_same_flag = one.requires_grad == other.requires_grad or not flags
+            if not is_same_flag or not (same_bits(one, other) or close(one.detach(), other.detach(), tolerance)):
+                return "value" if is_same_flag else "metadata"
+        left, right = (Observation(metadata(each), each.detach()) for each in (one, other))
+        found = compare(left, right, tolerance, check_dtype=self.rules.check_dtype, check_grad_flags=flags)
+        return None if found is None else found.kind
+
+    def _has_other_gradient(self, one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+        if one is None or other is None:
+            present = other if one is None else one
+            # To autograd, no gradient and a gradient of zeros are the same.
+            return present is not None and has_any(present)
+        return self._compared(one, other, flags=False) is not None

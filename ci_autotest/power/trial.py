@@ -1,0 +1,228 @@
+"""The trial of a test: its cases on the reference once, then every mutant on them until a case notices it.
+
+A mutant gets the reference's own inputs, call by call, and the engine's ``compare`` decides by the test's rules. Where
+more than the elements decides, for example the sign of an eigenvector, the whole case is judged as in a run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.alignment.cases import Contender, try_case
+from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.probe import probe_of
+from ci_autotest.alignment.properties.table import row_of
+from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.power.call_comparison import CallComparison
+from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
+from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
+from ci_autotest.power.survival import Survivors
+from ci_autotest.values.case import is_late, window_of
+from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, TestPower, UnscoredReason, power_of_test
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.backends.torch_eager import TorchBackend
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.power.mutated_torch import Noted
+    from ci_autotest.values.verdict import Kind
+
+
+#: Cases of an operator whose result is not unique that are judged for one mutant.
+_JUDGED: Final = 3
+
+
+class Terms(NamedTuple):
+    """What a trial is held under.
+
+    Attributes:
+        rules: How the test compares.
+        operators: The operators that may be mutated; empty: all.
+        seed: Decides which mutants are chosen.
+        mutants: Number of mutants at most.
+        are_random: Whether the test's backward pass starts from random gradients.
+    """
+
+    rules: Rules
+    operators: frozenset[str]
+    seed: str
+    mutants: int
+    are_random: bool = True
+
+
+class Trial:
+    """The cases of a test and its mutants.
+
+    Args:
+        test: Its id.
+        attempts: The accepted attempts by case, with the reference's gradients.
+        reference: The reference.
+        terms: What the trial is held under.
+
+    Attributes:
+        mutants: The mutants that are tried.
+    """
+
+    def __init__(self, test: str, attempts: Mapping[int, Attempt], reference: TorchBackend, terms: Terms) -> None:
+        self.test, self._reference = test, reference
+        # A compiled graph would be compiled for each mutant.
+        self._terms = terms._replace(rules=replace(terms.rules, check_graph=False))
+        self._attempts = {number: attempt for number, attempt in attempts.items() if not attempt.untested}
+        self._calls: dict[str, list[Noted]] = {}
+        self._large: set[str] = set()
+        for number, attempt in self._attempts.items():
+            self._note(number, attempt)
+        self._syntax = _of_syntax(self._attempts.values())
+        self._comparisons = {
+            operator: CallComparison(operator, calls, self._terms.rules, are_random=terms.are_random)
+            for operator, calls in self._calls.items()
+        }
+        self._probes: dict[int, Attempt] | None = None
+        self.mutants = self._chosen()
+
+    def _note(self, number: int, attempt: Attempt) -> None:
+        noting = Noting(number, asks_gradient=bool(attempt.cotangents))
+        MutatedTorch(noting, str(self._reference.device)).run(attempt.program, attempt.sources)
+        self._large |= noting.unkept
+        for operator, calls in noting.calls.items():
+            self._calls.setdefault(operator, []).extend(calls)
+
+    def _chosen(self) -> list[Mutant]:
+        """Return the mutants: the hollow ones of each operator, and of the others as many as there is room for."""
+        allowed, tolerance = self._terms.operators, partial(self._terms.rules.tolerance, ())
+        found = [
+            mutant
+            for operator, calls in self._calls.items()
+            if operator not in BOOKKEEPING and (not allowed or operator in allowed)
+            for mutant in mutants_of(
+                operator, [noted.call for noted in calls], tolerance, is_syntax=operator in self._syntax
+            )
+        ]
+        first = [mutant for mutant in found if mutant.kind in HOLLOW][: self._terms.mutants]
+        others = [mutant for mutant in found if mutant.kind not in HOLLOW]
+        rng = random.Random(self._terms.seed)  # noqa: S311 - the same mutants for the same seed
+        left = self._terms.mutants - len(first)
+        kept = sorted(rng.sample(range(len(others)), min(left, len(others))))
+        return [*first, *(others[i] for i in kept)]
+
+    def power(self, enter: Callable[[int, int], None], lost: Mapping[int, Kind]) -> TestPower:
+        """Return the power of the test.
+
+        Args:
+            enter: Called with the case and the number of the mutant before the mutant runs.
+            lost: Mutants that have ended their worker, by number.
+        """
+        if not self._attempts:
+            return TestPower(test=self.test, unscored=UnscoredReason.NOTHING_COMPARED)
+        if not self.mutants:
+            reason = UnscoredReason.NOT_REPLACED if self._terms.operators else UnscoredReason.NO_OPERATOR
+            called = ", ".join(sorted(self._calls)) or "none"
+            return TestPower(test=self.test, cases=len(self._attempts), unscored=reason, why=called)
+        asks_gradient = any(attempt.cotangents for attempt in self._attempts.values())
+        survivors = {
+            operator: Survivors(comparison, asks_gradient=asks_gradient)
+            for operator, comparison in self._comparisons.items()
+        }
+        results = []
+        for number, mutant in enumerate(self.mutants):
+            kind, case = lost.get(number), -1
+            if kind is None:
+                case, kind = self._noticed(mutant, partial(_entered, enter, number))
+            results.append(_killed(mutant, case, kind) if kind else survivors[mutant.operator].explained(mutant))
+        return power_of_test(self.test, len(self._attempts), results)
+
+    def _noticed(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+        """Return the first case that notices a mutant, and the kind of the difference."""
+        is_stale = mutant.kind is MutantKind.STALE
+        # One that remembers must see the cases in order, whatever is judged.
+        is_whole = mutant.operator in self._large or (is_stale and row_of(mutant.operator) is not None)
+        case, kind = (self._noticed_in_cases if is_whole else self._noticed_in_calls)(mutant, enter)
+        if kind is None and is_stale:
+            return self._noticed_in_probe(mutant, enter)
+        return case, kind
+
+    def _noticed_in_calls(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+        comparison, change = self._comparisons[mutant.operator], mutant.start()
+        is_unique, judged = row_of(mutant.operator) is None, 0
+        for number, noted in enumerate(comparison.calls):
+            enter(noted.case)
+            kind = comparison.difference(number, change)
+            if kind is not None and not is_unique:  # Only the engine knows what else is right, which takes it long.
+                judged += 1
+                kind = self._judged(self._backend(mutant), noted.case) if judged <= _JUDGED else None
+            if kind is not None:
+                return noted.case, kind
+        return -1, None
+
+    def _noticed_in_cases(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+        backend = self._backend(mutant)
+        for case in dict.fromkeys(noted.case for noted in self._calls[mutant.operator]):
+            enter(case)
+            kind = self._judged(backend, case)
+            if kind is not None:
+                return case, kind
+        return -1, None
+
+    def _judged(self, backend: MutatedTorch, case: int) -> Kind | None:
+        """Return the kind of the difference in a whole case, as a run finds it; float64 is not asked."""
+        contender = Contender(backend, self._terms.rules, None)
+        verdict = try_case(self._attempts[case], contender, self._reference).verdict
+        return verdict.kind if verdict.outcome == "misaligned" and verdict.kind != "leniency" else None
+
+    def _noticed_in_probe(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+        """Return the case whose probe, which calls the body again with other values, notices a mutant."""
+        called = {noted.case for noted in self._calls[mutant.operator]}
+        for case, probe in self._probes_of_windows().items():
+            if case in called:
+                enter(case)
+                trace = self._backend(mutant).run(probe.program, probe.sources)
+                is_sure = is_surely_aligned(probe.program, trace, probe.trace, self._terms.rules)
+                if not is_sure and suspicion(probe, trace, self._terms.rules) is not None:
+                    return case, "stateful"
+        return -1, None
+
+    def _probes_of_windows(self) -> dict[int, Attempt]:
+        """Return the probe of the first case of each window that has one, as a run makes them."""
+        if self._probes is None:
+            self._probes = {}
+            windows = set[int]()
+            for case, attempt in self._attempts.items():
+                if case and window_of(case) not in windows:
+                    probe = probe_of(attempt, self._reference, _nowhere, takes_any=is_late(case))
+                    if probe is not None:
+                        windows.add(window_of(case))
+                        self._probes[case] = probe
+        return self._probes
+
+    def _backend(self, mutant: Mutant) -> MutatedTorch:
+        return MutatedTorch(Mutating(mutant.operator, mutant.start()), str(self._reference.device))
+
+
+def _of_syntax(attempts: Iterable[Attempt]) -> set[str]:
+    """Return the operators that a test calls by Python's syntax alone, as ``x + y`` does."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    for attempt in attempts:
+        for _, step in attempt.program.calls:
+            found[step.target.startswith("operator.")].add(step_operator(step, attempt.program.steps))
+    return found[1] - found[0]
+
+
+def _nowhere(step: int) -> None:
+    """Report no step."""
+
+
+def _entered(enter: Callable[[int, int], None], number: int, case: int) -> None:
+    enter(case, number)
+
+
+def _killed(mutant: Mutant, case: int, kind: Kind) -> MutantResult:
+    return MutantResult(
+        operator=mutant.operator, kind=mutant.kind, detail=mutant.detail, outcome="killed",
+        case=case if case >= 0 else None, by=kind,
+    )  # fmt: skip
