@@ -119,10 +119,12 @@ def broadcasts(call: Call, result: Any) -> bool:
     given = [tensor for _, tensor in call.tensors()[:2]]
     if len(given) < len((0, 1)) or not isinstance(result, torch.Tensor):
         return False
-    try:
-        return bool(torch.broadcast_shapes(*(each.shape for each in given)) == result.shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:
+    # `torch.broadcast_shapes` imports sympy, which takes a second.
+    ranks = [(1,) * (result.ndim - each.ndim) + tuple(each.shape) for each in given]
+    if any(len(rank) != result.ndim for rank in ranks):
         return False
+    pairs = zip(*ranks, result.shape, strict=True)
+    return all(left in {1, size} and right in {1, size} and size in {left, right} for left, right, size in pairs)
 
 
 def _padded(tensor: torch.Tensor, shape: Iterable[int]) -> torch.Tensor:

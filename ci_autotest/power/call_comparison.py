@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, has_any, same_bits
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from ci_autotest.power.mutated_torch import Noted
     from ci_autotest.power.outcome import Outcome
     from ci_autotest.values.verdict import Kind
+
+
+class Difference(NamedTuple):
+    """A difference of a call.
+
+    Attributes:
+        kind: Its kind.
+        output: Position of the result that differs; ``None`` if no result does.
+    """
+
+    kind: Kind
+    output: int | None = None
 
 
 class CallComparison:
@@ -49,23 +61,22 @@ class CallComparison:
         """Return what a mutant gives in a call; ``None`` if it raises."""
         return outcome(change, self.calls[number], are_random=self._are_random)
 
-    def difference(self, number: int, change: Callable[[Call], Any]) -> Kind | None:
-        """Return the kind of the first difference that the test's rules do not allow; ``None`` if there is none."""
+    def difference(self, number: int, wrong: Outcome | None) -> Difference | None:
+        """Return the first difference that the test's rules do not allow; ``None`` if there is none."""
         right = self.right(number)
         if right is None:
             return None
-        wrong = self.wrong(number, change)
         if wrong is None:
-            return "error"
+            return Difference("error")
         if len(wrong.results) != len(right.results):
-            return "shape"
-        for one, other in zip(wrong.results, right.results, strict=True):
+            return Difference("shape")
+        for position, (one, other) in enumerate(zip(wrong.results, right.results, strict=True)):
             if (kind := self._compared(one, other)) is not None:
-                return kind
+                return Difference(kind, position)
         if any(self._compared(*sides) is not None for sides in zip(wrong.inputs, right.inputs, strict=True)):
-            return "mutation"
+            return Difference("mutation")
         pairs = zip(wrong.gradients, right.gradients, strict=True)
-        return "gradient" if any(self._has_other_gradient(*sides) for sides in pairs) else None
+        return Difference("gradient") if any(self._has_other_gradient(*sides) for sides in pairs) else None
 
     def tolerance(self, dtype: torch.dtype) -> Any:
         """Return the test's tolerance for a dtype in this operator's results."""

@@ -11,7 +11,7 @@ from ci_autotest.power.variations import Variation, variations
 from ci_autotest.values.power import MutantKind, MutantResult, SurvivalReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ci_autotest.power.call import Call
     from ci_autotest.power.call_comparison import CallComparison
@@ -46,9 +46,14 @@ class Survivors:
         self._varied: dict[tuple[int, str, int], _Varied | None] = {}
         self._right: dict[tuple[int, str, int], Outcome | None] = {}
 
-    def explained(self, mutant: Mutant) -> MutantResult:
-        """Return a surviving mutant with the reason, or as equivalent."""
-        own = self._own_departure(mutant)
+    def explained(self, mutant: Mutant, outcomes: Sequence[Outcome | None] = ()) -> MutantResult:
+        """Return a surviving mutant with the reason, or as equivalent.
+
+        Args:
+            mutant: The mutant.
+            outcomes: What it gives in the test's calls, if that is known.
+        """
+        own = self._own_departure(mutant, outcomes)
         if own is not None:
             return self._of_own_calls(mutant, own)
         for varied, change in self._variations(mutant):
@@ -59,12 +64,12 @@ class Survivors:
                 return self._of_variation(mutant, varied.variation, found)
         return _result(mutant, outcome="equivalent")
 
-    def _own_departure(self, mutant: Mutant) -> Departure | None:
+    def _own_departure(self, mutant: Mutant, outcomes: Sequence[Outcome | None]) -> Departure | None:
         """Return the departure in the test's own calls that is the largest."""
-        change, found = mutant.start(), None
-        for number in range(len(self._comparison.calls)):
-            right = self._comparison.right(number)
-            wrong = self._comparison.wrong(number, change) if right is not None else None
+        comparison, change, found = self._comparison, mutant.start(), None
+        for number in range(len(comparison.calls)):
+            right = comparison.right(number)
+            wrong = outcomes[number] if outcomes else comparison.wrong(number, change)
             departed = departure(wrong, right) if wrong is not None and right is not None else None
             if departed is not None and (found is None or _size(departed) > _size(found)):
                 found = departed

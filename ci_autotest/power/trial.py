@@ -17,7 +17,7 @@ from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import step_operator
-from ci_autotest.power.call_comparison import CallComparison
+from ci_autotest.power.call_comparison import CallComparison, Difference
 from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
 from ci_autotest.power.survival import Survivors
@@ -27,10 +27,12 @@ from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, TestPower
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ci_autotest.alignment.properties.table import Row
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.torch_eager import TorchBackend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.power.mutated_torch import Noted
+    from ci_autotest.power.outcome import Outcome
     from ci_autotest.values.verdict import Kind
 
 
@@ -131,43 +133,51 @@ class Trial:
         }
         results = []
         for number, mutant in enumerate(self.mutants):
-            kind, case = lost.get(number), -1
-            if kind is None:
-                case, kind = self._noticed(mutant, partial(_entered, enter, number))
-            results.append(_killed(mutant, case, kind) if kind else survivors[mutant.operator].explained(mutant))
+            if number in lost:
+                results.append(_killed(mutant, None, lost[number]))
+            else:
+                results.append(self._tried(mutant, survivors[mutant.operator], partial(_entered, enter, number)))
         return power_of_test(self.test, len(self._attempts), results)
 
-    def _noticed(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
-        """Return the first case that notices a mutant, and the kind of the difference."""
-        is_stale = mutant.kind is MutantKind.STALE
+    def _tried(self, mutant: Mutant, survivors: Survivors, enter: Callable[[int], None]) -> MutantResult:
+        """Return what becomes of a mutant."""
+        is_stale, row = mutant.kind is MutantKind.STALE, row_of(mutant.operator)
+        outcomes: list[Outcome | None] = []
         # One that remembers must see the cases in order, whatever is judged.
-        is_whole = mutant.operator in self._large or (is_stale and row_of(mutant.operator) is not None)
-        case, kind = (self._noticed_in_cases if is_whole else self._noticed_in_calls)(mutant, enter)
-        if kind is None and is_stale:
-            return self._noticed_in_probe(mutant, enter)
-        return case, kind
+        if mutant.operator in self._large or (is_stale and row is not None):
+            noticed = self._noticed_in_cases(mutant, enter)
+        else:
+            noticed = self._noticed_in_calls(mutant, outcomes, enter)
+        if noticed is None and is_stale:
+            noticed = self._noticed_in_probe(mutant, enter)
+        return survivors.explained(mutant, outcomes) if noticed is None else _killed(mutant, *noticed)
 
-    def _noticed_in_calls(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+    def _noticed_in_calls(
+        self, mutant: Mutant, outcomes: list[Outcome | None], enter: Callable[[int], None]
+    ) -> tuple[int, Kind] | None:
+        """Return the first case that notices a mutant and the kind of the difference; append what each call gives."""
         comparison, change = self._comparisons[mutant.operator], mutant.start()
-        is_unique, judged = row_of(mutant.operator) is None, 0
+        row, judged = row_of(mutant.operator), 0
         for number, noted in enumerate(comparison.calls):
             enter(noted.case)
-            kind = comparison.difference(number, change)
-            if kind is not None and not is_unique:  # Only the engine knows what else is right, which takes it long.
-                judged += 1
+            outcomes.append(comparison.wrong(number, change))
+            found = comparison.difference(number, outcomes[-1])
+            kind = None if found is None else found.kind
+            if found is not None and row is not None and _is_open(row, found):
+                judged += 1  # Only the engine knows what else is right, which takes it long.
                 kind = self._judged(self._backend(mutant), noted.case) if judged <= _JUDGED else None
             if kind is not None:
                 return noted.case, kind
-        return -1, None
+        return None
 
-    def _noticed_in_cases(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+    def _noticed_in_cases(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind] | None:
         backend = self._backend(mutant)
         for case in dict.fromkeys(noted.case for noted in self._calls[mutant.operator]):
             enter(case)
             kind = self._judged(backend, case)
             if kind is not None:
                 return case, kind
-        return -1, None
+        return None
 
     def _judged(self, backend: MutatedTorch, case: int) -> Kind | None:
         """Return the kind of the difference in a whole case, as a run finds it; float64 is not asked."""
@@ -175,7 +185,7 @@ class Trial:
         verdict = try_case(self._attempts[case], contender, self._reference).verdict
         return verdict.kind if verdict.outcome == "misaligned" and verdict.kind != "leniency" else None
 
-    def _noticed_in_probe(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind | None]:
+    def _noticed_in_probe(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind] | None:
         """Return the case whose probe, which calls the body again with other values, notices a mutant."""
         called = {noted.case for noted in self._calls[mutant.operator]}
         for case, probe in self._probes_of_windows().items():
@@ -185,7 +195,7 @@ class Trial:
                 is_sure = is_surely_aligned(probe.program, trace, probe.trace, self._terms.rules)
                 if not is_sure and suspicion(probe, trace, self._terms.rules) is not None:
                     return case, "stateful"
-        return -1, None
+        return None
 
     def _probes_of_windows(self) -> dict[int, Attempt]:
         """Return the probe of the first case of each window that has one, as a run makes them."""
@@ -221,8 +231,13 @@ def _entered(enter: Callable[[int, int], None], number: int, case: int) -> None:
     enter(case, number)
 
 
-def _killed(mutant: Mutant, case: int, kind: Kind) -> MutantResult:
+def _is_open(row: Row, found: Difference) -> bool:
+    """Whether a difference is in a result that an operator leaves open, or follows from one."""
+    return found.output is None or not row.outputs or found.output in row.outputs
+
+
+def _killed(mutant: Mutant, case: int | None, kind: Kind) -> MutantResult:
     return MutantResult(
         operator=mutant.operator, kind=mutant.kind, detail=mutant.detail, outcome="killed",
-        case=case if case >= 0 else None, by=kind,
+        case=case, by=kind,
     )  # fmt: skip
