@@ -155,6 +155,13 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
 @cases_option
 @click.option("--fail-under", metavar="SCORE", help="End with status 1 if the score of all tests is below this.")
 @click.option("--mutants", type=Number(1, 10_000), default=20, metavar="N", help="Mutants of a test. Default: 20.")
+@click.option(
+    "--sources",
+    type=Number(0, 10_000),
+    default=0,
+    metavar="N",
+    help="Also N changes in the source of torch's Python decompositions for each test. Default: 0.",
+)
 @click.option("--budget", metavar="DURATION", help="Time for all tests, such as 10m. Tests left over are reported.")
 @click.option("--seed", metavar="N|random|commit", help="Root seed of the draws and of the choice of mutants.")
 @click.option("--strictness", type=click.Choice(STRICTNESS), help="What counts as aligned, as for run.")
@@ -163,7 +170,7 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
 @click.option("--output", metavar="DIR", help="Folder of the report, added to that of a run. Default: autotest-report.")
 @keywords_option
 @display_options
-def power(paths: tuple[str, ...], *, fail_under: str | None, mutants: int, **given: Any) -> int:
+def power(paths: tuple[str, ...], *, fail_under: str | None, mutants: int, sources: int, **given: Any) -> int:
     """Measure how much tests notice: mutants of the reference run as candidates, and the survivors say why."""
     from ci_autotest.commands.power import Wanted, show_power  # noqa: PLC0415
     from ci_autotest.commands.power import power as measure  # noqa: PLC0415
@@ -171,7 +178,7 @@ def power(paths: tuple[str, ...], *, fail_under: str | None, mutants: int, **giv
     from ci_autotest.commands.result_text import Display  # noqa: PLC0415
 
     display = Display(*(given.pop(name) for name in ("is_quiet", "is_verbose", "is_json")))
-    wanted = Wanted(score_of(fail_under), mutants)
+    wanted = Wanted(score_of(fail_under), mutants, sources)
     request = _request(paths, {**given, "is_json": display.is_json}, needs_candidate=False)
     stream = sys.stderr if display.is_json else sys.stdout
     is_live = stream.isatty() and os.environ.get("TERM") != "dumb"

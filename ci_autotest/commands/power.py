@@ -57,10 +57,12 @@ class Wanted(NamedTuple):
     Attributes:
         fail_under: The least score; ``None`` if any will do.
         mutants: Mutants of a test at most.
+        sources: Mutants of torch's Python decompositions at most, besides.
     """
 
     fail_under: float | None
     mutants: int
+    sources: int = 0
 
 
 class Measurement(NamedTuple):
@@ -170,6 +172,7 @@ class _Trial:
         waiting = deque(
             TryMutants(
                 test=test, cases=cases_of(test, self.request), seed=self.seed, mutants=self.wanted.mutants,
+                sources=self.wanted.sources,
                 operators=operators, tolerances=self._tolerances,
             )
             for test in tests

@@ -8,10 +8,11 @@ from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, has_any, same_bits
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.backends.trace import Observation
-from ci_autotest.power.outcome import outcome, reference
+from ci_autotest.power.outcome import PLAIN, outcome, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import Any
 
     import torch
@@ -43,10 +44,19 @@ class CallComparison:
         calls: Its calls.
         rules: How the test compares.
         are_random: Whether the backward pass starts from random gradients.
+        around: What makes the reference of another implementation, such as torch's Python decomposition.
     """
 
-    def __init__(self, operator: str, calls: list[Noted], rules: Rules, *, are_random: bool) -> None:
-        self.calls, self.rules = calls, rules
+    def __init__(
+        self,
+        operator: str,
+        calls: list[Noted],
+        rules: Rules,
+        *,
+        are_random: bool,
+        around: AbstractContextManager[object] = PLAIN,
+    ) -> None:
+        self.calls, self.rules, self.around = calls, rules, around
         self._are_random = are_random
         self._operators = (operator,) if rules.rows else ()
         self._right: dict[int, Outcome | None] = {}
@@ -54,12 +64,14 @@ class CallComparison:
     def right(self, number: int) -> Outcome | None:
         """Return what the reference gives in a call; ``None`` if the call cannot be made alone."""
         if number not in self._right:
-            self._right[number] = outcome(reference, self.calls[number], are_random=self._are_random)
+            self._right[number] = self.wrong(number, reference, self.around)
         return self._right[number]
 
-    def wrong(self, number: int, change: Callable[[Call], Any]) -> Outcome | None:
+    def wrong(
+        self, number: int, change: Callable[[Call], Any], around: AbstractContextManager[object]
+    ) -> Outcome | None:
         """Return what a mutant gives in a call; ``None`` if it raises."""
-        return outcome(change, self.calls[number], are_random=self._are_random)
+        return outcome(change, self.calls[number], are_random=self._are_random, around=around)
 
     def difference(self, number: int, wrong: Outcome | None) -> Difference | None:
         """Return the first difference that the test's rules do not allow; ``None`` if there is none."""

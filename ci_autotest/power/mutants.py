@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -63,12 +64,14 @@ class Mutant(NamedTuple):
         detail: The argument or the input that it concerns.
         start: Returns what runs a call with the mistake; called once for each series of calls, because a mistake may
             remember earlier ones.
+        around: Context of each call and of its backward pass, which has the mistake if the call itself has none.
     """
 
     operator: str
     kind: MutantKind
     detail: str
     start: Callable[[], Callable[[Call], Any]]
+    around: AbstractContextManager[object] = nullcontext()
 
 
 def mutants_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -16,12 +17,15 @@ from ci_autotest.power.mutated_torch import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from ci_autotest.power.call import Call
     from ci_autotest.power.mutated_torch import Noted
 
 #: Rounding that two right ways to compute one element may differ by, in units of the largest element's last place.
 _ROUNDING: Final = 64
+#: The context of a call that has none.
+PLAIN: Final = nullcontext()
 #: What differs.
 Part: TypeAlias = Literal["value", "dtype", "gradient", "written"]
 
@@ -48,13 +52,20 @@ class Departure(NamedTuple):
     right: torch.Tensor
 
 
-def outcome(run: Callable[[Call], Any], noted: Noted, *, are_random: bool = True) -> Outcome | None:
+def outcome(
+    run: Callable[[Call], Any],
+    noted: Noted,
+    *,
+    are_random: bool = True,
+    around: AbstractContextManager[object] = PLAIN,
+) -> Outcome | None:
     """Return what a call gives on copies of its inputs; ``None`` if it raises.
 
     Args:
         run: Runs the call, as the reference or with a mistake.
         noted: The call.
         are_random: Whether the backward pass starts from random gradients; ones otherwise.
+        around: A context of the call and of its backward pass.
     """
     leaves: list[torch.Tensor] = []
     inputs: list[torch.Tensor] = []
@@ -71,13 +82,15 @@ def outcome(run: Callable[[Call], Any], noted: Noted, *, are_random: bool = True
     torch.default_generator.manual_seed(0)
     gradients: list[torch.Tensor | None] = []
     try:
-        with torch.set_grad_enabled(noted.is_grad_enabled):
-            results = tensors_in(answered(run, noted.call.mapped(fresh), is_in_place=noted.is_in_place))
+        call = noted.call.mapped(fresh)
+        with torch.set_grad_enabled(noted.is_grad_enabled), around:
+            results = tensors_in(answered(run, call, is_in_place=noted.is_in_place))
         is_asked = bool(leaves) and noted.is_grad_enabled and noted.asks_gradient
         roots = [each for each in results if each.requires_grad] if is_asked else []
         if roots:
             starts = [_cotangent(each) if are_random else torch.ones_like(each) for each in roots]
-            gradients = [_dense(each) for each in gradients_of(roots, starts, leaves)]
+            with around:
+                gradients = [_dense(each) for each in gradients_of(roots, starts, leaves)]
     except FOREIGN as error:
         pass_interrupt(error)
         return None

@@ -58,7 +58,7 @@ class Survivors:
             return self._of_own_calls(mutant, own)
         for varied, change in self._variations(mutant):
             right = self._reference(varied)
-            wrong = outcome(change, varied.noted) if right is not None else None
+            wrong = outcome(change, varied.noted, around=mutant.around) if right is not None else None
             found = departure(wrong, right) if wrong is not None and right is not None else None
             if found is not None:
                 return self._of_variation(mutant, varied.variation, found)
@@ -69,7 +69,7 @@ class Survivors:
         comparison, change, found = self._comparison, mutant.start(), None
         for number in range(len(comparison.calls)):
             right = comparison.right(number)
-            wrong = outcomes[number] if outcomes else comparison.wrong(number, change)
+            wrong = outcomes[number] if outcomes else comparison.wrong(number, change, mutant.around)
             departed = departure(wrong, right) if wrong is not None and right is not None else None
             if departed is not None and (found is None or _size(departed) > _size(found)):
                 found = departed
@@ -121,7 +121,7 @@ class Survivors:
 
     def _reference(self, varied: _Varied) -> Outcome | None:
         if varied.key not in self._right:
-            self._right[varied.key] = outcome(reference, varied.noted)
+            self._right[varied.key] = outcome(reference, varied.noted, around=self._comparison.around)
         return self._right[varied.key]
 
     def _of_variation(self, mutant: Mutant, variation: Variation, found: Departure) -> MutantResult:

@@ -20,12 +20,13 @@ from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.power.call_comparison import CallComparison, Difference
 from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
+from ci_autotest.power.outcome import reference
 from ci_autotest.power.survival import Survivors
 from ci_autotest.values.case import is_late, window_of
 from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, TestPower, UnscoredReason, power_of_test
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ci_autotest.alignment.properties.table import Row
     from ci_autotest.alignment.tolerance_rules import Rules
@@ -48,6 +49,7 @@ class Terms(NamedTuple):
         operators: The operators that may be mutated; empty: all.
         seed: Decides which mutants are chosen.
         mutants: Number of mutants at most.
+        sources: Number of mutants of torch's Python decompositions at most, besides.
         are_random: Whether the test's backward pass starts from random gradients.
     """
 
@@ -55,6 +57,7 @@ class Terms(NamedTuple):
     operators: frozenset[str]
     seed: str
     mutants: int
+    sources: int = 0
     are_random: bool = True
 
 
@@ -86,7 +89,10 @@ class Trial:
             for operator, calls in self._calls.items()
         }
         self._probes: dict[int, Attempt] | None = None
+        self._unchanged: dict[int, CallComparison] = {}
         self.mutants = self._chosen()
+        if terms.sources:
+            self._add_source_mutants(terms.sources)
 
     def _note(self, number: int, attempt: Attempt) -> None:
         noting = Noting(number, asks_gradient=bool(attempt.cotangents))
@@ -97,21 +103,46 @@ class Trial:
 
     def _chosen(self) -> list[Mutant]:
         """Return the mutants: the hollow ones of each operator, and of the others as many as there is room for."""
-        allowed, tolerance = self._terms.operators, partial(self._terms.rules.tolerance, ())
+        tolerance = partial(self._terms.rules.tolerance, ())
         found = [
             mutant
-            for operator, calls in self._calls.items()
-            if operator not in BOOKKEEPING and (not allowed or operator in allowed)
+            for operator, calls in self._mutable()
             for mutant in mutants_of(
                 operator, [noted.call for noted in calls], tolerance, is_syntax=operator in self._syntax
             )
         ]
         first = [mutant for mutant in found if mutant.kind in HOLLOW][: self._terms.mutants]
         others = [mutant for mutant in found if mutant.kind not in HOLLOW]
-        rng = random.Random(self._terms.seed)  # noqa: S311 - the same mutants for the same seed
         left = self._terms.mutants - len(first)
-        kept = sorted(rng.sample(range(len(others)), min(left, len(others))))
+        kept = sorted(self._random().sample(range(len(others)), min(left, len(others))))
         return [*first, *(others[i] for i in kept)]
+
+    def _mutable(self) -> Iterator[tuple[str, list[Noted]]]:
+        allowed = self._terms.operators
+        for operator, calls in self._calls.items():
+            if operator not in BOOKKEEPING and (not allowed or operator in allowed):
+                yield operator, calls
+
+    def _random(self) -> random.Random:
+        return random.Random(self._terms.seed)  # noqa: S311 - the same mutants for the same seed
+
+    def _add_source_mutants(self, count: int) -> None:
+        """Add mutants of torch's Python decompositions, each with the unchanged one as its reference."""
+        # It takes a second to import, which only this needs.
+        from ci_autotest.power.source_mutants import source_mutants  # noqa: PLC0415
+
+        rng, rules, are_random = self._random(), self._terms.rules, self._terms.are_random
+        found = [
+            (operator, each)
+            for operator, calls in self._mutable()
+            if operator not in self._large and row_of(operator) is None
+            for each in source_mutants(operator, calls, rng, count)
+        ]
+        for operator, each in rng.sample(found, min(count, len(found))):
+            self._unchanged[len(self.mutants)] = CallComparison(
+                operator, self._calls[operator], rules, are_random=are_random, around=each.unchanged
+            )
+            self.mutants.append(each.mutant)
 
     def power(self, enter: Callable[[int, int], None], lost: Mapping[int, Kind]) -> TestPower:
         """Return the power of the test.
@@ -133,10 +164,15 @@ class Trial:
         }
         results = []
         for number, mutant in enumerate(self.mutants):
+            entered = partial(_entered, enter, number)
             if number in lost:
                 results.append(_killed(mutant, None, lost[number]))
+            elif number in self._unchanged:
+                unchanged = self._unchanged[number]
+                own = Survivors(unchanged, asks_gradient=asks_gradient)
+                results.append(self._tried_source(mutant, unchanged, own, entered))
             else:
-                results.append(self._tried(mutant, survivors[mutant.operator], partial(_entered, enter, number)))
+                results.append(self._tried(mutant, survivors[mutant.operator], entered))
         return power_of_test(self.test, len(self._attempts), results)
 
     def _tried(self, mutant: Mutant, survivors: Survivors, enter: Callable[[int], None]) -> MutantResult:
@@ -152,6 +188,20 @@ class Trial:
             noticed = self._noticed_in_probe(mutant, enter)
         return survivors.explained(mutant, outcomes) if noticed is None else _killed(mutant, *noticed)
 
+    def _tried_source(
+        self, mutant: Mutant, unchanged: CallComparison, survivors: Survivors, enter: Callable[[int], None]
+    ) -> MutantResult:
+        """Return what becomes of a change in a decomposition; one that only raises is no silent mistake."""
+        outcomes: list[Outcome | None] = []
+        for number, noted in enumerate(unchanged.calls):
+            enter(noted.case)
+            outcomes.append(unchanged.wrong(number, reference, mutant.around))
+            found = None if outcomes[-1] is None else unchanged.difference(number, outcomes[-1])
+            right = self._comparisons[mutant.operator]
+            if found is not None and right.difference(number, unchanged.right(number)) is None:
+                return _killed(mutant, noted.case, found.kind)
+        return survivors.explained(mutant, outcomes)
+
     def _noticed_in_calls(
         self, mutant: Mutant, outcomes: list[Outcome | None], enter: Callable[[int], None]
     ) -> tuple[int, Kind] | None:
@@ -160,7 +210,7 @@ class Trial:
         row, judged = row_of(mutant.operator), 0
         for number, noted in enumerate(comparison.calls):
             enter(noted.case)
-            outcomes.append(comparison.wrong(number, change))
+            outcomes.append(comparison.wrong(number, change, mutant.around))
             found = comparison.difference(number, outcomes[-1])
             kind = None if found is None else found.kind
             if found is not None and row is not None and _is_open(row, found):

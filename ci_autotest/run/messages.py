@@ -191,6 +191,7 @@ class TryMutants(Message, frozen=True, kw_only=True):
         cases: Number of cases.
         seed: Decides which mutants are chosen.
         mutants: Number of mutants at most.
+        sources: Number of mutants of torch's Python decompositions at most, besides.
         operators: Operators that may be mutated; empty: all.
         tolerances: The candidate whose rows of ``tolerances`` hold; empty: only rows for all candidates.
         lost: Mutants that have ended their worker, by number, and how.
@@ -200,6 +201,7 @@ class TryMutants(Message, frozen=True, kw_only=True):
     cases: int
     seed: int
     mutants: int
+    sources: int = 0
     operators: list[str] = []
     tolerances: str = ""
     lost: dict[int, Kind] = {}

@@ -44,7 +44,7 @@ def sign():
     return torch.sign(random_tensor(ndim=2, low=1, high=2))
 
 
-def power_of(body, cases=CASES, mutants=100, operators=(), **declared):
+def power_of(body, cases=CASES, mutants=100, operators=(), sources=0, **declared):
     attempts = {}
     for case in range(cases):
         attempt = record(body, case, test=body.__name__, **declared)
@@ -52,7 +52,7 @@ def power_of(body, cases=CASES, mutants=100, operators=(), **declared):
             differentiate(attempt, TorchBackend())
             attempts[case] = attempt
     rules = rules_for((), "tolerance", "", Declaration(body, **declared))
-    terms = Terms(rules, frozenset(operators), "0", mutants)
+    terms = Terms(rules, frozenset(operators), "0", mutants, sources)
     return Trial(body.__name__, attempts, TorchBackend(), terms).power(lambda *_: None, {})
 
 
@@ -190,3 +190,17 @@ def test_power__eigenvectors__sign_is_no_mistake_of_a_mutant():
     found = power_of(body, auto_backward=False, mutants=400)
 
     assert all(each.outcome != "survived" for each in found.mutants if each.kind is MutantKind.ZEROS)
+
+
+def test_power__sources__are_changes_in_what_answers_the_operator():
+    found = power_of(softmax, cases=4, mutants=1, sources=12)
+
+    changed = [each for each in found.mutants if each.kind is MutantKind.SOURCE]
+    assert len(changed) == 12
+    assert all(" -> " in each.detail and each.operator == "torch.nn.functional.softmax" for each in changed)
+    assert {each.outcome for each in changed} >= {"killed", "equivalent"}
+    assert all(each.by != "error" for each in changed)
+
+
+def test_power__sources__are_the_same_for_the_same_seed():
+    assert power_of(softmax, cases=2, mutants=1, sources=3) == power_of(softmax, cases=2, mutants=1, sources=3)

@@ -45,7 +45,7 @@ class PowerRequests:
         hello = context.hello
         terms = Terms(
             rules_for(hello.tolerances, hello.strictness, message.tolerances, declaration),
-            frozenset(message.operators), f"{message.seed} {test}", message.mutants,
+            frozenset(message.operators), f"{message.seed} {test}", message.mutants, message.sources,
             are_random=declaration.check_grad_use_random_data,
         )  # fmt: skip
         trial = Trial(test, attempts, context.reference, terms)
