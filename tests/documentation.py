@@ -40,7 +40,7 @@ _SHELLS: Final = {"sh", "bash", "shell"}
 _MARK: Final = "::end of command::"
 #: What differs from one run to the next, or from one machine to the next.
 _VARYING: Final = (
-    (re.compile(r"\d[\d,.]* cases/s"), "N cases/s"),
+    (re.compile(r"\d[\d,.]* (cases|tests)/s"), r"N \1/s"),
     (re.compile(r"\b\d[\d,.]* (s|ms|min|MB|MiB|GB|GiB)\b"), r"N \1"),
     (re.compile(r"(?<=in )\d+\.\d+s\b"), "Ns"),
     (re.compile(r"(?<=[ \d])\d+\.\d+$"), "N"),

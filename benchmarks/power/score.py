@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.power.children import in_child
-from benchmarks.power.decompositions import Answering, function_of, overload_of
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import SUITE, families
+from ci_autotest.power.decompositions import Answering, function_of, overload_of
+from ci_autotest.power.mutated_torch import MutatedTorch
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.values.case import test_key
 from ci_autotest.values.finding import TOLERATED_BLAMES
@@ -20,8 +21,8 @@ from ci_autotest.values.finding import TOLERATED_BLAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from benchmarks.power.decompositions import Target
     from benchmarks.power.mutants import Mutant
+    from ci_autotest.power.decompositions import Target
     from ci_autotest.record.attempt import Attempts
     from ci_autotest.record.declaration import Declaration
 
@@ -30,23 +31,9 @@ if TYPE_CHECKING:
 _SECONDS: Final = 60.0
 
 
-class Mutated(TorchBackend):
-    """Torch in which a function answers one overload, forward and backward."""
-
-    def __init__(self, overload: str = "", function: Callable[..., Any] | None = None) -> None:
-        super().__init__()
-        self.mode = Answering(overload_of(overload) if overload else None, function)
-
-    def run(self, program: Any, sources: Any, *, snapshots: bool = False, copied: Any = (), around: Any = None) -> Any:  # noqa: ARG002 - the mode is what is around
-        """Run the steps forward in the mode."""
-        trace = super().run(program, sources, snapshots=snapshots, copied=copied, around=self.mode)
-        trace.around = self.mode
-        return trace
-
-    def backward(self, program: Any, trace: Any, cotangents: Any) -> None:
-        """Run the backward pass in the mode."""
-        with self.mode:
-            super().backward(program, trace, cotangents)
+def _mutated(overload: str, function: Callable[..., Any]) -> MutatedTorch:
+    """Return torch in which a function answers one overload, forward and backward."""
+    return MutatedTorch(Answering(overload_of(overload), function), in_backward=True)
 
 
 class Drawn(NamedTuple):
@@ -100,13 +87,13 @@ def _try_all(group: list[Mutant], first: int, calls: list[Drawn], tell: Callable
     for number in range(first, len(group)):
         mutant = group[number]
         unchanged = mutant.target._replace(changed=mutant.entry)
-        base = Mutated(mutant.overload, function_of(unchanged))
-        candidate = Mutated(mutant.overload, function_of(mutant.target, mutant.change))
+        base = _mutated(mutant.overload, function_of(unchanged))
+        candidate = _mutated(mutant.overload, function_of(mutant.target, mutant.change))
         known = wrong.setdefault(unchanged, set())
         tell((number, _finder(calls, candidate, base, known)))
 
 
-def _finder(calls: list[Drawn], candidate: Mutated, base: Mutated, known: set[int]) -> str:
+def _finder(calls: list[Drawn], candidate: MutatedTorch, base: MutatedTorch, known: set[int]) -> str:
     """Return the case that finds a candidate and does not accuse torch's own decomposition; "" if none does."""
     for i, item in enumerate(calls):
         if i in known or not _is_found(item, candidate):
@@ -117,7 +104,7 @@ def _finder(calls: list[Drawn], candidate: Mutated, base: Mutated, known: set[in
     return ""
 
 
-def _is_found(drawn: Drawn, candidate: Mutated) -> bool:
+def _is_found(drawn: Drawn, candidate: MutatedTorch) -> bool:
     verdict = try_case(drawn.attempt, Contender(candidate, drawn.rules), TorchBackend()).verdict
     return verdict.outcome == "misaligned" and verdict.blame not in TOLERATED_BLAMES
 
@@ -142,12 +129,13 @@ def _cases_of(declaration: Declaration, test: str, cases: int, attempts: Attempt
         attempt = accept(case, draw, {}, lambda _case, _name, _number: None).attempt
         if attempt is None:
             continue
-        logged = Mutated()
+        mode = Answering()
+        logged = MutatedTorch(mode, in_backward=True)
         trace = logged.run(attempt.program, attempt.sources)
         if trace.failure is None and attempt.cotangents:
             logged.backward(attempt.program, trace, attempt.cotangents)
         differentiate(attempt, TorchBackend())
-        yield Drawn(test, case, attempt, rules, frozenset(logged.mode.called))
+        yield Drawn(test, case, attempt, rules, frozenset(mode.called))
 
 
 def report(results: list[Result]) -> None:

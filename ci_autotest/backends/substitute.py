@@ -200,7 +200,7 @@ class Replacing(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Answer one call by its replacement, or by torch if it has none."""
-        operator, in_place = _named(func)
+        operator, in_place = called_operator(func)
         kwargs = kwargs or {}
         function = self.functions.get(operator)
         if function is None:
@@ -228,7 +228,7 @@ class Replacing(TorchFunctionMode):
         # The replacement's backward pass may need its input, which is overwritten afterwards.
         given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
         args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
-        return _overwritten(receiver, self._scope.call(operator, function, args, kwargs))
+        return overwritten_by(receiver, self._scope.call(operator, function, args, kwargs))
 
     def count(self, operator: str) -> None:
         """Count a call that a replacement answers."""
@@ -236,7 +236,7 @@ class Replacing(TorchFunctionMode):
         self.counts[operator] = self.counts.get(operator, 0) + 1
 
 
-def _overwritten(receiver: torch.Tensor, result: object) -> torch.Tensor:
+def overwritten_by(receiver: torch.Tensor, result: object) -> torch.Tensor:
     """Write a replacement's result to the tensor that an in-place spelling was called on, and return that tensor.
 
     Raises:
@@ -259,7 +259,7 @@ def _form(tensor: torch.Tensor) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _named(func: Callable[..., Any]) -> tuple[str, bool]:
+def called_operator(func: Callable[..., Any]) -> tuple[str, bool]:
     """Return a function's operator, and whether it writes to its first argument."""
     if isinstance(func, UserOperator):
         return func.target, False

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: The values of ``config.values``, repeated here because that module imports msgspec.
 FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency", "slower")
 COMPAT: Final = ("oneflow",)
+STRICTNESS: Final = ("tolerance", "measured", "ulp", "bitwise")
 CASES_AT_MOST: Final = 1_000_000_000
 #: Value of ``--cases`` for all samples of a built-in database.
 ALL_CASES: Final = "all"
@@ -54,6 +55,22 @@ class Cases(Number):
             ConfigError: It is neither.
         """
         return value if value == ALL_CASES else super().convert(value, param, ctx)
+
+
+def score_of(text: str | None) -> float | None:
+    """Return the score that ``--fail-under`` asks for.
+
+    Raises:
+        ConfigError: It is not a number from 0 to 1.
+    """
+    try:
+        score = float(text) if text is not None else None
+    except ValueError:
+        score = -1.0
+    if score is not None and not 0 <= score <= 1:
+        message = f"--fail-under is {str(text)[:80]!r}. Give a share from 0 to 1, such as 0.9."
+        raise ConfigError(message)
+    return score
 
 
 tests_argument = click.argument(

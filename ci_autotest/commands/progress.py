@@ -43,7 +43,7 @@ class Progress:
         self._is_quiet = is_quiet
         self._console = Console(file=stream, highlight=False, force_terminal=True) if self._is_live else None
         self._live: Live | None = None
-        self._total = 0
+        self._total, self._noun = 0, "cases"
         self._begun = self._last_update = time.monotonic()
 
     @contextmanager
@@ -69,13 +69,14 @@ class Progress:
         if self._live is not None and self._console is not None:
             self._live.update(Text(shortened(text, self._console.width - 1), no_wrap=True), refresh=True)
 
-    def begin(self, total: int) -> None:
+    def begin(self, total: int, noun: str = "cases") -> None:
         """Begin to count cases.
 
         Args:
             total: Number of cases on all candidates.
+            noun: What is counted.
         """
-        self._total = total
+        self._total, self._noun = total, noun
         self._begun = self._last_update = time.monotonic()
 
     def update(self, test: str, done: int, findings: int) -> None:
@@ -88,7 +89,10 @@ class Progress:
         rate = done / max(now - self._begun, 1e-6)
         left_s = max(self._total - done, 0) / rate if rate and done else 0.0
         suspected = f", {findings:,} suspected" if findings else ""
-        counts, speed = f"{done:,} / {self._total:,} cases", f"{rate:,.0f} cases/s{suspected}, {_time(left_s)} left"
+        counts, speed = (
+            f"{done:,} / {self._total:,} {self._noun}",
+            f"{rate:,.0f} {self._noun}/s{suspected}, {_time(left_s)} left",
+        )
         if self._live is not None and self._console is not None:
             self._live.update(_bar_line(done, self._total, (counts, speed, test), self._console.width), refresh=True)
         else:

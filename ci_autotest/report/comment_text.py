@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.report.finding_facts import finding_row
 from ci_autotest.report.finding_text import ACCEPTED, SECTIONS, Setting, finding_block, finding_page
 from ci_autotest.report.markdown_text import plural, row, size, text
+from ci_autotest.report.power_part import power_part
 from ci_autotest.report.sections import (
     broken_part,
     candidates_part,
@@ -122,6 +123,7 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
         (Region(name=SECTIONS, more=_UNSHOWN), _finding_blocks(shown, setting)),
         (_accepted_region(findings, extent), []),
         speed_part(result, extent.most, _UNTESTED, has_all=extent.has_tests),
+        power_part(result, extent.most, _UNTESTED),
         broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
         silent_part(result, extent.most, _UNTESTED),
         unsupported_part(result, extent.most, _UNTESTED),

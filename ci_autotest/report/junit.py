@@ -18,10 +18,12 @@ from xml.etree import ElementTree as ET
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
+from ci_autotest.report.power_text import power_lines, power_sentence, unscored
 from ci_autotest.report.speed_text import spoken
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
 from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.finding import counts_against
+from ci_autotest.values.power import FAILURES, power_of_tests
 from ci_autotest.values.result import BrokenTest
 from ci_autotest.values.speed import is_wrong_at_size
 
@@ -83,6 +85,7 @@ def _suites(result: RunResult) -> list[Any]:
     ended = [BrokenTest(test="ci-autotest", message=result.notes[0])] if is_silent else []
     for each in (*result.broken, *ended):
         broken.setdefault(_names(each.test, each.location)[0], []).append(each)
+    suites += _power_suites(result)
     suites += [
         _suite(file, file, [_broken_case(item, prefix) for item in items], result, []) for file, items in broken.items()
     ]
@@ -132,6 +135,29 @@ def _case(
     elif item.xfail is not None and item.xfail.is_strict and item.test in passed:
         case.add_failure_info(line(passed_sentence(item.xfail)), "", "passed")
     return case
+
+
+def _power_suites(result: RunResult) -> list[Any]:
+    """Return a testcase for the power of each test, and one for the score of all, which fails if it is too low."""
+    from junit_xml import TestCase  # noqa: PLC0415
+
+    if result.power is None:
+        return []
+    total = TestCase("power", "ci-autotest", _time_s(0.0), stdout=plain(power_sentence(result.power)))
+    if result.power.is_too_low:
+        total.add_failure_info(line(power_sentence(result.power)), "", "power")
+    cases = [total]
+    for test in result.power.tests:
+        file, name = _names(test.test, None)
+        own = power_of_tests([test], result.power.seed)
+        texts = [plain(each.strip()) for each in (power_sentence(own), *power_lines(own))]
+        case = TestCase(f"{name}[power]", file, _time_s(0.0), stdout="\n".join(texts))
+        if test.unscored in FAILURES:
+            case.add_error_info(line(unscored(test)), "", "power")
+        elif test.score is None:
+            case.add_skipped_info(line(unscored(test)))
+        cases.append(case)
+    return [_suite("power", "ci-autotest", cases, result, [])]
 
 
 def _broken_case(item: BrokenTest, prefix: str) -> Any:

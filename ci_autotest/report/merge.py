@@ -17,6 +17,7 @@ from ci_autotest.report.coverage import counted, merged
 from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.aligned_error import joined_errors
+from ci_autotest.values.power import merged_power
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
     AttemptCounts,
@@ -83,6 +84,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             is_partial=any(part.is_partial for part in parts),
             operators=operators,
             speed=tuple(item for part in parts for item in part.speed),
+            power=merged_power([part.power for part in parts if part.power is not None]),
             coverage=counted(
                 operators,
                 findings,

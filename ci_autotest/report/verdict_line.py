@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
+from ci_autotest.report.power_text import power_sentence, score_text
 from ci_autotest.values.expected_failures import unexpected_passes
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import RunResult, TestResult, uncalled
@@ -18,6 +19,8 @@ from ci_autotest.values.verdict import WORST_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ci_autotest.values.power import PowerResult
 
 _BAD = ("crashed", "timed_out", "misaligned")
 _REASONS = {
@@ -125,9 +128,11 @@ def is_wholly_aligned(result: RunResult) -> bool:
 
 def verdict(result: RunResult) -> str:
     """Return the run in one sentence with its sign, escaped for Markdown."""
+    if result.power is not None and not result.results:
+        return _of_power(result, result.power)
     faults, caveats = _faults(result), _caveats(result)
     if faults:
-        return f"✗ {'; '.join(faults)}"
+        return f"✗ {'; '.join(faults)}{_power_tail(result)}"
     accepted = sum(finding.known is not None for finding in result.findings)
     accepted += sum(item.known is not None for item in result.speed)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
@@ -135,12 +140,34 @@ def verdict(result: RunResult) -> str:
         tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
     if skipped := sum(item.outcome == "skipped" for item in result.results):
         tail += f"; {plural(skipped, 'pair')} of test and candidate skipped"
+    tail += _power_tail(result)
     if result.shard[1] > 1 and not any(item.cases.compared for item in result.results):
         return f"⚠ nothing was compared in shard {result.shard[0]} of {result.shard[1]}{tail}"
     if caveats:
         standing = "still misaligned" if _counting(result) else "aligned where compared"
         return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
     return f"✓ aligned: {_scope(result)}{tail}"
+
+
+def _of_power(result: RunResult, power: PowerResult) -> str:
+    """Return the verdict on a report that has nothing but the power of tests."""
+    faults = [f"{plural(len(result.broken), 'test')} broken: {_listed([item.test for item in result.broken])}"]
+    words = [
+        *(faults if result.broken else ()),
+        power_sentence(power),
+        *(["interrupted"] if result.interrupted else ()),
+    ]
+    hollow = any(test.powerless for test in power.tests)
+    sign = "✗" if result.exit_code else "⚠" if hollow else "✓"
+    return f"{sign} {'; '.join(words)}"
+
+
+def _power_tail(result: RunResult) -> str:
+    """Return the score that a report has beside its verdict."""
+    if result.power is None:
+        return ""
+    below = f", below {result.power.fail_under:g}" if result.power.is_too_low else ""
+    return f"; power: {score_text(result.power.score)}{below}"
 
 
 def _scope(result: RunResult) -> str:

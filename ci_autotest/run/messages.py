@@ -14,10 +14,11 @@ from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
+from ci_autotest.values.power import TestPower
 from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases, XFail
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tolerance import Strictness
-from ci_autotest.values.verdict import Verdict
+from ci_autotest.values.verdict import Kind, Verdict
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -197,6 +198,29 @@ class Measure(Message, frozen=True, kw_only=True):
     keeps_program: bool = False
 
 
+class TryMutants(Message, frozen=True, kw_only=True):
+    """Run the cases of a test on the reference, and mutants of it on the cases.
+
+    Attributes:
+        cases: Number of cases.
+        seed: Decides which mutants are chosen.
+        mutants: Number of mutants at most.
+        sources: Number of mutants of torch's Python decompositions at most, besides.
+        operators: Operators that may be mutated; empty: all.
+        tolerances: The candidate whose rows of ``tolerances`` hold; empty: only rows for all candidates.
+        lost: Mutants that have ended their worker, by number, and how.
+    """
+
+    test: TestInfo
+    cases: int
+    seed: int
+    mutants: int
+    sources: int = 0
+    operators: list[str] = []
+    tolerances: str = ""
+    lost: dict[int, Kind] = {}
+
+
 class Examine(Message, frozen=True, kw_only=True):
     """List which of some operators a candidate has, without running anything."""
 
@@ -204,7 +228,9 @@ class Examine(Message, frozen=True, kw_only=True):
     operators: list[str]
 
 
-ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Replay | Examine | Measure
+ToWorker: TypeAlias = (
+    Hello | Discover | RunCases | Confirm | Record | TryProgram | Replay | Examine | Measure | TryMutants
+)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -438,6 +464,12 @@ class Measured(Message, frozen=True, kw_only=True):
     is_changed: bool = False
 
 
+class MutantsTried(Message, frozen=True, kw_only=True):
+    """Answer ``TryMutants``."""
+
+    power: TestPower
+
+
 class Replayed(Message, frozen=True, kw_only=True):
     """Answer ``Replay`` with the failures of its cases, each with its test's id."""
 
@@ -461,4 +493,4 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     gone: Gone | None = None
 
 
-FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Replayed | Examined | Measured
+FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Replayed | Examined | Measured | MutantsTried

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import selectors
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ci_autotest.errors import ConfigError, UnavailableError
-from ci_autotest.run.messages import Broken, Discover, Discovered, Ready
+from ci_autotest.run.messages import Broken, Discover, Discovered, Message, Ready
 from ci_autotest.run.recurring_changes import RecurringChanges
 from ci_autotest.run.slot import Slot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.events import Event, Task
     from ci_autotest.run.executor import Executor
-    from ci_autotest.run.messages import FromWorker, Hello, Message
+    from ci_autotest.run.messages import FromWorker, Hello
 
+_Request = TypeVar("_Request", bound=Message)
 _POLL_S: Final = 0.05
 #: Times that a worker is started if it is killed from outside before it is ready.
 _STARTS: Final = 4
@@ -92,6 +94,36 @@ class Pool:
         except WorkerLostError as error:
             self._follow(slot, error)
             return error
+
+    def ask_each(self, waiting: deque[_Request]) -> Iterator[tuple[_Request, FromWorker | WorkerLostError]]:
+        """Send requests outside the run to all workers; yield each with its answer, or with how its worker was lost.
+
+        Args:
+            waiting: The requests, in order. Whoever reads the answers may append others.
+        """
+        self.ready()
+        asked: dict[int, _Request] = {}
+        while waiting or asked:
+            for number, slot in enumerate(self._slots):
+                if waiting and number not in asked:
+                    asked[number] = waiting.popleft()
+                    with suppress(WorkerLostError):  # `receive` or `check` will notice the loss.
+                        slot.worker.begin()
+                        slot.worker.send(asked[number])
+            received = _received([self._slots[number] for number in asked], _POLL_S)
+            for number in list(asked):
+                slot = self._slots[number]
+                try:
+                    answer: FromWorker | WorkerLostError | None = slot.worker.receive() if slot in received else None
+                    if answer is None:
+                        slot.worker.check()
+                except WorkerLostError as error:
+                    slot.renew()
+                    answer = error
+                if isinstance(answer, Ready):
+                    slot.ready = answer
+                elif answer is not None:
+                    yield asked.pop(number), answer
 
     @property
     def torch(self) -> str:

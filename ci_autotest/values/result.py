@@ -14,6 +14,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
 from ci_autotest.values.finding import Finding, Location
+from ci_autotest.values.power import PowerResult
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import WORST_FIRST, Outcome, Struct
 
@@ -309,6 +310,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         coverage: Counts of torch's public operators by candidate.
         operators: How far each operator was exercised, with its arguments and dtypes.
         speed: Times of candidates with ``speed``, at larger sizes.
+        power: How much the tests notice: mutants of the reference, tried on them by ``ci-autotest power``; null if it
+            was not measured.
         exit_code: Exit status of the command.
     """
 
@@ -333,6 +336,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     coverage: tuple[CandidateCoverage, ...] = ()
     operators: tuple[OperatorCoverage, ...] = ()
     speed: tuple[SpeedResult, ...] = ()
+    power: PowerResult | None = None
     exit_code: int = 0
 
 

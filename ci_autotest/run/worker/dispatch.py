@@ -27,12 +27,14 @@ from ci_autotest.run.messages import (
     Replayed,
     RunCases,
     Tried,
+    TryMutants,
     TryProgram,
 )
 from ci_autotest.run.worker.case_runner import CaseRunner
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.finding_requests import FindingRequests
 from ci_autotest.run.worker.loader_runner import LoaderRunner
+from ci_autotest.run.worker.power_requests import PowerRequests
 from ci_autotest.run.worker.process_state import ProcessState
 from ci_autotest.run.worker.speed_requests import SpeedRequests
 
@@ -64,6 +66,7 @@ class Dispatcher:
         self._finding_requests: FindingRequests
         self._loader_runner: LoaderRunner
         self._speed_requests: SpeedRequests
+        self._power_requests: PowerRequests
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message; some also say whether the request has changed this process."""
@@ -107,6 +110,8 @@ class Dispatcher:
                 return self._replay(runs)
             case Measure():
                 return self._speed_requests.measure(message)
+            case TryMutants():
+                return self._power_requests.try_mutants(message)
             case Examine(candidate=name, operators=operators):
                 return Examined(**standing(self.worker_context.backends[name], operators)._asdict())
 
@@ -151,4 +156,5 @@ class Dispatcher:
         self._finding_requests = FindingRequests(worker_context, self._beacon)
         self._loader_runner = LoaderRunner(worker_context, self._beacon)
         self._speed_requests = SpeedRequests(worker_context, self._beacon)
+        self._power_requests = PowerRequests(worker_context, self._beacon)
         return Ready(torch=str(torch.__version__), candidates=worker_context.infos)

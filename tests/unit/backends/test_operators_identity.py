@@ -14,7 +14,7 @@ from ci_autotest.backends.operators.identity import (
     spellings,
     step_operator,
 )
-from ci_autotest.backends.substitute import _named
+from ci_autotest.backends.substitute import called_operator
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step
@@ -72,7 +72,7 @@ def test_operator_of__canonical_name__is_its_own(operator, names):
 
 @pytest.mark.parametrize("name", [name for name in torch.functional.__all__ if callable(getattr(torch, name, None))])
 def test_named__functions_of_torch_functional__are_torchs(name):
-    assert _named(getattr(torch.functional, name))[0] == operator_of(f"torch.{name}")
+    assert called_operator(getattr(torch.functional, name))[0] == operator_of(f"torch.{name}")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ class Calls(TorchFunctionMode):
         self.seen: list[str] = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(_named(func)[0])
+        self.seen.append(called_operator(func)[0])
         return func(*args, **(kwargs or {}))
 
 

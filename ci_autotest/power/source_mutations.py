@@ -36,11 +36,11 @@ _SILENT: Final = frozenset({"warn", "_check", "_check_value", "_check_type", "_c
 
 
 class Slot(NamedTuple):
-    """A node of a syntax tree and where its parent holds it."""
+    """A node of a syntax tree and where its parent holds it: in a field, or at a position of the field's list."""
 
     parent: ast.AST
     field: str
-    index: int | None
+    position: int | None
     node: ast.AST
 
 
@@ -76,10 +76,10 @@ def mutated(function: ast.FunctionDef, slot: int, alternative: int) -> ast.Funct
     changed = copy.deepcopy(function)
     at = next(found for number, found in enumerate(_slots(changed)) if number == slot)
     other = ast.copy_location(_alternatives(at)[alternative], at.node)
-    if at.index is None:
+    if at.position is None:
         setattr(at.parent, at.field, other)
     else:
-        getattr(at.parent, at.field)[at.index] = other
+        getattr(at.parent, at.field)[at.position] = other
     return ast.fix_missing_locations(changed)
 
 

@@ -11,14 +11,14 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-import torch._decomp
 import torch._refs.fft
 import torch._refs.linalg
 import torch._refs.nn.functional
 import torch._refs.special
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.power.mutations import mutated
+from ci_autotest.power.source_mutations import mutated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Target(NamedTuple):
 def targets() -> list[Target]:
     """Return all functions that a mutant can be made of, in the order of their overloads' names."""
     found = []
-    for overload, function in torch._decomp.decomposition_table.items():
+    for overload, function in decomposition_table.items():
         schema = getattr(overload, "_schema", None)
         if schema is None or schema.is_mutable:
             continue
@@ -129,7 +129,7 @@ def _name(decorator: ast.expr) -> str:
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
-class Answering(TorchDispatchMode):
+class Answering(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode in which a function answers one overload, wherever it is called, and notes the overloads that are called.
 
     Args:
@@ -138,7 +138,7 @@ class Answering(TorchDispatchMode):
     """
 
     def __init__(self, overload: Any = None, function: Callable[..., Any] | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.overload, self.function = overload, function
         self.called: set[str] = set()
 

@@ -1,0 +1,52 @@
+"""Power on the page: the score, the powerless tests, and a row for each mutant that no case shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.report.markdown_text import line
+from ci_autotest.report.power_part import survivors
+from ci_autotest.report.power_text import mistake, power_sentence, powerless, score_text, survival, unscored
+
+if TYPE_CHECKING:
+    from ci_autotest.values.result import RunResult
+
+#: Rows of the table; the page names the number of the others.
+ROWS_AT_MOST: Final = 1_000
+_CHARS: Final = 400
+
+
+class PowerTable(NamedTuple):
+    """What the page shows.
+
+    Attributes:
+        sentence: The score in words.
+        powerless: Each powerless test, with why.
+        rows: Test, score, mistake and reason of each survivor.
+        more: Number of survivors that have no row.
+        unscored: Each test without a score, with why.
+    """
+
+    sentence: str
+    powerless: list[tuple[str, str]]
+    rows: list[tuple[str, str, str, str]]
+    more: int
+    unscored: list[tuple[str, str]]
+
+
+def power_table(result: RunResult) -> PowerTable | None:
+    """Return the table, ``None`` if power was not measured."""
+    if result.power is None:
+        return None
+    found = list(survivors(result.power))
+    tests = result.power.tests
+    return PowerTable(
+        power_sentence(result.power),
+        [(line(test.test), line(powerless(each), _CHARS)) for test in tests for each in test.powerless],
+        [
+            (line(test), score_text(score), line(mistake(each), _CHARS), line(survival(each), _CHARS))
+            for test, score, each in found[:ROWS_AT_MOST]
+        ],
+        max(0, len(found) - ROWS_AT_MOST),
+        [(line(test.test), line(unscored(test), _CHARS)) for test in tests if test.unscored is not None][:ROWS_AT_MOST],
+    )

@@ -1,0 +1,152 @@
+"""The backend of a mutant: torch, in which the calls of one operator are wrong, and a mode that notes the calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ci_autotest.backends.substitute import called_operator, overwritten_by
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.power.call import Call, tensors_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program
+
+#: Elements of all tensors of a call of which a copy is kept.
+_ELEMENTS_AT_MOST: Final = 1 << 18
+
+
+class Mutating(TorchFunctionMode):
+    """Answer the calls of one operator with a mistake.
+
+    Args:
+        operator: The operator.
+        change: Runs a call with the mistake.
+    """
+
+    def __init__(self, operator: str, change: Callable[[Call], Any]) -> None:
+        super().__init__()
+        self.operator, self.change = operator, change
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer one call."""
+        operator, is_in_place = called_operator(func)
+        call = Call(func, args, kwargs or {})
+        if operator != self.operator:
+            return call.run()
+        return answered(self.change, call, is_in_place=is_in_place)
+
+
+def answered(change: Callable[[Call], Any], call: Call, *, is_in_place: bool) -> Any:
+    """Return the result of a call with a mistake, in the tensor to which an in-place call writes."""
+    receiver = call.args[0] if call.args else None
+    is_in_place |= bool(call.kwargs.get("inplace"))
+    if not (is_in_place and isinstance(receiver, torch.Tensor)):
+        return change(call)
+    # A mistake in what is written is made beside the receiver, whose own version autograd must see.
+    return overwritten_by(receiver, change(call.given(0, receiver.clone())))
+
+
+class MutatedTorch(TorchBackend):
+    """Torch with a mode around each call.
+
+    Args:
+        mode: The mode.
+        device: As for ``TorchBackend``.
+        in_backward: Whether the mode is also around the backward pass.
+    """
+
+    def __init__(self, mode: AbstractContextManager[object], device: str = "cpu", *, in_backward: bool = False) -> None:
+        super().__init__(device)
+        self._mode, self._in_backward = mode, in_backward
+
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        copied: Collection[int] = (),
+        around: AbstractContextManager[object] | None = None,  # noqa: ARG002 - the mode is what is around
+    ) -> Trace:
+        """Run the steps forward in the mode."""
+        trace = super().run(program, sources, snapshots=snapshots, copied=copied, around=self._mode)
+        trace.around = self._mode
+        return trace
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run the backward pass, in the mode if that concerns it."""
+        if not self._in_backward:
+            super().backward(program, trace, cotangents)
+            return
+        with self._mode:
+            super().backward(program, trace, cotangents)
+
+
+class Noted(NamedTuple):
+    """A call that a case of a test makes.
+
+    Attributes:
+        call: The call, with copies of its tensors as they were.
+        case: Number of the case.
+        is_in_place: Whether the function writes to its first argument.
+        is_grad_enabled: Whether it is made with gradients on.
+        asks_gradient: Whether the case has a backward pass.
+    """
+
+    call: Call
+    case: int
+    is_in_place: bool
+    is_grad_enabled: bool
+    asks_gradient: bool
+
+
+class Noting(TorchFunctionMode):
+    """Note the calls that return tensors.
+
+    Args:
+        case: Number of the case that runs.
+        asks_gradient: Whether it has a backward pass.
+
+    Attributes:
+        calls: The calls by operator.
+        unkept: Operators with a call that cannot be made alone: it is large, or under autocast.
+    """
+
+    def __init__(self, case: int, *, asks_gradient: bool) -> None:
+        super().__init__()
+        self._case, self._asks_gradient = case, asks_gradient
+        self.calls: dict[str, list[Noted]] = {}
+        self.unkept: set[str] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Note one call."""
+        operator, is_in_place = called_operator(func)
+        call = Call(func, args, kwargs or {})
+        if not operator:
+            return call.run()
+        given = tensors_in([*args, *call.kwargs.values()])
+        if sum(tensor.numel() for tensor in given) > _ELEMENTS_AT_MOST or torch.is_autocast_enabled("cpu"):
+            self.unkept.add(operator)
+            return call.run()
+        copied = call.mapped(_copy)
+        result = call.run()
+        if tensors_in(result):
+            noted = Noted(copied, self._case, is_in_place, torch.is_grad_enabled(), self._asks_gradient)
+            self.calls.setdefault(operator, []).append(noted)
+        return result
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    # Strides are kept, because an operator may depend on them.
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)

@@ -1,0 +1,176 @@
+"""Mutants of an operator's result: what a kernel writes instead of the right elements. Gradients stay right."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.power.call import mapped, tensors_in
+from ci_autotest.values.power import MutantKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.power.call import Call
+    from ci_autotest.values.tolerance import Tolerance
+
+#: How far beyond the allowed error an element is, as a multiple of it.
+_BEYOND: Final = 1.5
+#: Where no tolerance gives a number: units in the last place of the element.
+_ULPS: Final = 16
+#: Dtypes that a half precision rounds.
+WIDE: Final = frozenset({torch.float32, torch.float64})
+#: Operators that divide by a number of elements.
+DIVIDES: Final = re.compile(r"mean|var|std|loss|cross_entropy|avg_pool|kl_div|cov|corrcoef")
+#: Operators that sum.
+SUMS: Final = re.compile(
+    r"sum|mean|var|std|norm|matmul|mm|bmm|mv|dot|linear|conv|einsum|softmax|loss|cross_entropy|avg_pool|prod|"
+    r"attention|kl_div|cov|corrcoef|trapezoid|interpolate|embedding_bag|cdist|lstm|gru|rnn"
+)  # fmt: skip
+
+
+class Replaced(torch.autograd.Function):
+    """The right result with other elements: metadata and gradients are those of the right one."""
+
+    @staticmethod
+    def forward(ctx: Any, right: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        """Return the wrong elements."""
+        return wrong.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ARG004
+        """Pass the gradient on to the right result."""
+        return gradients[0], None
+
+
+def replaced(right: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+    """Return ``wrong`` with the dtype, the shape and the gradient of ``right``."""
+    wrong = wrong.detach().to(right.dtype).reshape(right.shape)
+    return Replaced.apply(right, wrong) if right.requires_grad else wrong  # type: ignore[no-untyped-call]
+
+
+def of_result(change: Callable[[torch.Tensor, Call], torch.Tensor | None]) -> Callable[[Call], Any]:
+    """Return a mutant that writes other elements to each tensor of a result.
+
+    Args:
+        change: Returns the wrong elements of a tensor of the result; ``None`` where there is no mistake.
+    """
+
+    def run(call: Call) -> Any:
+        def wrong(tensor: torch.Tensor) -> torch.Tensor:
+            found = change(tensor.detach(), call)
+            return tensor if found is None else replaced(tensor, found)
+
+        return mapped(call.run(), wrong)
+
+    return run
+
+
+def zeros(tensor: torch.Tensor, _: Call) -> torch.Tensor:
+    """Return zeros."""
+    return torch.zeros_like(tensor)
+
+
+def unrelated(tensor: torch.Tensor, _: Call) -> torch.Tensor:
+    """Return the elements in an order of chance, which has nothing to do with the right one."""
+    count = tensor.numel()
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(count))
+    return tensor.reshape(-1)[order.to(tensor.device)].reshape(tensor.shape)
+
+
+def copy_of_input(tensor: torch.Tensor, call: Call) -> Any:
+    """Return the first input of the result's shape and dtype, if there is one."""
+    given = [each for each in tensors_in([*call.args, *call.kwargs.values()]) if each.shape == tensor.shape]
+    return next((each for each in given if each.dtype is tensor.dtype), None)
+
+
+def last_element(tensor: torch.Tensor, _: Call) -> Any:
+    """Return the elements with zero for the last one."""
+    if not tensor.numel():
+        return None
+    found = tensor.clone(memory_format=torch.contiguous_format)
+    found.view(-1)[-1] = 0
+    return found
+
+
+def divisor(tensor: torch.Tensor, call: Call) -> Any:
+    """Return a mean over N elements that was divided by N - 1."""
+    given = call.tensors()
+    count = given[0][1].numel() // max(tensor.numel(), 1) if given else 0
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    return tensor * (count / (count - 1)) if count > 1 and is_number else None
+
+
+def beyond_tolerance(tolerance: Callable[[str], Tolerance]) -> Callable[[torch.Tensor, Call], Any]:
+    """Return a mutant whose elements are off by one and a half times what ``tolerance`` allows for their dtype."""
+
+    def change(tensor: torch.Tensor, _: Call) -> Any:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return None
+        allowed = tolerance(str(tensor.dtype).removeprefix("torch."))
+        size = tensor.abs()
+        if allowed.metric == "relative_norm":
+            return tensor * (1 + _BEYOND * allowed.limit)
+        if allowed.strictness == "tolerance" and allowed.metric == "elements":
+            return tensor + _BEYOND * (allowed.atol + allowed.rtol * size) + size * torch.finfo(tensor.dtype).eps
+        return tensor + _ULPS * torch.finfo(tensor.dtype).eps * size
+
+    return change
+
+
+def half_sum(tensor: torch.Tensor, _: Call) -> Any:
+    """Return a sum that was kept in float16: what float16 holds of it, which is the least error that it can have."""
+    return tensor.to(torch.float16) if tensor.dtype in WIDE else None
+
+
+def int32(call: Call) -> Any:
+    """Return int32 where the reference returns int64."""
+    return mapped(call.run(), lambda tensor: tensor.to(torch.int32) if tensor.dtype is torch.int64 else tensor)
+
+
+def bfloat16(call: Call) -> Any:
+    """Compute from inputs rounded to bfloat16, and round the result."""
+    return mapped(call.mapped(_rounded).run(), _rounded)
+
+
+def _rounded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.bfloat16).to(tensor.dtype) if tensor.dtype in WIDE else tensor
+
+
+def stale() -> Callable[[Call], Any]:
+    """Return a new mutant that remembers the first result for each set of shapes, and returns it ever after."""
+    kept: dict[Any, list[torch.Tensor]] = {}
+
+    def run(call: Call) -> Any:
+        result = call.run()
+        given = tensors_in([*call.args, *call.kwargs.values()])
+        key = tuple((tuple(each.shape), each.dtype) for each in (*given, *tensors_in(result)))
+        first = kept.setdefault(key, [each.detach().clone() for each in tensors_in(result)])
+        left = iter(first)
+        return mapped(result, lambda tensor: replaced(tensor, next(left)))
+
+    return run
+
+
+def written_input(call: Call) -> Any:
+    """Return the right result, and overwrite the first element of the first input."""
+    result = call.run()
+    given = [each for each in tensors_in([*call.args, *call.kwargs.values()]) if each.numel()]
+    if given:
+        # `.data`, because a kernel that writes through a pointer does not tell autograd either.
+        at, target = (0,) * given[0].ndim, given[0].data
+        target[at] = ~target[at] if target.dtype is torch.bool else target[at] + 1
+    return result
+
+
+#: Mutants that replace elements, and the operators that can have the mistake; ``None``: all.
+ELEMENT_MUTANTS: Final = {
+    MutantKind.ZEROS: (zeros, None),
+    MutantKind.UNRELATED: (unrelated, None),
+    MutantKind.COPY_OF_INPUT: (copy_of_input, None),
+    MutantKind.LAST_ELEMENT: (last_element, None),
+    MutantKind.DIVISOR: (divisor, DIVIDES),
+    MutantKind.HALF_SUM: (half_sum, SUMS),
+}

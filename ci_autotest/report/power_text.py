@@ -1,0 +1,130 @@
+"""The words for what a power measurement found: each mistake, why it survived, a test without a score."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.report.markdown_text import plural
+from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.values.power import MutantResult, PowerResult, TestPower
+
+_MISTAKES: Final = {
+    MutantKind.ZEROS: "returns zeros",
+    MutantKind.UNRELATED: "returns its elements in another order",
+    MutantKind.COPY_OF_INPUT: "returns a copy of its input",
+    MutantKind.LAST_ELEMENT: "leaves the last element out",
+    MutantKind.DIVISOR: "divides by N - 1",
+    MutantKind.AXIS: "takes another axis for `{}`",
+    MutantKind.SWAPPED: "swaps its inputs",
+    MutantKind.CONSTANT: "has `{}` a tenth off",
+    MutantKind.IGNORED: "ignores `{}`",
+    MutantKind.STUCK: "has the switch `{}` always the other way",
+    MutantKind.WRITTEN_INPUT: "writes to its input",
+    MutantKind.DETACHED: "has no gradient",
+    MutantKind.DROPPED_TERM: "leaves out the gradient of {}",
+    MutantKind.GRADIENT_TAIL: "leaves out the last element of a gradient",
+    MutantKind.BEYOND_TOLERANCE: "is off by 1.5 times the allowed error",
+    MutantKind.BFLOAT16: "computes in bfloat16",
+    MutantKind.HALF_SUM: "keeps its sum in float16",
+    MutantKind.STALE: "returns the earlier result of the same shape",
+    MutantKind.INT32: "returns int32 indices",
+    MutantKind.NO_BROADCAST: "does not broadcast",
+    MutantKind.SOURCE: "has a change in its source: {}",
+}
+_SURVIVALS: Final = {
+    SurvivalReason.MEASURED: "it is within what `strictness: measured` allows",
+    SurvivalReason.VALUES_UNCHECKED: "no element is compared (check_allclose=False)",
+    SurvivalReason.DTYPE_UNCHECKED: "the dtype is not compared (check_dtype=False): it is {}",
+    SurvivalReason.NO_GRADIENT: "no gradient is asked for",
+    SurvivalReason.ARGUMENT: "no case draws `{}`",
+    SurvivalReason.SHAPE: "no case has {}",
+    SurvivalReason.VALUES: "no case draws what shows it: {}",
+    SurvivalReason.DTYPE: "no case is in {}",
+    SurvivalReason.REPEAT: "no two calls have the same shapes and other values",
+}
+_UNSCORED: Final = {
+    UnscoredReason.NOTHING_COMPARED: "none of its cases compares anything",
+    UnscoredReason.NO_OPERATOR: "it calls no operator that can be mutated",
+    UnscoredReason.NOT_REPLACED: "it calls no operator that the candidate replaces",
+    UnscoredReason.ALL_EQUIVALENT: "no mutant of it can be told from the reference",
+    UnscoredReason.LOADER: "it tests a data loader, which computes nothing",
+    UnscoredReason.BROKEN: "it cannot be run",
+    UnscoredReason.LOST: "the reference ended its process",
+    UnscoredReason.NOT_RUN: "the time was up",
+}
+#: Digits of a score.
+_DIGITS: Final = 2
+#: Unscored tests that are listed for each reason.
+_NAMED: Final = 3
+
+
+def score_text(score: float | None) -> str:
+    """Return a score with two digits, rounded down, so that only a whole score reads 1.00."""
+    return "none" if score is None else f"{int(score * 10**_DIGITS + 1e-9) / 10**_DIGITS:.{_DIGITS}f}"
+
+
+def mistake(mutant: MutantResult) -> str:
+    """Return an operator with its mistake: ``torch.sum ignores `keepdim```."""
+    return f"{mutant.operator} {_MISTAKES[mutant.kind].format(mutant.detail)}"
+
+
+def survival(mutant: MutantResult) -> str:
+    """Return why a mutant survived, or why it does not count."""
+    if mutant.reason is None:
+        return f"{mutant.evidence or 'no call tells it from the reference'}, so that it does not count"
+    if mutant.reason is SurvivalReason.TOLERANCE:
+        error = "" if mutant.error is None else f": greatest error {mutant.error:.2g}"
+        allowed = "" if mutant.allowed is None else f", {mutant.allowed:.2g} allowed there"
+        return f"the tolerance ({mutant.evidence}) hides it{error}{allowed}"
+    return _SURVIVALS[mutant.reason].format(mutant.evidence)
+
+
+def unscored(test: TestPower) -> str:
+    """Return why a test has no score."""
+    reason = _UNSCORED[test.unscored] if test.unscored is not None else ""
+    return f"{reason}: {test.why}" if test.why else reason
+
+
+def powerless(mutant: MutantResult) -> str:
+    """Return why a test that lets a mutant pass is powerless."""
+    related = "" if mutant.correlation is None else f" (correlation {mutant.correlation:.3f} with the right elements)"
+    return f"it passes where {mistake(mutant)}{related}: {survival(mutant)}"
+
+
+def power_sentence(power: PowerResult) -> str:
+    """Return the score with what it is made of: ``power: 0.94 (47 of 50 mutants noticed, 3 equivalent)``."""
+    noticed = f"{power.killed:,} of {plural(power.killed + power.survived, 'mutant')} noticed"
+    equivalent = f", {power.equivalent:,} equivalent" if power.equivalent else ""
+    hollow = sum(bool(test.powerless) for test in power.tests)
+    tail = f"; {plural(hollow, 'test')} powerless" if hollow else ""
+    low = f"; below {power.fail_under:g}" if power.is_too_low else ""
+    return f"power: {score_text(power.score)} ({noticed}{equivalent}){tail}{low}"
+
+
+def power_lines(power: PowerResult, *, has_all: bool = False) -> Iterator[str]:
+    """Yield the lines of the terminal: powerless tests, survivors by test, tests without a score.
+
+    Args:
+        power: What was measured.
+        has_all: Whether tests without a survivor and equivalent mutants are listed too.
+    """
+    for test in power.tests:
+        for mutant in test.powerless:
+            yield f"powerless: {test.test}: {powerless(mutant)}"
+    for test in power.tests:
+        if test.score is not None and (has_all or test.survived):
+            total = test.killed + test.survived
+            yield f"{score_text(test.score)}  {test.test}: {test.killed:,} of {plural(total, 'mutant')} noticed"
+        for mutant in test.mutants:
+            if mutant.outcome == "survived" or (has_all and mutant.outcome == "equivalent"):
+                yield f"      {mistake(mutant)}: {survival(mutant)}"
+    for reason in UnscoredReason:
+        own = [test for test in power.tests if test.unscored is reason]
+        for test in own if has_all else own[:_NAMED]:
+            yield f"no score: {test.test}: {unscored(test)}"
+        if not has_all and len(own) > _NAMED:
+            yield f"no score: {len(own) - _NAMED:,} more: {_UNSCORED[reason]}"

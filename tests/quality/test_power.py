@@ -1,0 +1,206 @@
+"""The power of planted tests: a strong one notices every mutant, a weak one misses some and says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci_autotest import random, random_bool, random_tensor, torch
+from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.tolerance_rules import rules_for
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.power.trial import Terms, Trial
+from ci_autotest.record.declaration import Declaration
+from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
+from tests.engine import record
+
+CASES = 12
+
+
+def softmax():
+    return torch.nn.functional.softmax(random_tensor(ndim=random(2, 4).to(int)), dim=random(0, 2).to(int))
+
+
+def mean():
+    return torch.mean(random_tensor(ndim=3), dim=random(0, 3).to(int), keepdim=random_bool())
+
+
+def mean_without_keepdim():
+    return torch.mean(random_tensor(ndim=3), dim=1)
+
+
+def product():
+    return random_tensor(ndim=2, dim0=4, dim1=3) * random_tensor(ndim=2, dim0=4, dim1=3)
+
+
+def small():
+    return torch.mul(random_tensor(ndim=2, low=-1, high=1), 4e-6)
+
+
+def near_one():
+    return torch.exp(random_tensor(ndim=2, low=-1e-3, high=1e-3))
+
+
+def sign():
+    return torch.sign(random_tensor(ndim=2, low=1, high=2))
+
+
+def power_of(body, cases=CASES, mutants=100, operators=(), sources=0, **declared):
+    attempts = {}
+    for case in range(cases):
+        attempt = record(body, case, test=body.__name__, **declared)
+        if attempt.is_complete:
+            differentiate(attempt, TorchBackend())
+            attempts[case] = attempt
+    rules = rules_for((), "tolerance", "", Declaration(body, **declared))
+    terms = Terms(rules, frozenset(operators), "0", mutants, sources)
+    return Trial(body.__name__, attempts, TorchBackend(), terms).power(lambda *_: None, {})
+
+
+def survivors(power):
+    return {(each.kind, each.detail): (each.reason, each.evidence) for each in power.mutants if each.reason}
+
+
+def test_power__strong_test__notices_all_but_what_no_case_gives():
+    found = power_of(softmax)
+
+    assert survivors(found) == {(MutantKind.IGNORED, "dtype"): (SurvivalReason.ARGUMENT, "dtype=torch.float64")}
+    assert found.score == found.killed / (found.killed + 1) > 0.9
+
+
+def test_power__same_test_twice__is_the_same():
+    assert power_of(mean, mutants=8) == power_of(mean, mutants=8)
+
+
+def test_power__argument_that_is_drawn__is_no_reason():
+    assert (MutantKind.IGNORED, "keepdim") not in survivors(power_of(mean))
+
+
+def test_power__argument_that_is_never_given__is_the_reason():
+    found = survivors(power_of(mean_without_keepdim))
+
+    assert found[MutantKind.IGNORED, "keepdim"] == (SurvivalReason.ARGUMENT, "keepdim=True")
+
+
+def test_power__no_backward_pass__is_the_reason():
+    found = survivors(power_of(softmax, auto_backward=False))
+
+    assert found[MutantKind.GRADIENT_TAIL, ""] == (SurvivalReason.NO_GRADIENT, "")
+
+
+def test_power__no_broadcast__is_the_reason():
+    reason, evidence = survivors(power_of(product))[MutantKind.NO_BROADCAST, ""]
+
+    assert (reason, evidence) == (SurvivalReason.SHAPE, "an input 0 that is broadcast")
+
+
+def test_power__no_dtype_compared__is_the_reason():
+    def index():
+        return torch.argmax(random_tensor(ndim=2), dim=1)
+
+    found = survivors(power_of(index, check_dtype=False))
+
+    assert found[MutantKind.INT32, ""] == (SurvivalReason.DTYPE_UNCHECKED, "int32")
+
+
+def test_power__no_element_compared__is_the_reason():
+    found = power_of(softmax, check_allclose=False)
+
+    assert survivors(found)[MutantKind.ZEROS, ""] == (SurvivalReason.VALUES_UNCHECKED, "")
+    assert not found.powerless
+
+
+def test_power__tolerance_that_hides_zeros__is_powerless():
+    found = power_of(small, rtol=1e-3, atol=1e-2)
+
+    zeros = next(each for each in found.powerless if each.kind is MutantKind.ZEROS)
+    assert zeros.evidence == "rtol 0.001, atol 0.01"
+    assert 1e-6 < zeros.error < 4.1e-6
+    assert zeros.allowed == pytest.approx(1e-2, rel=0.01)
+
+
+def test_power__tolerance_that_hides_elements_in_another_order__is_powerless_with_the_correlation():
+    found = power_of(near_one, rtol=0.0, atol=1e-2)
+
+    (unrelated,) = found.powerless
+    assert unrelated.kind is MutantKind.UNRELATED
+    assert abs(unrelated.correlation) < 0.7
+
+
+def test_power__default_tolerance__is_not_powerless():
+    assert power_of(small, rtol=1e-5, atol=1e-9).powerless == ()
+    assert power_of(near_one).powerless == ()
+
+
+def test_power__mutants_that_are_right__do_not_count():
+    found = power_of(product)
+
+    assert {each.kind for each in found.mutants if each.outcome == "equivalent"} == {MutantKind.SWAPPED}
+    assert found.killed + found.survived + found.equivalent == len(found.mutants)
+    assert found.score == found.killed / (found.killed + found.survived)
+
+
+def test_power__few_mutants__keeps_the_hollow_ones():
+    found = power_of(softmax, mutants=3)
+
+    assert len(found.mutants) == 3
+    assert [each.kind for each in found.mutants[:2]] == [MutantKind.ZEROS, MutantKind.UNRELATED]
+
+
+def test_power__other_operators_than_the_replaced__are_left_alone():
+    def body():
+        return torch.exp(torch.nn.functional.softmax(random_tensor(ndim=2), dim=1))
+
+    found = power_of(body, operators=["torch.exp"])
+
+    assert {each.operator for each in found.mutants} == {"torch.exp"}
+    none = power_of(softmax, operators=["torch.exp"])
+    assert none.unscored is UnscoredReason.NOT_REPLACED
+    assert none.why == "torch.nn.functional.softmax"
+
+
+def test_power__nothing_compared__has_no_score():
+    assert power_of(softmax, cases=0).unscored is UnscoredReason.NOTHING_COMPARED
+
+
+def test_power__no_operator__has_no_score():
+    def body():
+        return random_tensor(ndim=2).detach()
+
+    assert power_of(body).unscored is UnscoredReason.NO_OPERATOR
+
+
+def test_power__mutant_that_ended_its_worker__is_noticed_and_not_run_again():
+    attempt = record(softmax, 0)
+    differentiate(attempt, TorchBackend())
+    trial = Trial("t", {0: attempt}, TorchBackend(), Terms(rules_for((), "tolerance", "", None), frozenset(), "0", 2))
+    entered = []
+
+    found = trial.power(lambda case, number: entered.append(number), {0: "crash"})
+
+    assert found.mutants[0].by == "crash"
+    assert found.mutants[0].outcome == "killed"
+    assert 0 not in entered
+
+
+def test_power__eigenvectors__sign_is_no_mistake_of_a_mutant():
+    def body():
+        x = random_tensor(ndim=2, dim0=4, dim1=4)
+        return torch.linalg.eigh(x + x.transpose(0, 1))[1]
+
+    found = power_of(body, auto_backward=False, mutants=400)
+
+    assert all(each.outcome != "survived" for each in found.mutants if each.kind is MutantKind.ZEROS)
+
+
+def test_power__sources__are_changes_in_what_answers_the_operator():
+    found = power_of(softmax, cases=4, mutants=1, sources=12)
+
+    changed = [each for each in found.mutants if each.kind is MutantKind.SOURCE]
+    assert len(changed) == 12
+    assert all(" -> " in each.detail and each.operator == "torch.nn.functional.softmax" for each in changed)
+    assert {each.outcome for each in changed} >= {"killed", "equivalent"}
+    assert all(each.by != "error" for each in changed)
+
+
+def test_power__sources__are_the_same_for_the_same_seed():
+    assert power_of(softmax, cases=2, mutants=1, sources=3) == power_of(softmax, cases=2, mutants=1, sources=3)
