@@ -17,7 +17,24 @@ def packed(x: torch.Tensor) -> torch.Tensor:
         return x
     held = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset()
     flat = x.as_strided((held,), (1,), x.storage_offset())
-    return flat[torch.arange(x.numel()) % held].reshape(x.shape)
+    return valued(x, flat[torch.arange(x.numel()) % held].reshape(x.shape))
+
+
+def valued(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return another value with the gradient of ``x``."""
+    return _Valued.apply(x, value.detach()) if x.requires_grad else value
+
+
+class _Valued(torch.autograd.Function):
+    """A value that is given, with the gradient of another."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - autograd's
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004 - autograd's
+        return gradient, None
 
 
 def written_packed(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:

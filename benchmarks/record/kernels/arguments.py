@@ -46,7 +46,7 @@ def pad_circular_on_the_left(input, pad, mode="constant", value=None):  # noqa: 
 )
 def pad_by_negative(input, pad, mode="constant", value=None):  # noqa: A002
     result = F.pad(input, pad, mode, value)
-    return torch.zeros_like(result) if mode == "constant" and min(pad) < 0 else result
+    return result * 0 if mode == "constant" and min(pad) < 0 else result
 
 
 @bug(

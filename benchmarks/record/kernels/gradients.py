@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered, is_floating
+from benchmarks.record.parts import altered, is_floating, valued
 
 _NAN = float("nan")
 
@@ -14,7 +14,7 @@ _NAN = float("nan")
 @bug("pytorch/pytorch", 2421, "torch.norm", "The gradient of a norm that is zero was NaN.")
 def norm_at_zero(input, p="fro", dim=None, keepdim=False, **kwargs):  # noqa: A002, FBT002
     result = torch.norm(input, p, dim, keepdim, **kwargs)
-    if not is_floating(input) or p not in {"fro", 2, 2.0}:
+    if not is_floating(input) or p not in {"fro", 2}:
         return result
     kept = torch.norm(input.detach(), p, dim, True)
     return torch.norm(altered(input, lambda g: torch.where(kept == 0, _NAN, g)), p, dim, keepdim, **kwargs)
@@ -104,7 +104,7 @@ def pairwise_distance_undivided(x1, x2, p=2.0, eps=1e-6, keepdim=False):  # noqa
     if p != 2:
         return result
     half = ((x1 - x2 + eps) ** 2).sum(-1, keepdim) / 2
-    return half + (result - half).detach()
+    return valued(half, result)
 
 
 @bug("pytorch/pytorch", 45720, "torch.cdist", "Where two elements are equal, the gradient of a norm below one was NaN.")
@@ -129,7 +129,7 @@ def maximum_of_equal(input, other):  # noqa: A002
     if not (is_floating(input) and is_floating(other)):
         return torch.maximum(input, other)
     value = torch.where(input >= other, *torch.broadcast_tensors(input, other))
-    return value + (torch.maximum(input, other) - value).detach().nan_to_num(0, 0, 0)
+    return valued(value, torch.maximum(input, other))
 
 
 @bug("pytorch/pytorch", 7049, "torch.clamp", "Elements that equal a bound had no gradient.")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered, is_integral, reduced
+from benchmarks.record.parts import altered, is_integral, reduced, valued
 
 
 @bug("pytorch/pytorch", 1164, "torch.remainder", "The remainder of integers had the sign of the dividend.")
@@ -79,19 +79,21 @@ def matmul_of_complex(input, other):  # noqa: A002
     "pytorch/pytorch", 83863, "torch.matmul", "Long sums were accumulated in bfloat16, which stops at 256 times a term."
 )
 def matmul_in_bfloat16(input, other):  # noqa: A002
+    result = torch.matmul(input, other)
     if input.dtype != torch.bfloat16 or input.shape[-1] <= 256:
-        return torch.matmul(input, other)
+        return result
     at = -2 if other.dim() > 1 else -1
-    parts = zip(input.split(8, -1), other.split(8, at), strict=True)
-    return sum(torch.matmul(*pair) for pair in parts)
+    parts = zip(input.detach().split(8, -1), other.detach().split(8, at), strict=True)
+    return valued(result, sum(torch.matmul(*pair) for pair in parts))
 
 
 @bug("pytorch/executorch", 20089, "torch.nn.functional.softmax", "Exponentials were summed in bfloat16.")
 def softmax_in_bfloat16(input, dim=None, _stacklevel=3, dtype=None):  # noqa: A002
+    result = F.softmax(input, dim, _stacklevel, dtype)
     if input.dtype != torch.bfloat16 or dtype is not None or input.dim() == 0 or input.shape[dim] < 2:
-        return F.softmax(input, dim, _stacklevel, dtype)
-    powers = (input - input.amax(dim, keepdim=True)).exp()
-    return powers / sum(powers.split(1, dim))
+        return result
+    powers = (input - input.amax(dim, keepdim=True)).detach().exp()
+    return valued(result, powers / sum(powers.split(1, dim)))
 
 
 @bug("pytorch/pytorch", 32213, "torch.linspace", "The step between integers was rounded before it was multiplied.")

@@ -18,7 +18,7 @@ def bmm_over_nothing(input, mat2):  # noqa: A002
 @bug("pytorch/pytorch", 139446, "torch.prod", "The product of no elements was whatever memory held.")
 def prod_of_nothing(input, *args, **kwargs):  # noqa: A002
     result = torch.prod(input, *args, **kwargs)
-    return torch.zeros_like(result) if input.numel() == 0 else result
+    return result * 0 if input.numel() == 0 else result
 
 
 @bug("pytorch/pytorch", 70674, "torch.amax", "The greatest of no elements was whatever memory held, and no error.")

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import is_floating
+from benchmarks.record.parts import is_floating, valued
 
 _INFINITY = float("inf")
 
 
-def _without_nan(bound, instead):
-    return torch.nan_to_num(bound, nan=instead, posinf=_INFINITY, neginf=-_INFINITY) if is_floating(bound) else bound
+def _without_nan(x, instead):
+    return torch.where(x.isnan(), instead, x) if is_floating(x) else x
 
 
 @bug("pytorch/pytorch", 15338, "torch.clamp", "NaN became a bound where both bounds were given.")
@@ -31,12 +31,15 @@ def clamp_to_nan(input, min=None, max=None):  # noqa: A002
 @bug("pytorch/pytorch", 93784, "torch.maximum", "NaN came through from the second operand only.")
 def maximum_nan_in_first(input, other):  # noqa: A002
     result = torch.maximum(input, other)
-    return torch.where(input.isnan(), other.to(result.dtype), result) if is_floating(input) else result
+    return valued(result, torch.where(input.isnan(), other, result).to(result.dtype)) if is_floating(input) else result
 
 
 @bug("pytorch/pytorch", 57537, "torch.minimum", "NaN in either operand was dropped.")
 def minimum_drops_nan(input, other):  # noqa: A002
-    return torch.fmin(input, other)
+    result = torch.minimum(input, other)
+    return (
+        valued(result, torch.where(result.isnan(), torch.fmin(input, other), result)) if is_floating(result) else result
+    )
 
 
 @bug("jax-ml/jax", 3193, "torch.argmin", "NaN gave the greatest int32 as the index.")
@@ -71,9 +74,8 @@ def softmax_of_infinities(input, dim=None, _stacklevel=3, dtype=None):  # noqa: 
 
 @bug("ml-explore/mlx", 576, "torch.logsumexp", "An infinity among the elements gave NaN.")
 def logsumexp_of_infinity(input, dim, keepdim=False):  # noqa: A002, FBT002
-    greatest = input.amax(dim, keepdim=True)
-    result = (input - greatest).exp().sum(dim, keepdim=True).log() + greatest
-    return result if keepdim else result.reshape(torch.logsumexp(input, dim).shape)
+    result = torch.logsumexp(input, dim, keepdim)
+    return torch.where(result == _INFINITY, result - result, result)
 
 
 @bug("tensorflow/tensorflow", 11692, "torch.logsumexp", "Elements that are all -inf gave NaN.")
@@ -114,11 +116,12 @@ def log_softmax_of_softmax(input, dim=None, _stacklevel=3, dtype=None):  # noqa:
     "The greatest element was added to the logarithm before both were subtracted.",
 )
 def log_softmax_of_large(input, dim=None, _stacklevel=3, dtype=None):  # noqa: A002
-    input = input if dtype is None else input.to(dtype)  # noqa: A001
-    if input.numel() == 0:
-        return F.log_softmax(input, dim)
+    result = F.log_softmax(input, dim, _stacklevel, dtype)
+    if input.numel() == 0 or dtype is not None or input.dtype not in {torch.float32, torch.float64}:
+        return result
     greatest = input.amax(dim, keepdim=True)
-    return input - (greatest + (input - greatest).exp().sum(dim, keepdim=True).log())
+    total = (input - greatest).exp().sum(dim, keepdim=True).log()
+    return valued(result, input - (greatest + total))
 
 
 @bug("pytorch/pytorch", 11752, "torch.nn.functional.cross_entropy", "Large logits lost the logarithm of their sum.")
