@@ -159,7 +159,8 @@ class Either(Generator):
         """Choose an alternative, then draw it."""
         pick = f"{site}.pick"
         if self.possibility is None:
-            with drawer.alternative(pick, tuple(map(_weight, self.alternatives)), self._simplest()) as index:
+            weights = tuple(map(_weight, self.alternatives))
+            with drawer.alternative(pick, weights, self._simplest(), self._fitting(drawer.profile)) as index:
                 return settle(drawer, self.alternatives[index], wanted)
         index = 0 if drawer.boolean(pick, self.possibility) else 1
         return settle(drawer, self.alternatives[index], wanted)
@@ -167,6 +168,12 @@ class Either(Generator):
     def weight(self) -> int:
         """Return the number of its alternatives, those of alternatives counted."""
         return sum(map(_weight, self.alternatives)) if self.possibility is None else 1
+
+    def _fitting(self, profile: str) -> tuple[int, ...]:
+        """Return the indices of the dtypes that have special values, where these are to be drawn."""
+        if profile != "special" or not all(map(_is_dtype, self.alternatives)):
+            return ()
+        return tuple(i for i, item in enumerate(self.alternatives) if _is_inexact(item))
 
     def _simplest(self) -> int:
         """Return the alternative to shrink toward: ``nothing()`` if it is one of them, else the first."""
@@ -202,6 +209,15 @@ class _Arithmetic(Generator):
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - both operands have sites of their own
         return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
+
+
+def _is_dtype(value: object) -> bool:
+    """Whether this is a dtype of a framework; a tensor has a method of that name."""
+    return isinstance(getattr(value, "is_floating_point", None), bool)
+
+
+def _is_inexact(value: object) -> bool:
+    return bool(getattr(value, "is_floating_point", False) or getattr(value, "is_complex", False))
 
 
 def _weight(value: object) -> int:
