@@ -105,6 +105,20 @@ def binary_cross_entropy_with_logits():
 
 
 @autotest()
+def classification_far_from_zero():
+    rows, classes = random(1, 8).to(int), random(LEAST, 9).to(int)
+    x = random_tensor(dims=(rows, classes)) * oneof(1, 100) + oneof(0, 3e5)
+    target = random_tensor(dims=(rows,), low=0, high=LEAST, dtype=int)
+    y = random_tensor(dims=(rows, classes), low=0, high=1, requires_grad=False)
+    losses = torch.nn.functional
+    return (
+        losses.cross_entropy(x, target),
+        losses.cross_entropy(x, torch.softmax(y, 1)),
+        (losses.binary_cross_entropy_with_logits(x - 3e5, y)),
+    )
+
+
+@autotest()
 def kl_div():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x = random_tensor(dims=(rows, columns), low=-4, high=0)
