@@ -40,7 +40,9 @@ def pow():  # noqa: A001 - the operator's name
     x = random_tensor()
     y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=-2, high=3)
     z = torch.round(random_tensor(ndim=2, dim0=1))
-    return torch.pow(x, oneof(y, random(-2, 5).to(int), 0.5, -1.5)), torch.pow(z, torch.round(z * 1.5))
+    base = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0.5, high=2)
+    powers = torch.pow(x, oneof(y, random(-2, 5).to(int), 0.5, -1.5))
+    return powers, torch.pow(z, torch.round(z * 1.5)), torch.pow(oneof(base, 2, 0.5), x)
 
 
 @autotest()

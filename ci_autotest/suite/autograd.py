@@ -3,7 +3,7 @@
 A side that accepts such a step silently computes a wrong gradient.
 """
 
-from ci_autotest import autotest, oneof, random, random_tensor, torch
+from ci_autotest import autotest, random, random_tensor, torch
 
 
 @autotest(raises=RuntimeError, match="modified by an inplace operation")
@@ -50,13 +50,12 @@ def without_gradients():
 
 @autotest()
 def with_autocast():
-    size = random(1, 6).to(int)
-    x, weight = random_tensor(ndim=2, dim1=size), random_tensor(dims=(3, size))
+    # Of one size: each one costs a kernel of its own.
+    x, weight = random_tensor(dims=(2, 8)), random_tensor(dims=(3, 8))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = torch.nn.functional.linear(x, weight)
         z = torch.softmax(y, -1)
-        total = torch.sum(x @ weight.mT)
-    return y, z, total, torch.exp(y)
+    return z, torch.exp(y)
 
 
 def second(y, x):

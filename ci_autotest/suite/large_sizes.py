@@ -11,52 +11,26 @@ LONG = 1_025
 @autotest()
 def many_elements():
     x = random_tensor(dims=(MANY,))
-    return torch.exp(x), x + x.flip(0), torch.where(x > 0, x, -x), torch.clamp(x, -0.5, 0.5)
-
-
-@autotest()
-def many_integers():
-    x = random_tensor(dims=(MANY,), dtype=random_dtype(["int", "uint", "bool"]))
-    return torch.sum(x), torch.cumsum(x, 0), torch.any(x), torch.count_nonzero(x), x.to(torch.float32), x == x.flip(0)
+    return torch.sigmoid(x), torch.where(x > 0, x, x * 2)
 
 
 @autotest()
 def many_reduced():
-    x = random_tensor(dims=(MANY,), dtype=random_dtype(["half", "float"]))
-    return torch.sum(x), torch.mean(x), torch.amax(x), torch.logsumexp(x, 0), torch.softmax(x, 0)
+    x = random_tensor(dims=(MANY,), dtype=random_dtype(["half", "float", "int"]), requires_grad=False)
+    return torch.sum(x), torch.amax(x), torch.cumsum(x, 0), torch.count_nonzero(x)
 
 
 @autotest()
 def many_rows():
     # Each of one element: the index of the greatest is zero.
-    x = random_tensor(dims=(MANY, 1), requires_grad=False)
-    return (
-        torch.argmax(x, 1),
-        torch.amax(x, 1),
-        torch.cumsum(x, 1),
-        torch.softmax(x, 1),
-        torch.sort(x, dim=0, stable=True)[0],
-    )
+    x = torch.arange(MANY)[:, None] % random(3, 9).to(int)
+    return torch.argmax(x, 1), torch.amax(x, 1), torch.cat((x, x), 1)[-1]
 
 
 @autotest()
 def many_moved():
     x = random_tensor(dims=(LONG, 64), requires_grad=False)
-    index = torch.arange(LONG).flip(0)
-    return (
-        x.mT.contiguous(),
-        torch.cat((x, x)),
-        torch.index_select(x, 0, index),
-        torch.cumsum(x, 0),
-        torch.roll(x, 7, 0),
-    )
-
-
-@autotest()
-def million_scanned():
-    # Along the first of two dimensions.
-    x = (torch.arange(LONG * LONG) % random(5, 99).to(int)).reshape(LONG, LONG)
-    return torch.cumsum(x, 0)[-1], torch.argmax(x, 0)
+    return x.mT.contiguous(), torch.index_select(x, 0, torch.arange(LONG).flip(0)), torch.cumsum(x, 0)
 
 
 @autotest()
@@ -64,7 +38,7 @@ def long_products():
     rows, dtype = random(1, 4).to(int), random_dtype(["half", "float"])
     x = random_tensor(dims=(rows, LONG), low=0, high=1, dtype=dtype)
     y = random_tensor(dims=(LONG, 2), low=0, high=1, dtype=dtype)
-    return x @ y, torch.mv(x, y[:, 0]), torch.nn.functional.linear(x, y.mT)
+    return x @ y, torch.mv(x, y[:, 0])
 
 
 @autotest()
@@ -73,7 +47,7 @@ def long_rows():
     x = random_tensor(dims=(rows, LONG), dtype=dtype)
     dim = oneof(1, -1)
     layers = torch.nn.functional
-    return layers.softmax(x, dim), layers.log_softmax(x, dim), layers.layer_norm(x, (LONG,)), torch.sum(x, dim)
+    return layers.softmax(x, dim), layers.layer_norm(x, (LONG,)), torch.sum(x, dim)
 
 
 @autotest()

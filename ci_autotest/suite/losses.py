@@ -18,9 +18,9 @@ def cross_entropy():
         x,
         target,
         weight=oneof(weight, nothing()),
-        ignore_index=random(0, LEAST).to(int) | nothing(),
+        ignore_index=oneof(0, 2, nothing()),
         reduction=oneof("none", "mean", "sum", nothing()),
-        label_smoothing=random(0, 1).to(float) | nothing(),
+        label_smoothing=oneof(0.2, random(0, 1).to(float), nothing()),
     )
 
 
