@@ -164,7 +164,8 @@ def frozen_parameters():
     (kernel,) = some_frozen((channels, channels, 2, 2))
     layers = torch.nn.functional
     return (
-        layers.conv2d(x, kernel, bias), layers.conv_transpose2d(x, kernel, bias), layers.prelu(x, weight),
+        layers.conv2d(x, kernel, bias, stride=oneof(2, nothing()), dilation=oneof(2, nothing())),
+        layers.conv2d(x, kernel, padding=oneof(1, nothing()), groups=oneof(1, nothing())), layers.prelu(x, weight),
         layers.batch_norm(x, None, None, weight, bias, training=True), layers.group_norm(x, 1, weight, bias),
         layers.layer_norm(x.transpose(1, -1), (channels,), weight, bias),
     )  # fmt: skip

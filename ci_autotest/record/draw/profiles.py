@@ -68,7 +68,13 @@ LARGE: Final = 1e4
 _LARGE_HALF: Final = 1e2
 #: Factors of integers in the `large` profile: they stay within the dtype, and are odd, so that no floating point dtype
 #: of the same size holds the products.
-_LARGE_INTEGERS: Final = {"uint8": 23, "int8": 11, "int16": (1 << 11) + 1, "int32": (1 << 27) + 1, "int64": (1 << 59) + 1}
+_LARGE_INTEGERS: Final = {
+    "uint8": 23,
+    "int8": 11,
+    "int16": (1 << 11) + 1,
+    "int32": (1 << 27) + 1,
+    "int64": (1 << 59) + 1,
+}
 
 
 def profile_of(test: str, case: int, attempt: int, allowed: tuple[str, ...] = PROFILES) -> str:
