@@ -10,7 +10,7 @@ import torch
 
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.single_step import Live
-from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.placement import contiguous_spec, span
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.program.ir import (
     OUTPUT,
@@ -46,13 +46,12 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
 
 
 def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
-    """Return the spec and bytes of a cotangent: permuted dimensions are kept, other layouts become contiguous."""
-    strides = source.stride()
-    order = sorted(range(source.dim()), key=lambda d: strides[d], reverse=True)
-    lying = source.permute(order)
-    if source.is_contiguous() or not lying.is_contiguous():
+    """Return the spec and bytes of a cotangent, in its layout."""
+    if source.is_contiguous():
         return contiguous_spec(source), to_bytes(source)
-    return replace(contiguous_spec(source), strides=tuple(strides)), to_bytes(lying)
+    held = span(source)
+    spec = replace(contiguous_spec(source), strides=tuple(source.stride()), storage_size=held)
+    return spec, to_bytes(source.as_strided((held,), (1,)))
 
 
 def _laid_out(data: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

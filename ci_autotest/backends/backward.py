@@ -14,6 +14,7 @@ import torch
 
 from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import lacking
+from ci_autotest.backends.placement import same_layout
 from ci_autotest.backends.trace import Raised
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text
@@ -89,7 +90,7 @@ def _roots(
         if not isinstance(value, _Tensor) or not value.requires_grad or value.shape != source.shape:
             continue
         # Each side gets a copy, because the gradient of an addition is the storage of its cotangent (rule 8).
-        weight = source.clone() if value.is_cpu else source.to(value.device)
+        weight = same_layout(source) if value.is_cpu else source.to(value.device)
         given[position] = weight
         roots.append(value)
         weights.append(weight if weight.dtype is value.dtype else weight.to(value.dtype))

@@ -22,6 +22,18 @@ def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())
 
 
+def span(tensor: torch.Tensor) -> int:
+    """Return the number of elements of memory from a tensor's first one to its last one; it has some."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def same_layout(source: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the strides of its source: slices stay slices, and expanded elements are shared."""
+    if source.is_contiguous():
+        return source.clone()
+    return source.as_strided((span(source),), (1,)).clone().as_strided(source.shape, source.stride())
+
+
 def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch.Tensor:
     """Return a copy of a source as a leaf, in the layout of ``spec`` and on the device that its symbol names.
 

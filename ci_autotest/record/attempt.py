@@ -22,7 +22,7 @@ from ci_autotest.record.body import run_body
 from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
-from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of
+from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of, turn_of
 from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.examples import check_example
 from ci_autotest.record.expected_refusals import record_expected_errors
@@ -104,7 +104,9 @@ class Attempts:
         allowed = () if example else declaration.profiles if declaration.profiles is not None else PROFILES
         wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
-        drawer = Drawer(self._streams, key_of(key, case, number), {**example, **(edits or {})}, chosen)
+        # If the reference refuses one layout, the next attempt has another.
+        turn = turn_of(test, case) + number
+        drawer = Drawer(self._streams, key_of(key, case, number), {**example, **(edits or {})}, chosen, turn)
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)

@@ -11,7 +11,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.declaration import Declaration
-from ci_autotest.record.draw.profiles import PROFILES
+from ci_autotest.record.draw.profiles import PROFILES, TURNS
 from ci_autotest.record.examples import checked_examples
 from ci_autotest.values.dtypes import DTYPES, FLOATING, OF_PYTHON
 
@@ -77,7 +77,7 @@ def dtype_of(case: int, dtypes: tuple[str, ...] | None) -> torch.dtype | None:
     if dtypes is None:
         return None
     pair = case // 2
-    found: torch.dtype = getattr(torch, dtypes[(pair + pair // len(PROFILES)) % len(dtypes)])
+    found: torch.dtype = getattr(torch, dtypes[(pair + pair // TURNS) % len(dtypes)])
     return found
 
 

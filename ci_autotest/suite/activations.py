@@ -165,6 +165,23 @@ def log_softmax():
 
 
 @autotest()
+def softmax_of_masked():
+    # As in attention: rows may be masked as a whole.
+    x = random_tensor(ndim=random(2, 5).to(int))
+    y = x.masked_fill(x > oneof(0, -2), float("-inf"))
+    return torch.softmax(y, -1), torch.nn.functional.log_softmax(y, 0), torch.logsumexp(y, -1), torch.logaddexp(y, y)
+
+
+@autotest()
+def softmax_far_from_zero():
+    # What all have in common does not count.
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float"])) + oneof(0, 3000, -3e5)
+    dim = random(-ndim, ndim).to(int)
+    return torch.softmax(x, dim), torch.nn.functional.log_softmax(x, dim), torch.logsumexp(x, dim) - 3000
+
+
+@autotest()
 def softmin():
     x = random_tensor()
     return torch.nn.functional.softmin(x, dim=oneof(0, -1), dtype=oneof(torch.float64, nothing()))

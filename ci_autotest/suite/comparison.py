@@ -7,7 +7,7 @@ from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dt
 def eq():
     # Few integers, so that many are equal.
     x = random_tensor(low=0, high=3, dtype=random_dtype(["int", "uint", "bool"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=int)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=int)
     return x == y
 
 
@@ -20,7 +20,7 @@ def ne():
 @autotest()
 def lt():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
-    y = random_tensor(ndim=1, dim0=1)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return x < y
 
 
@@ -33,7 +33,7 @@ def le():
 @autotest()
 def gt():
     x = random_tensor(dtype=random_dtype(["half", "float"]))
-    y = random_tensor(ndim=1, dim0=1)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return x > y
 
 
@@ -76,21 +76,27 @@ def signbit():
 @autotest()
 def logical_and():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32))
+    y = random_tensor(
+        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32)
+    )
     return torch.logical_and(x, y)
 
 
 @autotest()
 def logical_or():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32))
+    y = random_tensor(
+        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32)
+    )
     return torch.logical_or(x, y)
 
 
 @autotest()
 def logical_xor():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32))
+    y = random_tensor(
+        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32)
+    )
     return torch.logical_xor(x, y)
 
 
@@ -110,7 +116,7 @@ def isin():
 @autotest()
 def fmax_fmin():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
-    y = random_tensor(ndim=1, dim0=1)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return torch.fmax(x, y), torch.fmin(x, y)
 
 

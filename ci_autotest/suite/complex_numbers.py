@@ -50,6 +50,18 @@ def conj():
 
 
 @autotest()
+def conjugate_and_negative_views():
+    # Neither is computed before it is read.
+    x = random_tensor(ndim=2, dtype=random_dtype(["complex"]))
+    y = torch.conj(x)
+    z = y.imag
+    return (
+        torch.sum(y), torch.cat((y, y)), y.sum_to_size(1, y.shape[1]), y.reshape(-1) + 1, y @ x.mT, torch.abs(y),
+        torch.sum(z), torch.maximum(z, z * 2), torch.cumsum(z, 0), z.clone().add_(1),
+    )  # fmt: skip
+
+
+@autotest()
 def view_as_real():
     x = random_tensor(dtype=random_dtype(["complex"]))
     return torch.view_as_real(x)
@@ -64,14 +76,14 @@ def view_as_complex():
 @autotest()
 def complex_add():
     x = random_tensor(dtype=random_dtype(["complex"]))
-    y = random_tensor(ndim=1, dim0=1, dtype=oneof(torch.float32, torch.complex64))
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, dtype=oneof(torch.float32, torch.complex64))
     return x + y
 
 
 @autotest()
 def complex_div():
     x = random_tensor(dtype=random_dtype(["complex"]))
-    y = random_tensor(ndim=1, dim0=1, low=0.5, high=2, dtype=torch.complex64)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0.5, high=2, dtype=torch.complex64)
     return x / y
 
 

@@ -27,7 +27,7 @@ def conv2d():
     channels = groups * random(1, 4).to(int)
     module = torch.nn.Conv2d(
         in_channels=channels,
-        out_channels=groups * random(1, 4).to(int),
+        out_channels=groups * oneof(random(1, 4).to(int), 9),
         kernel_size=(random(1, 4).to(int), random(1, 4).to(int)),
         stride=random(1, 4).to(int) | nothing(),
         padding=random(1, 4).to(int) | nothing(),

@@ -42,7 +42,9 @@ def arange():
 
 @autotest()
 def linspace():
-    return torch.linspace(random(-5, 0).to(float), random(0, 5).to(float), steps=random(0, 40), dtype=torch.float64)
+    low, high, steps = random(-5, 0).to(float), random(0, 5).to(float), random(0, 40).to(int)
+    whole = torch.linspace(random(-9, 0).to(int), random(0, 30).to(int), steps=oneof(2, 4, 11, 33), dtype=torch.int64)
+    return torch.linspace(low, high, steps=steps, dtype=torch.float64), whole
 
 
 @autotest()

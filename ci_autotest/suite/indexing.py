@@ -68,6 +68,15 @@ def masked_fill():
 
 
 @autotest()
+def masked_along_rows():
+    # One element of the mask for a row.
+    rows = random(1, 6).to(int)
+    x = random_tensor(ndim=2, dim0=rows, dim1=oneof(random(1, 8).to(int), 8, 16))
+    mask = random_tensor(dims=(rows, 1), dtype=bool)
+    return torch.masked_fill(x, mask, 2), torch.where(mask, x, 0.5), torch.masked_select(x, mask)
+
+
+@autotest()
 def masked_select():
     x = random_tensor(dtype=random_dtype(["float", "int"]))
     return torch.masked_select(x, x > 0)
@@ -106,7 +115,8 @@ def select():
 @autotest()
 def narrow():
     x = random_tensor(ndim=random(2, 5).to(int), dim1=random(LEAST, 10).to(int))
-    return torch.narrow(x, 1, random(0, 3), random(0, 3))
+    start, length = random(0, 3).to(int), random(0, 3).to(int)
+    return torch.narrow(x, 1, start, length), torch.narrow_copy(x, 1, start, length)
 
 
 @autotest()

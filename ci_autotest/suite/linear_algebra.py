@@ -14,7 +14,7 @@ def matmul():
 
 @autotest()
 def mm():
-    inner, dtype = random(1, 17).to(int), random_dtype(["float", "int", "complex"])
+    inner, dtype = oneof(random(1, 17).to(int), 0, 33), random_dtype(["half", "float", "int", "complex"])
     x = random_tensor(ndim=2, dim1=inner, dtype=dtype)
     y = random_tensor(ndim=2, dim0=inner, dtype=dtype)
     return torch.mm(x, y)
@@ -45,7 +45,7 @@ def outer():
 
 @autotest()
 def bmm():
-    batch, inner = random(1, 5).to(int), random(1, 17).to(int)
+    batch, inner = random(1, 5).to(int), oneof(random(1, 17).to(int), 0, 33)
     x = random_tensor(ndim=3, dim0=batch, dim2=inner)
     y = random_tensor(ndim=3, dim0=batch, dim1=inner)
     return torch.bmm(x, y)
@@ -91,7 +91,7 @@ def addmv():
     x = random_tensor(ndim=1, dim0=oneof(1, rows), dtype=dtype)
     y = random_tensor(ndim=2, dim0=rows, dim1=inner, dtype=dtype)
     z = random_tensor(ndim=1, dim0=inner, dtype=dtype)
-    return torch.addmv(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+    return torch.addmv(x, y, z, beta=oneof(0, 2, nothing()), alpha=oneof(0, -2, nothing()))
 
 
 @autotest()
@@ -106,11 +106,25 @@ def addr():
 
 @autotest()
 def baddbmm():
-    batch, rows, inner, columns = (random(1, 5).to(int) for _ in range(4))
+    batch, rows, columns = (random(1, 5).to(int) for _ in range(3))
+    inner = random(0, 5).to(int)
     x = random_tensor(dims=(batch, oneof(1, rows), columns))
     y = random_tensor(dims=(batch, rows, inner))
     z = random_tensor(dims=(batch, inner, columns))
-    return torch.baddbmm(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+    return torch.baddbmm(x, y, z, beta=oneof(0, 2, nothing()), alpha=oneof(0, -2, nothing()))
+
+
+@autotest()
+def input_that_counts_zero_times():
+    # It is not read: whatever it holds, NaN too, does not come through.
+    rows, inner, columns = (random(1, 5).to(int) for _ in range(3))
+    x, y = random_tensor(dims=(rows, inner)), random_tensor(dims=(inner, columns))
+    nothing_read = torch.full((rows, columns), oneof(float("nan"), float("inf"), 1.0))
+    batch = nothing_read[None]
+    return (
+        torch.addmm(nothing_read, x, y, beta=0), torch.addmv(nothing_read[:, 0], x, y[:, 0], beta=0),
+        torch.baddbmm(batch, x[None], y[None], beta=0), torch.addbmm(nothing_read, x[None], y[None], beta=0),
+    )  # fmt: skip
 
 
 @autotest()
@@ -150,6 +164,16 @@ def cdist():
     x = random_tensor(ndim=3, dim0=1, dim2=size, low=1, high=2)
     y = random_tensor(ndim=2, dim1=size, low=-2, high=-1)
     return torch.cdist(x, y, p=oneof(1.0, 2.0, 3.0, nothing()))
+
+
+@autotest()
+def cdist_of_points_with_equal_parts():
+    # Equal in their first coordinate, and far apart in the others.
+    size = random(1, 6).to(int)
+    x, y = random_tensor(dims=(3, size), low=1, high=2), random_tensor(dims=(4, size), low=-2, high=-1)
+    first = torch.zeros(4, 1)
+    p = oneof(0.5, 1.0, 2.0, float("inf"))
+    return torch.cdist(torch.cat((first[:3], x), 1), torch.cat((first, y), 1), p=p)
 
 
 @autotest()

@@ -18,9 +18,9 @@ def cross_entropy():
         x,
         target,
         weight=oneof(weight, nothing()),
-        ignore_index=random(0, LEAST).to(int) | nothing(),
+        ignore_index=oneof(0, 2, nothing()),
         reduction=oneof("none", "mean", "sum", nothing()),
-        label_smoothing=random(0, 1).to(float) | nothing(),
+        label_smoothing=oneof(0.2, random(0, 1).to(float), nothing()),
     )
 
 
@@ -101,6 +101,20 @@ def binary_cross_entropy_with_logits():
         weight=oneof(weight + 1, nothing()),
         pos_weight=oneof(weight, nothing()),
         reduction=oneof("none", "mean", "sum", nothing()),
+    )
+
+
+@autotest()
+def classification_far_from_zero():
+    rows, classes = random(1, 8).to(int), random(LEAST, 9).to(int)
+    x = random_tensor(dims=(rows, classes)) * oneof(1, 100) + oneof(0, 3e5)
+    target = random_tensor(dims=(rows,), low=0, high=LEAST, dtype=int)
+    y = random_tensor(dims=(rows, classes), low=0, high=1, requires_grad=False)
+    losses = torch.nn.functional
+    return (
+        losses.cross_entropy(x, target),
+        losses.cross_entropy(x, torch.softmax(y, 1)),
+        (losses.binary_cross_entropy_with_logits(x - 3e5, y)),
     )
 
 

@@ -236,6 +236,17 @@ def norm_of_any_rank():
 
 
 @autotest()
+def norms_of_zero():
+    # The gradient at zero is zero.
+    x = random_tensor(ndim=random(1, 3).to(int)) * oneof(0.0, 1.0)
+    keepdim = random_bool()
+    return (
+        torch.linalg.norm(x, keepdim=keepdim), torch.norm(x), torch.norm(x, dim=-1, keepdim=keepdim),
+        torch.linalg.vector_norm(x, ord=oneof(1, 2, 3, float("inf")), keepdim=keepdim), torch.dist(x, x * 1),
+    )  # fmt: skip
+
+
+@autotest()
 def matrix_rank():
     x = invertible_tensor(ndim=random(2, 4).to(int), dtype=torch.float64)
     return torch.linalg.matrix_rank(x.detach(), hermitian=oneof(False, nothing()))

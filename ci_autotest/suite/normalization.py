@@ -19,6 +19,19 @@ def layer_norm():
 
 
 @autotest()
+def over_all_dimensions():
+    rows, columns = random(1, 5).to(int), random(2, 9).to(int)
+    x, y = random_tensor(dims=(rows, columns)), random_tensor(dims=(columns,))
+    weight = random_tensor(dims=(rows, columns))
+    layers = torch.nn.functional
+    return (
+        layers.layer_norm(x, (rows, columns), weight), layers.rms_norm(x, (rows, columns), weight),
+        layers.layer_norm(y, (columns,)), layers.rms_norm(y, (columns,)), layers.normalize(y, dim=0),
+        layers.group_norm(x, 1), layers.softmax(y, 0), layers.log_softmax(y[:1] * 3, 0),
+    )  # fmt: skip
+
+
+@autotest()
 def rms_norm():
     width = random(2, 17).to(int)
     x = random_tensor(ndim=random(2, 4).to(int), dim1=width, dim2=width)

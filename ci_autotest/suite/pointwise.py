@@ -171,21 +171,21 @@ def nan_to_num():
 @autotest()
 def bitwise_and():
     x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, dtype=random_dtype(["int"]))
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0, dtype=random_dtype(["int"]))
     return x & y
 
 
 @autotest()
 def bitwise_or():
     x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, dtype=random_dtype(["int"]))
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0, dtype=random_dtype(["int"]))
     return x | y
 
 
 @autotest()
 def bitwise_xor():
     x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
-    y = random_tensor(ndim=1, dim0=1, low=0, dtype=random_dtype(["int"]))
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0, dtype=random_dtype(["int"]))
     return x ^ y
 
 
@@ -198,13 +198,14 @@ def bitwise_not():
 @autotest()
 def bitwise_left_shift():
     x = random_tensor(dtype=random_dtype(["int", "uint"]))
-    return torch.bitwise_left_shift(x, random(0, 5).to(int))
+    # By more bits than there are, nothing is left.
+    return torch.bitwise_left_shift(x, oneof(random(0, 5).to(int), 40, 70))
 
 
 @autotest()
 def heaviside():
     x = random_tensor(requires_grad=False)
-    y = random_tensor(ndim=1, dim0=1, requires_grad=False)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, requires_grad=False)
     return torch.heaviside(torch.round(x), y)
 
 
@@ -235,5 +236,5 @@ def gradient():
 @autotest()
 def bitwise_shift_by_tensor():
     x = random_tensor(dtype=random_dtype(["int"]))
-    shift = random_tensor(ndim=1, dim0=1, low=0, high=5, dtype=int)
+    shift = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0, high=5, dtype=int)
     return torch.bitwise_left_shift(x, shift)

@@ -16,7 +16,7 @@ from ci_autotest import (
 @autotest()
 def sum():  # noqa: A001 - the operator's name
     x = random_tensor(ndim=random(2, 6).to(int), dtype=random_dtype(["float", "int", "uint", "bool", "complex"]))
-    return torch.sum(x, dim=oneof(None, 0, -1, (0, -1), nothing()), keepdim=random_bool() | nothing())
+    return torch.sum(x, dim=oneof(None, 0, -1, (0, -1), (), nothing()), keepdim=random_bool() | nothing())
 
 
 @autotest()
@@ -45,7 +45,9 @@ def mean():
 @autotest()
 def prod():
     x = random_tensor(ndim=random(1, 5).to(int), low=0.5, high=1.5, dtype=random_dtype(["float"]))
-    return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool() | nothing())
+    y = random_tensor(ndim=2, dtype=random_dtype(["float", "int", "bool"]))
+    whole = torch.prod(y), torch.prod(y, dtype=oneof(torch.bool, torch.float64))
+    return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool() | nothing()), torch.prod(y, -1), whole
 
 
 def extreme_with_index(operator):
@@ -69,12 +71,12 @@ def index_of_extreme(operator):
 
 @autotest()
 def max():  # noqa: A001 - the operator's name
-    return extreme_with_index(torch.max)
+    return extreme_with_index(torch.max), torch.max(random_tensor(dims=(random(1, 6).to(int), 2)))
 
 
 @autotest()
 def min():  # noqa: A001 - the operator's name
-    return extreme_with_index(torch.min)
+    return extreme_with_index(torch.min), torch.min(random_tensor(dims=(random(1, 6).to(int), 2)))
 
 
 @autotest()

@@ -37,7 +37,7 @@ def scatter_reduce():
     index = index_tensor(x, dims=(rows, columns))
     source = random_tensor(ndim=2, dim0=rows, dim1=columns)
     return torch.scatter_reduce(
-        x, 0, index, source, reduce=oneof("sum", "mean", "amax", "amin"), include_self=random_bool() | nothing()
+        x, 0, index, source, reduce=oneof("sum", "mean", "prod", "amax", "amin"), include_self=random_bool() | nothing()
     )
 
 
@@ -46,9 +46,12 @@ def index_put():
     # Accumulated: two writes to one place are summed.
     count = random(1, 8).to(int)
     x = random_tensor(ndim=2, dim0=random(1, 8).to(int), dim1=random(1, 8).to(int))
-    rows, columns = index_tensor(x, dims=(count,)), index_tensor(x, dim=1, dims=(count,))
+    rows, columns = index_tensor(x, dims=(count,), negative=True), index_tensor(x, dim=1, dims=(count,))
     source = random_tensor(dims=(oneof(1, count),))
-    return torch.index_put(x, (rows, columns), source, accumulate=True)
+    whole = random_tensor(dims=(count, 1))
+    return torch.index_put(x, (rows, columns), source, accumulate=True), torch.index_put(
+        x, (rows,), whole, accumulate=True
+    )
 
 
 @autotest()

@@ -233,7 +233,13 @@ def joined():
     rows, columns = random(1, 6).to(int), random(1, 6).to(int)
     x, y = random_tensor(dims=(rows, columns)), random_tensor(dims=(rows, columns))
     empty = x[:0]
-    return torch.column_stack((x, y)), torch.dstack((x, y)), torch.cat((empty, x, y, empty)), torch.cat((x, y))
+    return (
+        torch.column_stack((x, y)),
+        torch.dstack((x, y)),
+        torch.cat((empty, x, y, empty)),
+        torch.cat((x, y)),
+        torch.cat((empty, x)),
+    )
 
 
 @autotest()

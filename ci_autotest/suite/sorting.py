@@ -116,6 +116,25 @@ def bincount():
 
 
 @autotest()
+def order_statistics_of_anything():
+    # Values alone, of numbers among which there may be NaN and equal ones.
+    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float"]), requires_grad=False)
+    q = oneof(0.0, 0.5, 1.0)
+    part = torch.quantile(x, 0.3, dim=-1)
+    return (
+        torch.median(x, dim=-1)[0], torch.median(x), torch.nanmedian(x, dim=-1)[0], torch.quantile(x, q, dim=-1),
+        torch.nanquantile(x, q, dim=0), torch.topk(x, 1, dim=-1)[0], part, torch.msort(x),
+    )  # fmt: skip
+
+
+@autotest()
+def unique_of_floats():
+    x = torch.round(random_tensor(ndim=random(1, 3).to(int), dtype=random_dtype(["float"]), requires_grad=False) * 2)
+    y = torch.cat((x.reshape(-1), x.reshape(-1)[:2]))
+    return torch.unique(y, return_inverse=True, return_counts=True), torch.unique_consecutive(y, return_counts=True)
+
+
+@autotest()
 def histc():
     x = random_tensor(requires_grad=False)
     ends = oneof(1, 0)

@@ -55,7 +55,7 @@ def multigammaln():
 @autotest()
 def gammainc():
     x = random_tensor(low=0.5, high=5, requires_grad=False)
-    y = random_tensor(ndim=1, dim0=1, low=0.5, high=5)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0.5, high=5)
     return torch.special.gammainc(x, y)
 
 
@@ -118,28 +118,28 @@ def sinc():
 @autotest()
 def xlogy():
     x = random_tensor()
-    y = random_tensor(ndim=1, dim0=1, low=0.1, high=3)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0.1, high=3)
     return torch.special.xlogy(x, y)
 
 
 @autotest()
 def xlog1py():
     x = random_tensor()
-    y = random_tensor(ndim=1, dim0=1, low=-0.5, high=3)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=-0.5, high=3)
     return torch.special.xlog1py(x, y)
 
 
 @autotest()
 def zeta():
     x = random_tensor(low=1.5, high=5, requires_grad=False)
-    y = random_tensor(ndim=1, dim0=1, low=0.5, high=5)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0.5, high=5)
     return torch.special.zeta(x, y)
 
 
 @autotest()
 def logaddexp():
     x = random_tensor(low=-5, high=5, dtype=random_dtype(["float"]))
-    y = random_tensor(ndim=1, dim0=1)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return torch.logaddexp(x, y)
 
 
@@ -152,7 +152,7 @@ def lgamma():
 @autotest()
 def gammaincc():
     x = random_tensor(low=0.5, high=5, requires_grad=False)
-    y = random_tensor(ndim=1, dim0=1, low=0.5, high=5)
+    y = random_tensor(ndim=random(0, 2).to(int), dim0=1, low=0.5, high=5)
     return torch.special.gammaincc(x, y)
 
 

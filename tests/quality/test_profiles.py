@@ -10,6 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_live, to_recording
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.draw.profiles import PROFILES
 from tests.engine import judged, record, substitute
@@ -87,11 +88,24 @@ def test_non_contiguous__gradient_that_is_put_in__is_so_too_and_finds_who_reads_
         assert judged(right, substitute(exp=LiesInOrder.apply)).verdict.outcome == "aligned"
 
 
-def test_non_contiguous__gradient_that_is_put_in__keeps_its_layout_in_a_file():
-    attempt = record(rectangle, profile="non_contiguous")
+@pytest.mark.parametrize(
+    ("number", "strides"),
+    [
+        pytest.param(0, (1, 3), id="transposed"),
+        pytest.param(1, (8, 2), id="sliced"),
+        pytest.param(2, (1, 0), id="expanded"),
+    ],
+)
+def test_non_contiguous__gradient_that_is_put_in__keeps_its_layout_in_a_file_and_in_a_run(number, strides):
+    attempt = record(rectangle, number=number, profile="non_contiguous")
     recording = to_recording(live_of(attempt), {})
     again = to_live(decode(encode_program(recording), encode_tensors(recording)))
-    assert again.cotangents[0].stride() == (1, 3)
+    assert (attempt.cotangents[0].stride(), again.cotangents[0].stride()) == (strides, strides)
     assert real.equal(again.cotangents[0], attempt.cotangents[0])
-    ordinary = record(rectangle, profile="ordinary")
-    assert real.equal(ordinary.cotangents[0], attempt.cotangents[0])
+    backend = TorchBackend()
+    trace = backend.run(attempt.program, attempt.sources)
+    backend.backward(attempt.program, trace, attempt.cotangents)
+    assert trace.cotangents[0].stride() == strides
+    ordinary = record(rectangle, number=number, profile="ordinary").cotangents[0]
+    expected = ordinary[..., :1].expand(ordinary.shape) if 0 in strides else ordinary
+    assert real.equal(expected, attempt.cotangents[0])

@@ -36,6 +36,7 @@ class Needs(NamedTuple):
         devices: A device other than the CPU on either side.
         classes: Classes of modules that the candidate replaces.
         mixed: Values of other than one floating-point dtype on both sides.
+        layouts: Gradients to put in that are not contiguous.
     """
 
     backward: bool
@@ -50,6 +51,7 @@ class Needs(NamedTuple):
     devices: bool
     classes: bool
     mixed: bool
+    layouts: bool
 
     @property
     def observed(self) -> list[str]:
@@ -72,8 +74,9 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
     inputs = [step.args[0] for step in program.steps if step.op == PLACEHOLDER]
     specs = [*recording.expected.values(), *(inputs if has_after else ())]
     is_float = all(isinstance(spec, TensorSpec) and spec.dtype in FLOATING for spec in specs)
+    has_backward = any(program.cotangents) and not is_forward and not is_exported(note)
     return Needs(
-        backward=any(program.cotangents) and not is_forward and not is_exported(note),
+        backward=has_backward,
         # The search for a compiler's layer compares flags too.
         flags=kind == "metadata" or has_after or is_compiled,
         after=has_after,
@@ -87,6 +90,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         classes=has_classes(program, note),
         # A module's state may have integers, for example the number of batches that a `BatchNorm` has seen.
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
+        layouts=has_backward and not all(spec is None or spec.is_contiguous for spec in program.cotangents),
     )
 
 
@@ -120,7 +124,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
         *([template.MODULES] if needs.modules and (needs.backward or needs.after) else ()),
         *(["    leaves = dict(tensors)\n"] if needs.backward else ()),
         *([template.PARAMETERS] if needs.backward and needs.modules else ()),
-        *([template.BACKWARD] if needs.backward else ()),
+        *([template.BACKWARD % {"copy": template.COPIES[needs.layouts]}] if needs.backward else ()),
         *(["    after = dict(tensors)\n"] if needs.after else ()),
         *([template.STATES] if needs.after and needs.modules else ()),
         *([template.PUT_IN] if needs.after and needs.backward else ()),

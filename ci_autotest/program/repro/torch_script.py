@@ -93,6 +93,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
 def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, literals: Mapping[str, str]) -> str:
     has_folder = _has_file(literals) or bool(_modules(recording)) or bool(import_lines(recording))
     libraries = [
+        *(["copy"] if needs.layouts else ()),
         *(["inspect"] if "inspect." in candidate_text(recording, []) else ()),
         *(["io"] if any(step.target == SAVE for step in recording.program.body) else ()),
         *(["json"] if _has_file(literals) else ()),

@@ -58,7 +58,7 @@ PARAMETERS: Final = """    leaves |= {f"{m}.{n}": p for m, module in modules.ite
 """
 BACKWARD: Final = """    wanted = {name: value for name, value in leaves.items() if value.requires_grad}
     pairs = [(outputs[i], weight) for i, weight in COTANGENTS.items() if isinstance(outputs[i], torch.Tensor)]
-    roots = [(o, w.to(o.device, o.dtype).clone()) for o, w in pairs if o.requires_grad and o.shape == w.shape]
+    roots = [(o, %(copy)s) for o, w in pairs if o.requires_grad and o.shape == w.shape]
     gradients, raised = {}, None
     if roots and wanted:
         try:
@@ -68,6 +68,8 @@ BACKWARD: Final = """    wanted = {name: value for name, value in leaves.items()
         except RuntimeError as error:
             raised = f"{type(error).__name__}: {error}"
 """
+#: How a gradient that is put in is copied: a deep copy keeps strides that a clone does not.
+COPIES: Final = {False: "w.to(o.device, o.dtype).clone()", True: "copy.deepcopy(w.to(o.device, o.dtype))"}
 STATES: Final = """    after |= {f"{m}.{n}": v for m, module in modules.items() for n, v in module.state_dict().items()}
 """
 PUT_IN: Final = """    after |= {f"gradient put into output {i}": weight for i, (_, weight) in enumerate(roots)}

@@ -42,10 +42,23 @@ def cotangent(drawing: _Drawing, position: int, output: torch.Tensor, *, are_ran
     source = torch.from_numpy(array.reshape(shape))
     source = source if source.dtype is dtype else source.to(dtype)
     if drawing.profile_applied and drawer.profile == NON_CONTIGUOUS:
-        source = _strided(source)
+        source = _strided(source, drawer.turn + position)
     return source if are_random else torch.ones_like(source)
 
 
-def _strided(source: torch.Tensor) -> torch.Tensor:
-    """Return a gradient whose last two dimensions are swapped in memory, as after a transposition."""
-    return source.mT.contiguous().mT if source.dim() > 1 else source
+def _strided(source: torch.Tensor, turn: int) -> torch.Tensor:
+    """Return a gradient that is not contiguous, another layout in each turn.
+
+    It is as after a transposition, as in a slice of every second element, or expanded as after a sum; then all elements
+    along the last dimension are its first.
+    """
+    if source.dim() == 0 or source.numel() < 2:  # noqa: PLR2004 - one element is contiguous in any layout
+        return source
+    kind = turn % 3
+    if kind == 0 and source.dim() > 1:
+        return source.mT.contiguous().mT
+    if kind < 2:  # noqa: PLR2004 - kinds are 0, 1, 2
+        held = torch.zeros(*source.shape[:-1], 2 * source.shape[-1], dtype=source.dtype)
+        held[..., ::2] = source
+        return held[..., ::2]
+    return source[..., :1].contiguous().expand(source.shape)

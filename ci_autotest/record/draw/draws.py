@@ -31,6 +31,7 @@ class Drawer:
         edits: Values by site that replace drawn ones. Their words are consumed all the same, so that an edit changes no
             other draw.
         profile: Profile of the attempt.
+        turn: Number of the case in the walk through the profiles; consecutive cases of one profile get other layouts.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Drawer:
         "scale",
         "seed",
         "streams",
+        "turn",
         "words",
     )
 
@@ -55,6 +57,7 @@ class Drawer:
         key: tuple[int, int],
         edits: Mapping[str, DrawnValue],
         profile: str = "ordinary",
+        turn: int = 0,
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
@@ -63,6 +66,7 @@ class Drawer:
         self.log: list[tuple[Any, ...]] = []
         self.cache: dict[int, tuple[object, object]] = {}
         self.profile = profile
+        self.turn = turn
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
         self._edits = edits
@@ -117,20 +121,28 @@ class Drawer:
         self.log.append((site, "bool", 0, 2, value, False))
         return value
 
-    def choice(self, site: str, count: int, simplest: int = 0) -> int:
-        """Draw the index of one of ``count`` alternatives; shrinking moves toward ``simplest``."""
+    def choice(self, site: str, count: int, simplest: int = 0, given: int | None = None) -> int:
+        """Draw the index of one of ``count`` alternatives; shrinking moves toward ``simplest``.
+
+        ``given`` is taken instead of the drawn one, as by a plan, unless the site is edited.
+        """
         value = self.integer(site, 0, count, "choice")
-        self.log[-1] = (*self.log[-1][:-1], simplest)
+        if given is not None and not (self._edits and site in self._edits):
+            value = given % count
+        self.log[-1] = (*self.log[-1][:4], value, simplest)
         return value
 
     @contextmanager
-    def alternative(self, site: str, weights: tuple[int, ...], simplest: int) -> Iterator[int]:
+    def alternative(
+        self, site: str, weights: tuple[int, ...], simplest: int, fitting: tuple[int, ...] = ()
+    ) -> Iterator[int]:
         """Draw the index of an alternative by plan; what is drawn inside belongs to the alternative.
 
         Args:
             site: Site of the choice.
             weights: Number of planned values of each alternative: a boolean has two, one that is left out has one.
             simplest: Index to which shrinking moves.
+            fitting: Indices that the profile can do something with; another one is replaced by one of them.
         """
         index = self.choice(site, len(weights), simplest)
         if self._rest is not None or self._has_plan():
@@ -139,7 +151,7 @@ class Drawer:
             while rest >= weights[taken]:
                 rest, taken = rest - weights[taken], taken + 1
             if not self._edits or site not in self._edits:
-                index = taken
+                index = taken if not fitting or taken in fitting else fitting[taken % len(fitting)]
                 self.log[-1] = (*self.log[-1][:4], index, simplest)
             self._rest = rest if weights[index] > 1 else None
         self._depth += 1

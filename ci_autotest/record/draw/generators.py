@@ -169,7 +169,8 @@ class Either(Generator):
         """Choose an alternative, then draw it."""
         pick = f"{site}.pick"
         if self.possibility is None:
-            with drawer.alternative(pick, tuple(map(_weight, self.alternatives)), self._simplest()) as index:
+            weights = tuple(map(_weight, self.alternatives))
+            with drawer.alternative(pick, weights, self._simplest(), self._fitting(drawer.profile)) as index:
                 return settle(drawer, self.alternatives[index], wanted)
         index = 0 if drawer.boolean(pick, self.possibility) else 1
         return settle(drawer, self.alternatives[index], wanted)
@@ -185,6 +186,12 @@ class Either(Generator):
     def weight(self) -> int:
         """Return the number of its alternatives, those of alternatives counted."""
         return sum(map(_weight, self.alternatives)) if self.possibility is None else 1
+
+    def _fitting(self, profile: str) -> tuple[int, ...]:
+        """Return the indices of the dtypes that have special values, where these are to be drawn."""
+        if profile != "special" or not all(map(_is_dtype, self.alternatives)):
+            return ()
+        return tuple(i for i, item in enumerate(self.alternatives) if _is_inexact(item))
 
     def _simplest(self) -> int:
         """Return the alternative to shrink toward: ``nothing()`` if it is one of them, else the first."""
@@ -235,6 +242,15 @@ def forget(drawer: Drawer, value: object) -> None:
         drawer.cache.pop(id(value), None)
         for part in value.parts():
             forget(drawer, part)
+
+
+def _is_dtype(value: object) -> bool:
+    """Whether this is a dtype of a framework; a tensor has a method of that name."""
+    return isinstance(getattr(value, "is_floating_point", None), bool)
+
+
+def _is_inexact(value: object) -> bool:
+    return bool(getattr(value, "is_floating_point", False) or getattr(value, "is_complex", False))
 
 
 def _weight(value: object) -> int:

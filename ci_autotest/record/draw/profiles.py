@@ -1,7 +1,8 @@
 """Profiles: boundary conditions that every test goes through, instead of leaving them to chance.
 
 Half of a test's cases are ordinary; the others go through the profiles in turn, starting at an offset that depends on
-the test's name. A profile changes only what the test leaves free: for example, it never changes a size that the test
+the test's name. There are ten turns, so that 20 cases have each: one for each profile, and three for memory that is not
+contiguous, each with another layout. A profile changes only what the test leaves free: for example, it never changes a size that the test
 gives. If it changes nothing, or the reference rejects three attempts, the case is ordinary and counts as such.
 """
 
@@ -18,6 +19,8 @@ from ci_autotest.record.draw.bounded_values import bounded_values
 from ci_autotest.values.dtypes import HALF, INTEGERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ci_autotest.record.draw.bounded_values import Bounds
@@ -39,6 +42,13 @@ BOUNDS: Final[NoProfile] = "bounds"
 REJECTED: Final[NoProfile] = "rejected"
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
+#: Layouts of memory that is not contiguous, and so turns of that profile: transposed, sliced, expanded.
+_LAYOUTS: Final = 3
+#: Numbers of dimensions for which torch has a format with the channels last.
+_WITH_CHANNELS: Final = (4, 5)
+#: Elements in front of a layout with an offset.
+_OFFSET: Final = 3
+
 #: Profile of timed cases alone: free sizes are large, and so are sizes that a test draws from a small range.
 LARGE_SHAPES: Final = "large_shapes"
 #: Elements of a tensor with large sizes, and the greatest of these sizes: two such vectors have an outer product that
@@ -56,13 +66,37 @@ ELEMENT_CAP: Final = 1 << 16
 #: smaller factor.
 LARGE: Final = 1e4
 _LARGE_HALF: Final = 1e2
+#: Factors of integers in the `large` profile: they stay within the dtype, and are odd, so that no floating point dtype
+#: of the same size holds the products.
+_LARGE_INTEGERS: Final = {
+    "uint8": 23,
+    "int8": 11,
+    "int16": (1 << 11) + 1,
+    "int32": (1 << 27) + 1,
+    "int64": (1 << 59) + 1,
+}
 
 
 def profile_of(test: str, case: int, attempt: int, allowed: tuple[str, ...] = PROFILES) -> str:
     """Return the profile of an attempt."""
     if case % 2 == 0 or attempt >= PROFILE_ATTEMPTS or not allowed:
         return ORDINARY
-    return allowed[(_offset(test) + case // 2) % len(allowed)]
+    walk = _walk(allowed)
+    return walk[turn_of(test, case) % len(walk)]
+
+
+def turn_of(test: str, case: int) -> int:
+    """Return the number of a case in the walk through the profiles."""
+    return _offset(test) + case // 2
+
+
+#: Number of turns after which the walk begins again.
+TURNS: Final = len(PROFILES) - len(LAYOUT_PROFILES) + _LAYOUTS
+
+
+@lru_cache(maxsize=64)
+def _walk(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in allowed for _ in range(_LAYOUTS if name in LAYOUT_PROFILES else 1))
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +173,9 @@ def valued(
         array.reshape(-1)[: -(-array.size // 2)] = 0  # half of all elements, so that whole rows are zero
         return True
     if dtype in INTEGERS:
-        return False
+        if profile == "large":
+            array *= _LARGE_INTEGERS[dtype]
+        return profile == "large"
     if profile == "large":
         array *= _LARGE_HALF if dtype in HALF else LARGE
         return True
@@ -150,11 +186,14 @@ def valued(
 def _sprinkle(streams: Streams, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
     """Replace up to one element in four, but at least one element for each kind, by special values in turn.
 
-    NaN is written last, so that no other special value can overwrite it.
+    NaN is written last, so that no other special value can overwrite it; a single element is any of them.
     """
     specials = _specials(array.real.dtype)
     words = streams.data(f"{site}.special", max(len(specials), array.size // 4))
     flat, size, last = array.reshape(-1), array.size, len(words) - 1
+    if size == 1:
+        flat[0] = specials[int(words[0] % np.uint64(len(specials)))]
+        return
     if last < _FEW:
         for i, word in enumerate(words.tolist()):
             flat[word % size] = specials[(last - i) % len(specials)]
@@ -174,8 +213,9 @@ def _specials(dtype: np.dtype[Any]) -> NDArray[Any]:
 def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
     """Return ``(strides, offset, storage size)`` of a non-contiguous layout, in elements; ``None``: contiguous.
 
-    The layout is transposed (dimensions in reverse order), sliced (every second element, from an offset), or expanded
-    (one dimension with stride 0).
+    The layout is transposed (dimensions in reverse order, or channels last), sliced (every second element, from an
+    offset), or expanded from an offset (one dimension with stride 0, or two that overlap like windows). Which one
+    follows from the turn of the case, and differs between the tensors of a case.
     """
     if drawer.profile != NON_CONTIGUOUS:
         return None
@@ -183,17 +223,34 @@ def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[in
     if numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
         return None
     wide = [i for i, size in enumerate(shape) if size > 1]
-    kind = drawer.choice(f"{site}.layout", 3)
+    kind = drawer.choice(f"{site}.layout", _LAYOUTS, given=drawer.turn + int(site))
     if kind == 0 and len(wide) > 1:
-        strides, step = [0] * len(shape), 1
-        for i in range(len(shape)):
-            strides[i], step = step, step * shape[i]
-        return tuple(strides), 0, numel
-    strides, step = [0] * len(shape), 2 if kind < 2 else 1  # noqa: PLR2004 - kinds are 0, 1, 2
-    expanded = wide[drawer.choice(f"{site}.expanded", len(wide))] if kind == 2 else -1  # noqa: PLR2004
-    for i in reversed(range(len(shape))):
-        if i != expanded:
-            strides[i], step = step, step * shape[i]
-    if expanded >= 0:
-        return tuple(strides), 0, numel // shape[expanded]
-    return tuple(strides), 3, 3 + 2 * numel
+        return _strides(shape, _transposed(drawer, site, len(shape))), 0, numel
+    if kind < 2:  # noqa: PLR2004 - kinds are 0, 1, 2
+        return tuple(2 * stride for stride in _strides(shape, range(len(shape)))), _OFFSET, _OFFSET + 2 * numel
+    strides = list(_strides(shape, range(len(shape))))
+    at = drawer.choice(f"{site}.expanded", len(wide))
+    if len(wide) > 1 and drawer.choice(f"{site}.overlapping", 2):
+        # Like windows that move by one: neighbours along both dimensions are the same element.
+        first, second = wide[at - 1 if at else 0], wide[at or 1]
+        strides[first] = strides[second]
+    else:
+        strides = list(_strides(tuple(1 if i == wide[at] else size for i, size in enumerate(shape)), range(len(shape))))
+        strides[wide[at]] = 0
+    held = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    return tuple(strides), _OFFSET, _OFFSET + held
+
+
+def _transposed(drawer: Drawer, site: str, ndim: int) -> Sequence[int]:
+    """Return the dimensions in the order of memory, outermost first."""
+    channels_last = (0, *range(2, ndim), 1)
+    is_last = ndim in _WITH_CHANNELS and drawer.choice(f"{site}.channels_last", 2)
+    return channels_last if is_last else tuple(reversed(range(ndim)))
+
+
+def _strides(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a shape whose dimensions lie in memory in an order, outermost first."""
+    strides, step = [0] * len(shape), 1
+    for i in reversed(order):
+        strides[i], step = step, step * shape[i]
+    return tuple(strides)

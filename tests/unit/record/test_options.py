@@ -9,6 +9,7 @@ from ci_autotest import autotest, random_tensor, torch
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.declaration import declaration_of
+from ci_autotest.record.draw.profiles import TURNS
 from ci_autotest.record.options import dtype_of
 from tests.engine import Rules, record, substitute, tried
 
@@ -97,8 +98,8 @@ def test_auto_backward__false__puts_no_gradient_in():
 
 def test_dtypes__swept__go_through_every_dtype_with_every_profile():
     dtypes = ("float32", "float64", "bfloat16", "int64")
-    seen = {(case % 2, (case // 2) % 8, dtype_of(case, dtypes)) for case in range(64)}
-    assert len(seen) == 2 * 8 * 4
+    seen = {(case % 2, (case // 2) % TURNS, dtype_of(case, dtypes)) for case in range(2 * TURNS * 4)}
+    assert len(seen) == 2 * TURNS * 4
     assert dtype_of(5, None) is None
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch as real
 
-from ci_autotest import random, random_tensor, torch
+from ci_autotest import oneof, random, random_tensor, torch
 from ci_autotest.record.draw.profiles import (
     BOUNDARY_SIZES,
     ELEMENT_CAP,
@@ -18,6 +18,7 @@ from ci_autotest.record.draw.profiles import (
     SHAPE_PROFILES,
     VALUE_PROFILES,
     profile_of,
+    turn_of,
 )
 from tests.engine import record
 
@@ -103,9 +104,47 @@ def test_attempt__special__every_tensor_has_one():
     )
 
 
-@pytest.mark.parametrize("profile", ["large", "special"])
-def test_attempt__integers__values_cannot_be_profiled(profile):
-    assert record(free(dtype=int), profile=profile).profile == ORDINARY
+def test_attempt__integers__have_no_special_values():
+    assert record(free(dtype=int), profile="special").profile == ORDINARY
+
+
+@pytest.mark.parametrize("dtype", [real.uint8, real.int8, real.int16, real.int32, real.int64], ids=str)
+def test_attempt__large_integers__are_near_the_ends_and_no_float_of_their_size_holds_them(dtype):
+    found = real.cat([t.flatten() for t in seen("large", free(dtype=dtype))]).tolist()
+    held = real.iinfo(dtype)
+    assert held.max / 4 < max(map(abs, found)) <= held.max
+    float_of_the_size = {1: None, 2: real.float16, 4: real.float32, 8: real.float64}[held.bits // 8]
+    if float_of_the_size is not None:
+        rounded = real.tensor(found, dtype=real.int64).to(float_of_the_size).to(real.int64).tolist()
+        assert rounded != found
+
+
+def test_attempt__special_among_dtypes__takes_one_that_has_special_values():
+    either = [
+        record(lambda: random_tensor(dtype=oneof(real.int64, real.float32, real.bool)) * 1, case, profile="special")
+        for case in range(12)
+    ]
+    assert {attempt.profile for attempt in either} == {"special"}
+    assert {attempt.trace.values[0].dtype for attempt in either} == {real.float32}
+    assert {attempt.draws[-1].value for attempt in either if len(attempt.draws) == 1} <= {1}
+
+
+def test_attempt__special_in_one_element__is_any_of_the_special_values():
+    found = [float(t) for t in seen("special", free(ndim=1, dim0=1), 60)]
+    assert {"nan", "inf", "-inf"} < {str(value) for value in found}
+    assert {value for value in found if value == 0 or 0 < value < 1e-38}
+
+
+def test_attempt__expanded__has_an_offset_and_may_overlap():
+    strides = {t.stride() for t in seen("non_contiguous", free(ndim=2, dim0=3, dim1=4), 60) if t.storage_offset()}
+    assert {(0, 1), (1, 0), (1, 1)} < strides
+
+
+@pytest.mark.parametrize("ndim", [4, 5])
+def test_attempt__four_and_five_dimensions__may_have_the_channels_last(ndim):
+    formats = {4: real.channels_last, 5: real.channels_last_3d}
+    shown = seen("non_contiguous", free(ndim=ndim, dim0=2, dim1=3, dim2=4, dim3=2), 60)
+    assert {t.is_contiguous(memory_format=formats[ndim]) for t in shown} == {True, False}
 
 
 @pytest.mark.parametrize("profile", SHAPE_PROFILES)
@@ -183,8 +222,11 @@ def test_profile_of__half_of_the_cases__are_ordinary():
     assert [profile_of("t", case, 0) == ORDINARY for case in range(20)] == [True, False] * 10
 
 
-def test_profile_of__sixteen_cases__walk_through_all():
-    assert {profile_of("t", case, 0) for case in range(16)} == {ORDINARY, *PROFILES}
+def test_profile_of__twenty_cases__have_each_profile_once_and_another_layout_in_three():
+    counts = Counter(profile_of("t", case, 0) for case in range(20))
+    assert counts == {ORDINARY: 10, **dict.fromkeys(PROFILES, 1), **dict.fromkeys(LAYOUT_PROFILES, 3)}
+    turns = [turn_of("t", case) % 3 for case in range(20) if profile_of("t", case, 0) in LAYOUT_PROFILES]
+    assert sorted(turns) == [0, 1, 2]
 
 
 def test_profile_of__by_name__starts_elsewhere():

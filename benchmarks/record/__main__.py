@@ -1,0 +1,40 @@
+"""``python -m benchmarks.record [CASES] [SEED]``: which bugs of record the shipped suite finds, and why not the others."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from benchmarks.record.bugs import bugs
+from benchmarks.record.score import Found, score
+from ci_autotest.record.attempt import Attempts
+
+
+def main(arguments: list[str]) -> int:
+    torch.set_num_threads(1)
+    cases, seed = (int(arguments[at]) if len(arguments) > at else default for at, default in ((0, 20), (1, 0)))
+    report(score(bugs(), cases, seed, Attempts()))
+    return 0
+
+
+def report(results: list[Found]) -> None:
+    """Print a line for each bug, and how many are found."""
+    for result in results:
+        bug = result.bug
+        line = f"{bug.name:38} {bug.tracker}#{bug.number}  {bug.operator.rpartition('.')[2]}: "
+        if result.case:
+            named = "" if result.is_right else f", under {result.operator}"
+            line += f"found by {result.case}, {result.profile}, {result.kind}{named}"
+        else:
+            line += f"missed in {result.called} cases"
+        sys.stdout.write(f"{line}\n")
+    found = [result for result in results if result.case]
+    sys.stdout.write(
+        f"{len(found)} of {len(results)} bugs found ({100 * len(found) / len(results):.1f} %), "
+        f"{sum(result.is_right for result in found)} of them under the right operator\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

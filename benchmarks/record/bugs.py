@@ -1,0 +1,61 @@
+"""The table of bugs: a row is the decorator of the kernel that has the bug."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.record import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Bug(NamedTuple):
+    """A bug that a public tracker has.
+
+    Attributes:
+        name: Name of the kernel; it is the bug's own.
+        path: Dotted path of the kernel.
+        tracker: Repository on GitHub.
+        number: Number of the issue, or of the pull request that describes and fixes it.
+        operator: Operator that the kernel replaces.
+        description: What was wrong, in one sentence.
+    """
+
+    name: str
+    path: str
+    tracker: str
+    number: int
+    operator: str
+    description: str
+
+    @property
+    def link(self) -> str:
+        """Return the address of the issue; GitHub leads from there to a pull request of the same number."""
+        return f"https://github.com/{self.tracker}/issues/{self.number}"
+
+
+def bug(tracker: str, number: int, operator: str, description: str) -> Callable[[Any], Any]:
+    """Mark a kernel as one with a historical bug."""
+
+    def marked(kernel: Any) -> Any:
+        kernel.bug = Bug(
+            kernel.__name__, f"{kernel.__module__}.{kernel.__name__}", tracker, number, operator, description
+        )
+        return kernel
+
+    return marked
+
+
+def bugs() -> list[Bug]:
+    """Return all bugs, in the order of their modules' names and of their sources."""
+    return [
+        found for module in _modules() for kernel in vars(module).values() if (found := getattr(kernel, "bug", None))
+    ]
+
+
+def _modules() -> Iterator[Any]:
+    for info in pkgutil.iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        yield importlib.import_module(info.name)
