@@ -92,6 +92,9 @@ class UnsupportedReason(str, Enum):
         COPIED: The test writes to a tensor that is a copy on the device but not on the reference.
         NO_SAMPLES: A data loader gave no sample.
         OUT_OF_SCOPE: The candidate's row in the configuration says that its kernels do not take the call.
+        NO_SHARDING_RULE: DTensor has no rule for how an operator is sharded.
+        PLACEMENT_REFUSED: DTensor has a rule and says that it does not take these placements.
+        NOT_SIMULATED: The simulation of ranks in one process cannot run it.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -107,6 +110,9 @@ class UnsupportedReason(str, Enum):
     COPIED = "copied"
     NO_SAMPLES = "no_samples"
     OUT_OF_SCOPE = "out_of_scope"
+    NO_SHARDING_RULE = "no_sharding_rule"
+    PLACEMENT_REFUSED = "placement_refused"
+    NOT_SIMULATED = "not_simulated"
 
 
 class Unsupported(NamedTuple):

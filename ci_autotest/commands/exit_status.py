@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #: Reasons that lie in the candidate, not in the test: a test that is unsupported for these alone does not fail the run.
 _EXCUSED: Final = frozenset({
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
-    UnsupportedReason.CONSTANT, UnsupportedReason.OUT_OF_SCOPE,
+    UnsupportedReason.CONSTANT, UnsupportedReason.OUT_OF_SCOPE, UnsupportedReason.NO_SHARDING_RULE,
+    UnsupportedReason.PLACEMENT_REFUSED, UnsupportedReason.NOT_SIMULATED,
 })  # fmt: skip
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
 #: Operators that a note names.

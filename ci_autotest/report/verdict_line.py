@@ -34,6 +34,9 @@ _REASONS = {
     UnsupportedReason.COPIED: "writes to a tensor that is a copy on the device",
     UnsupportedReason.NO_SAMPLES: "gives no sample",
     UnsupportedReason.OUT_OF_SCOPE: "outside the kernels' declared scope",
+    UnsupportedReason.NO_SHARDING_RULE: "no sharding rule",
+    UnsupportedReason.PLACEMENT_REFUSED: "placement refused",
+    UnsupportedReason.NOT_SIMULATED: "ranks cannot run it",
 }
 _NO_BACKWARD = "the candidate has no backward pass there"
 _NAMES_SHOWN = 3

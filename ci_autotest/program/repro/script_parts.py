@@ -8,6 +8,7 @@ from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
+from ci_autotest.program.repro.ranks import is_of_ranks
 from ci_autotest.program.repro.replaced_classes import has_classes
 from ci_autotest.values.dtypes import FLOATING
 
@@ -36,6 +37,7 @@ class Needs(NamedTuple):
         devices: A device other than the CPU on either side.
         classes: Classes of modules that the candidate replaces.
         mixed: Values of other than one floating-point dtype on both sides.
+        ranks: A candidate that is a group of ranks.
     """
 
     backward: bool
@@ -50,6 +52,7 @@ class Needs(NamedTuple):
     devices: bool
     classes: bool
     mixed: bool
+    ranks: bool = False
 
     @property
     def observed(self) -> list[str]:
@@ -87,6 +90,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         classes=has_classes(program, note),
         # A module's state may have integers, for example the number of batches that a `BatchNorm` has seen.
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
+        ranks=is_of_ranks(note),
     )
 
 
@@ -100,7 +104,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
     """
     named = "*given.values()" if takes == given else ", ".join(f"given[{name!r}]" for name in takes)
     if needs.observed == ["outputs"] and not (needs.devices or needs.arrays or takes != given):
-        return _of_side(template.RUN_ALONE, needs)
+        return _on_ranks(_of_side(template.RUN_ALONE, needs), needs)
     has_tensors = needs.backward or needs.after or needs.memory
     words = {
         "outputs": "outputs",
@@ -120,17 +124,29 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
         *([template.MODULES] if needs.modules and (needs.backward or needs.after) else ()),
         *(["    leaves = dict(tensors)\n"] if needs.backward else ()),
         *([template.PARAMETERS] if needs.backward and needs.modules else ()),
-        *([template.BACKWARD] if needs.backward else ()),
+        *([_weighted(template.BACKWARD, needs)] if needs.backward else ()),
         *(["    after = dict(tensors)\n"] if needs.after else ()),
         *([template.STATES] if needs.after and needs.modules else ()),
         *([template.PUT_IN] if needs.after and needs.backward else ()),
         *([template.MEMORY] if needs.memory else ()),
     ]  # fmt: skip
-    return f"{''.join(lines)}    return {', '.join(needs.observed)}"
+    return _on_ranks(f"{''.join(lines)}    return {', '.join(needs.observed)}", needs)
+
+
+def _on_ranks(text: str, needs: Needs) -> str:
+    """Return the function that runs a side, on all ranks if the candidate is a group."""
+    return f"@on_ranks\n{text}" if needs.ranks else text
+
+
+def _weighted(text: str, needs: Needs) -> str:
+    """Return the backward pass; what goes into that of a group lies on the ranks."""
+    return text.replace("w.to(o.device, o.dtype).clone()", "weight(w, o)") if needs.ranks else text
 
 
 def _of_side(text: str, needs: Needs) -> str:
     """Return a text in which the inputs are those of the side that runs."""
+    if needs.ranks:
+        return text.replace("inputs()", "given_to(function)")
     return text.replace("inputs()", "inputs(function is candidate)") if needs.classes else text
 
 
