@@ -56,3 +56,9 @@ def numbered(ranks: Collection[int]) -> str:
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def other_bits(ranks: Collection[int], others: Collection[int]) -> str:
+    """Return in words that some ranks hold other elements than the others."""
+    verb = "holds" if len(ranks) == 1 else "hold"
+    return f"{numbered(ranks)} {verb} other bits than {numbered(others)}"

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ci_autotest.backends.ranks.parts import distribution_of
-from ci_autotest.backends.ranks.ranks import PartError, numbered
+from ci_autotest.backends.ranks.ranks import PartError, numbered, other_bits
 from ci_autotest.backends.remote.response import ResponseModule, elements_of
 from ci_autotest.program.distribution import local_shapes
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.rank_run import Ranks
     from ci_autotest.program.distribution import Distribution
 
-_SAME_BITS: Final = "the same bits on all ranks"
+SAME_BITS: Final = "the same bits on all ranks"
 
 
 class Gathered(NamedTuple):
@@ -89,7 +89,7 @@ def disagreement(wholes: Sequence[torch.Tensor]) -> tuple[str, str] | None:
     others = [rank for rank, whole in enumerate(wholes) if not is_same(whole, wholes[0])]
     if others:
         rest = [rank for rank in range(len(wholes)) if rank not in others]
-        return f"{numbered(others)} hold other bits than {numbered(rest)}", _SAME_BITS
+        return other_bits(others, rest), SAME_BITS
     return None
 
 

@@ -31,7 +31,8 @@ HOSTILE = (
 EXCUSED = {
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
     UnsupportedReason.OUT_OF_SCOPE,
-    UnsupportedReason.CONSTANT,
+    UnsupportedReason.CONSTANT, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
+    UnsupportedReason.NOT_SIMULATED,
 }  # fmt: skip
 
 
