@@ -94,6 +94,9 @@ class UnsupportedReason(str, Enum):
         OUT_OF_SCOPE: The candidate's row in the configuration says that its kernels do not take the call.
         RANKS: The test needs tensors on several ranks.
         OTHER_API: The test calls a framework of its own, and not torch.
+        NO_SHARDING_RULE: DTensor has no rule for how an operator is sharded.
+        PLACEMENT_REFUSED: DTensor has a rule and says that it does not take these placements.
+        NOT_SIMULATED: The simulation of ranks in one process cannot run it.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -111,6 +114,9 @@ class UnsupportedReason(str, Enum):
     OUT_OF_SCOPE = "out_of_scope"
     RANKS = "ranks"
     OTHER_API = "other_api"
+    NO_SHARDING_RULE = "no_sharding_rule"
+    PLACEMENT_REFUSED = "placement_refused"
+    NOT_SIMULATED = "not_simulated"
 
 
 class Unsupported(NamedTuple):

@@ -135,6 +135,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     """Return the verdict when a candidate accepts the step that the reference refused."""
     if out_of_scope(contender.backend, attempt) is not None:
         return None
+    attempt = contender.backend.adapted(attempt)
     trace = contender.backend.run(attempt.program, attempt.sources)
     index = output_refs(attempt.program)[0].index
     # A refusal is a text that is not empty, so that a true value means that the candidate refuses too.
@@ -168,6 +169,7 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
 
     ``attempt.trace`` must hold the reference's gradients, which ``differentiate`` computes once for all candidates.
     """
+    attempt = contender.backend.adapted(attempt)
     trace = _run(attempt, contender.backend)
     if is_aligned(attempt, contender, trace):
         return Judged(ALIGNED, live_of(attempt))
@@ -225,6 +227,7 @@ def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) ->
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
     """Run both sides again with a copy of every value at its step, and return the verdict."""
+    attempt = contender.backend.adapted(attempt)
     outside = out_of_scope(contender.backend, attempt)
     if outside is not None:
         return Judged(unsupported_verdict(outside), live_of(attempt))

@@ -18,6 +18,7 @@ from ci_autotest.alignment.device_copies import as_moved
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.gradients import gradient_differences
+from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.user_operators import lacks_gradient
@@ -89,12 +90,15 @@ class Examination:
         if reference.failure is not None:
             return []  # A reference that raises defines nothing to compare with.
         self._has_strides = not candidate.is_remote
-        found = self._values(candidate, reference)
+        found = with_rank_faults(self._values(candidate, reference), candidate, self.steps)
         if candidate.failure is not None:
-            return [*found, self._raised(candidate)]
+            is_of_ranks = any(fault.step == candidate.failure.step for fault in candidate.rank_faults)
+            return found if is_of_ranks else [*found, self._raised(candidate)]
         found += self._end_state(candidate, reference)
         # Values in hooks are gradients. They come last, because the search for their cause starts with other gradients.
-        found += gradient_differences(self, candidate, reference)
+        found += with_rank_faults(
+            gradient_differences(self, candidate, reference), candidate, self.steps, has_backward=True
+        )
         return found + self._values(candidate, reference, in_hooks=True)
 
     def _values(self, candidate: Trace, reference: Trace, *, in_hooks: bool = False) -> list[Misalignment]:

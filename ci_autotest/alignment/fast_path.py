@@ -66,6 +66,7 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
     """
     if (
         candidate.untested is not None
+        or candidate.rank_faults
         or candidate.failure is not None
         or candidate.backward_failure is not None
         or reference.backward_failure is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Argument
 
 
@@ -78,17 +80,26 @@ class _Builder:
         self.sources: dict[str, Any] = {}
         self.indices: dict[int, Argument] = {}
 
-    def placeholder(self, tensor: torch.Tensor, name: str, *, requires_grad: bool) -> None:
+    def placeholder(
+        self, tensor: torch.Tensor, name: str, *, requires_grad: bool, distribution: Distribution | None = None
+    ) -> None:
         # The setup keeps its keys, and in a sequence of calls these need not be the first ones.
         key = next(key for key in (f"t{number}" for number in count()) if key not in self.sources)
         self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
+        spec = spec if distribution is None else replace(spec, distribution=distribution)
         self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
 
     def next(self) -> Ref:
         return Ref(len(self.setup) + len(self.body))
 
 
-def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, Any] | None = None) -> Live:
+def isolate(
+    live: Live,
+    index: int,
+    reference: Backend,
+    weights: Mapping[int, Any] | None = None,
+    distributions: Mapping[int, Distribution] | None = None,
+) -> Live:
     """Return the program of step ``index`` alone.
 
     Args:
@@ -98,6 +109,7 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
             step.
         weights: Gradients of the step's outputs on the reference, by step; they become the
             cotangents.
+        distributions: How the step's inputs lay on the ranks of a candidate that is a group, by step.
     """
     program = live.program
     before = reference.run(_prefix(program, index), live.sources)
@@ -109,7 +121,7 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
             _as_it_was(builder, program, ref.index, before.values[ref.index])
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
-            _take(builder, before, ref.index)
+            _take(builder, before, ref.index, (distributions or {}).get(ref.index))
     if writes_in_place(step, program.steps):
         _protect(builder, step)
     moved = step._replace(
@@ -152,7 +164,7 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
             builder.setup.append(mode)
 
 
-def _take(builder: _Builder, before: Trace, index: int) -> None:
+def _take(builder: _Builder, before: Trace, index: int, distribution: Distribution | None) -> None:
     """Turn the value of an earlier step into an input: a placeholder for a tensor, a constant for anything else."""
     value = before.values[index]
     if isinstance(value, PackedSequence):
@@ -160,13 +172,16 @@ def _take(builder: _Builder, before: Trace, index: int) -> None:
         builder.indices[index] = builder.next()
         builder.body.append(Step(CALL_FUNCTION, PACKED, fields, (), "packed"))
         return
-    builder.indices[index] = _placed(builder, value) if isinstance(value, torch.Tensor) else _constant(value)
+    builder.indices[index] = (
+        _placed(builder, value, distribution) if isinstance(value, torch.Tensor) else _constant(value)
+    )
 
 
-def _placed(builder: _Builder, value: torch.Tensor) -> Ref:
+def _placed(builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None) -> Ref:
     found = builder.next()
     taken = sum(step.op == PLACEHOLDER for step in builder.body)
-    builder.placeholder(value, _NAMES[min(taken, len(_NAMES) - 1)], requires_grad=value.requires_grad)
+    name = _NAMES[min(taken, len(_NAMES) - 1)]
+    builder.placeholder(value, name, requires_grad=value.requires_grad, distribution=distribution)
     return found
 
 

@@ -45,6 +45,11 @@ _BY_DEFINITION: Final = "the reference defines this, so float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
 _RETURNS: Final = "the reference returns a result here"
+#: Why a candidate may have no gradient where the reference has one.
+_NO_GRADIENT: Final = frozenset({
+    UnsupportedReason.NO_KERNEL, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
+    UnsupportedReason.NOT_SIMULATED,
+})  # fmt: skip
 #: Kinds that float64 can judge, because elements differ.
 _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
 
@@ -182,7 +187,7 @@ def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
     If a user's own backward pass raises ``NotImplementedError``, that is an error of the kernel.
     """
     why = seen.candidate.backward_lacking
-    if why is None or why.reason is not UnsupportedReason.NO_KERNEL or seen.reference.backward_failure is not None:
+    if why is None or why.reason not in _NO_GRADIENT or seen.reference.backward_failure is not None:
         return None
     operators = ", ".join(dict.fromkeys(operator_at(program, index)[0] for index, _ in program.calls))
     return _with_name(f"backward pass of {operators}", why)

@@ -27,22 +27,40 @@ from ci_autotest.program.ir import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
 
 
-def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+def _copied(source: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return same_layout(source) if value.is_cpu else source.to(value.device)
+
+
+def backward(
+    program: Program,
+    trace: Trace,
+    cotangents: Mapping[int, Any],
+    weight_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = _copied,
+    lacks: Callable[[BaseException], Unsupported | None] = lacking,
+) -> None:
     """Run one backward pass from all outputs of a trace, and put the gradients into ``trace.gradients``.
 
     Each side decides by itself which outputs require grad (rule 9), and gets its own copy of the cotangents (rule 8).
     Leaves, parameters and intermediates all get gradients.
+
+    Args:
+        program: The program.
+        trace: Its run.
+        cotangents: Gradients of the outputs, by position.
+        weight_of: Makes this side's copy of a cotangent for an output.
+        lacks: Returns what this side lacks, if an error says so.
     """
-    roots, weights = _roots(program, trace, cotangents)
+    roots, weights = _roots(program, trace, cotangents, weight_of)
     if not roots:
         return
     keys, inputs = _inputs(program, trace, roots)
@@ -55,7 +73,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     except FOREIGN as error:
         pass_interrupt(error)
         trace.backward_failure = Raised(type(error).__name__, error_text(error))
-        trace.backward_lacking = lacking(error)
+        trace.backward_lacking = lacks(error)
         return
     finally:
         boundary.remove()
@@ -79,7 +97,10 @@ def _forget_outputs(program: Program, trace: Trace) -> None:
 
 
 def _roots(
-    program: Program, trace: Trace, cotangents: Mapping[int, Any]
+    program: Program,
+    trace: Trace,
+    cotangents: Mapping[int, Any],
+    weight_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     roots: list[torch.Tensor] = []
     weights: list[torch.Tensor] = []
@@ -90,7 +111,7 @@ def _roots(
         if not isinstance(value, _Tensor) or not value.requires_grad or value.shape != source.shape:
             continue
         # Each side gets a copy, because the gradient of an addition is the storage of its cotangent (rule 8).
-        weight = same_layout(source) if value.is_cpu else source.to(value.device)
+        weight = weight_of(source, value)
         given[position] = weight
         roots.append(value)
         weights.append(weight if weight.dtype is value.dtype else weight.to(value.dtype))

@@ -98,6 +98,10 @@ class Backend(Protocol):
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run the backward pass from the outputs that require grad, and put every gradient into the trace."""
 
+    def adapted(self, attempt: Attempt) -> Attempt:
+        """Return an attempt as this candidate runs it; a group of ranks adds how its inputs lie on the ranks."""
+        return attempt
+
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch, forward and backward; it may begin at once, or when its traces are read.
 

@@ -17,6 +17,8 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
 from ci_autotest.backends.operators.user_operators import find, is_module_class
+from ci_autotest.backends.ranks.backend import DTensorBackend
+from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -36,6 +38,13 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
+    "dtensor": lambda candidate, device: DTensorBackend(
+        candidate.name,
+        _meshes(candidate),
+        candidate.placements,
+        device,
+        has_processes=candidate.processes,
+    ),
     "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),
@@ -67,6 +76,12 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     register(candidate)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
+
+
+def _meshes(candidate: Candidate) -> Meshes:
+    """Return the meshes of a group's cases; placements that are given are those of one dimension if no mesh is."""
+    ranks = candidate.ranks or 0
+    return Meshes(ranks, candidate.mesh or ((ranks,) if candidate.placements else ()))
 
 
 def _replaced(candidate: Candidate) -> Mapping[str, str]:

@@ -45,6 +45,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         "reference_device": reference,
         "device_module": "" if candidate.backend == "module" else candidate.module,
         "libraries": versions(candidate.module),
+        "processes": candidate.processes,
         "options": candidate.options,
         "transform": candidate.transform,
         "renames": {

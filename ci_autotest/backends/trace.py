@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.errors import Unsupported
+    from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.case import Draw
     from ci_autotest.values.result import NoProfile
@@ -50,6 +51,26 @@ class Raised(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+
+class RankFault(NamedTuple):
+    """A place of a run where the ranks of a group do not agree, or do not lie as their placements say.
+
+    Attributes:
+        step: Index of the step.
+        key: The gradient's key if it is one; ``None`` for the step's value or its call.
+        is_call: Whether ranks differ in what the call did, so that it has no value.
+        seen: What the ranks did, in words.
+        expected: What they should have done, in words.
+        detail: One more line, for example the error of one rank.
+    """
+
+    step: int
+    key: GradientKey | None
+    is_call: bool
+    seen: str
+    expected: str
+    detail: str = ""
 
 
 class Metadata(NamedTuple):
@@ -122,6 +143,8 @@ class Trace:
         answered: The part of ``calls`` that tells what the candidate computes itself. Empty for a candidate on a device
             of its own, because it computes every operator.
         left_out: Parameters and buffers that this side's modules lack; they are not compared.
+        rank_faults: For a group of ranks: where they disagree.
+        distributions: For a group of ranks: how the value of each step lies on them, by index.
     """
 
     # Defaults are class attributes, because most runs set only a few of them and a trace is made for each case.
@@ -145,6 +168,8 @@ class Trace:
     calls: Mapping[str, int] = MappingProxyType({})
     answered: Mapping[str, int] = MappingProxyType({})
     left_out: Sequence[str] = ()
+    rank_faults: Sequence[RankFault] = ()
+    distributions: Mapping[int, Distribution] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -179,6 +204,7 @@ class Attempt(NamedTuple):
         skipped: Why the body skipped the case; empty if it did not.
         unsupported: Why no candidate can run it; ``None`` if the body does not say so.
         notes: What the body says about the case.
+        key: The two words of the key of its random streams.
     """
 
     program: Program
@@ -197,6 +223,7 @@ class Attempt(NamedTuple):
     skipped: str = ""
     unsupported: Unsupported | None = None
     notes: tuple[str, ...] = ()
+    key: tuple[int, int] = (0, 0)
 
     @property
     def is_rejected(self) -> bool:

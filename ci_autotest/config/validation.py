@@ -8,6 +8,7 @@ import re
 from types import MappingProxyType
 from typing import Final
 
+from ci_autotest.config.candidate_ranks import check_ranks
 from ci_autotest.config.candidate_scope import check_scope
 from ci_autotest.config.tolerance_rows import check_tolerance
 from ci_autotest.config.units import duration_s, size_bytes
@@ -109,6 +110,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
     _check_device(candidate, where)
     _check_module(candidate, where)
     check_scope(candidate, where)
+    check_ranks(candidate, where)
     for operator, path in candidate.replace.items():
         if not is_path(path):
             message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."

@@ -51,6 +51,7 @@ class Doubt(Enum):
     NONE = ""
     NOT_REPEATED = "is flaky"
     TIMED_OUT_ONCE = "timed out once"
+    SIMULATED_ONLY = "shows on simulated ranks and not on processes"
 
 
 class RunAgain(Enum):

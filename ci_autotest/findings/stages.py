@@ -15,6 +15,7 @@ from ci_autotest.findings.confirm import confirm, confirm_probe
 from ci_autotest.findings.crash import confirm_loss, isolate, locate, record, record_after_cases
 from ci_autotest.findings.diagnosis import Diagnosis, Doubt, Route, identity_id
 from ci_autotest.findings.loader import confirm_loader, verify_script, write_script
+from ci_autotest.findings.ranks import confirm_on_processes
 from ci_autotest.findings.shrink_stages import (
     find_variants,
     shrink_alone,
@@ -36,7 +37,7 @@ Stage: TypeAlias = Callable[[Diagnosis, Inspection], Diagnosis]
 
 STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     # `save` comes before whatever may still end the run, so that the finding is on disk by then.
-    Route.DIFFERENCE: (confirm, save, shrink_body, find_variants, write, verify),
+    Route.DIFFERENCE: (confirm, confirm_on_processes, save, shrink_body, find_variants, write, verify),
     Route.DIFFERENCE_ALONE: (shrink_alone, write, verify),
     Route.PROBE: (confirm_probe,),
     Route.SEQUENCE: (save, shrink_calls, write, verify),

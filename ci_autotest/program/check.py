@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.distribution import fits, is_mesh, is_placement
 from ci_autotest.program.ir import (
     ARRAY,
     CALL_FUNCTION,
@@ -341,6 +342,12 @@ def _check_spec(key: str, spec: TensorSpec) -> None:
     sizes = (*spec.shape, spec.offset, spec.storage_size)
     if spec.dtype not in DTYPES or len(spec.shape) != len(spec.strides) or any(n < 0 for n in (*sizes, *spec.strides)):
         message = f"placeholder {key!r} has no valid spec: {spec}."
+        raise ProgramError(message)
+    on = spec.distribution
+    if on is not None and not (
+        is_mesh(on.mesh) and all(map(is_placement, on.placements)) and fits(on, len(spec.shape))
+    ):
+        message = f"placeholder {key!r} cannot lie on ranks like this: {on!r:.200}."
         raise ProgramError(message)
     last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
     count = math.prod(spec.shape)

@@ -26,6 +26,8 @@ from ci_autotest.values.dtypes import HALF
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ci_autotest.program.distribution import Distribution
+
 Opcode = Literal["placeholder", "call_function", "call_method", "call_module", "get_attr", "output"]
 
 PLACEHOLDER: Final = "placeholder"
@@ -142,6 +144,7 @@ class TensorSpec:
         storage_size: Length of the storage in elements.
         requires_grad: Of a leaf.
         device: Symbol of its device.
+        distribution: How it lies on the ranks of a candidate that is a group; ``None`` until such a candidate takes it.
     """
 
     dtype: str
@@ -151,6 +154,7 @@ class TensorSpec:
     storage_size: int = 0
     requires_grad: bool = False
     device: str = OWN_DEVICE
+    distribution: Distribution | None = None
 
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 

@@ -16,6 +16,7 @@ import safetensors
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import check_facts, check_program, check_recording, wanted_specs
+from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import (
     Argument,
     Constant,
@@ -60,6 +61,11 @@ class _StepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int | None = None
 
 
+class _DistributionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    mesh: list[int]
+    placements: list[str]
+
+
 class _SpecFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     shape: list[int]
@@ -68,6 +74,7 @@ class _SpecFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storage_size: int
     requires_grad: bool
     device: str
+    distribution: _DistributionFile | None = None
 
 
 class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -214,10 +221,14 @@ def _plain_step(step: Step) -> dict[str, Any]:
 
 
 def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
-    return {
+    plain: dict[str, Any] = {
         "dtype": spec.dtype, "shape": list(spec.shape), "strides": list(spec.strides), "offset": spec.offset,
         "storage_size": spec.storage_size, "requires_grad": spec.requires_grad, "device": spec.device,
     }  # fmt: skip
+    if spec.distribution is not None:
+        on = spec.distribution
+        plain["distribution"] = {"mesh": list(on.mesh), "placements": list(on.placements)}
+    return plain
 
 
 def _plain(argument: Argument) -> Any:  # noqa: C901, PLR0911 - one arm per kind of argument
@@ -267,6 +278,8 @@ def _spec(file: _SpecFile) -> TensorSpec:
     return TensorSpec(
         file.dtype, tuple(file.shape), tuple(file.strides), file.offset, file.storage_size, file.requires_grad,
         file.device,
+        None if file.distribution is None
+        else Distribution(tuple(file.distribution.mesh), tuple(file.distribution.placements)),
     )  # fmt: skip
 
 

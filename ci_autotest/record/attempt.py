@@ -119,7 +119,7 @@ class Attempts:
         if recorder.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:
-            return _ended(recorder, ended_at)
+            return _ended(recorder, ended_at)._replace(key=key_of(key, case, number))
         if example and not edits:
             check_example(case, example, draws_of(drawer.log))
         are_random = declaration.check_grad_use_random_data
@@ -139,6 +139,7 @@ class Attempts:
             remarks=frozenset(recorder.remarks),
             unfit=_unfit(recorder, wanted),
             notes=tuple(recorder.notes),
+            key=key_of(key, case, number),
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 

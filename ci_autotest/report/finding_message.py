@@ -102,6 +102,7 @@ def headline(finding: Finding) -> str:
         "nondeterminism": f"{subject}: the {finding.blame} differs from itself on the same inputs",
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
         "randomness": f"{subject}: {finding.candidate_seen}",
+        "rank": f"{subject}: {finding.where}: {finding.candidate_seen}",
         "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }

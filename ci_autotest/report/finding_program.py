@@ -10,6 +10,7 @@ from ci_autotest.program.codegen import body_statements, named_outside
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
 from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
 from ci_autotest.values.tolerance import tolerance_for
@@ -177,7 +178,9 @@ def has_backward(finding: Finding) -> bool:
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
-    """Return comments that name the user's replacement of the operator, or say that the body is exported."""
+    """Return comments on how the candidate runs the program: its ranks, its export, or the user's replacement."""
+    if is_of_ranks(recording.note):
+        return rank_lines(recording)
     if recording.note.get("backend") == "onnxruntime":
         return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")

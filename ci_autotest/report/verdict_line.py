@@ -39,6 +39,9 @@ _REASONS = {
     UnsupportedReason.OUT_OF_SCOPE: "outside the kernels' declared scope",
     UnsupportedReason.RANKS: "needs several ranks",
     UnsupportedReason.OTHER_API: "calls what torch does not have",
+    UnsupportedReason.NO_SHARDING_RULE: "no sharding rule",
+    UnsupportedReason.PLACEMENT_REFUSED: "placement refused",
+    UnsupportedReason.NOT_SIMULATED: "ranks cannot run it",
 }
 _NO_BACKWARD = "the candidate has no backward pass there"
 _NAMES_SHOWN = 3

@@ -13,6 +13,7 @@ from ci_autotest.shrink.calls import fewer_calls, given_back, plain_calls, same_
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
 from ci_autotest.shrink.inputs import simpler_inputs
+from ci_autotest.shrink.ranks import simpler_ranks
 from ci_autotest.shrink.steps import fewer_steps
 
 if TYPE_CHECKING:
@@ -153,8 +154,10 @@ class Shrinker:
                     change.kept = moved = True
 
     def _simplified(self) -> Generator[Proposal, bool, None]:
-        """Simplify inputs, then data; twice, because simpler data may allow smaller sizes."""
+        """Simplify ranks, inputs, then data; twice, because simpler data may allow smaller sizes and fewer ranks."""
         for _ in range(2):
+            for recording in simpler_ranks(lambda: self.best.recording):
+                yield Replace(recording)
             for recording in simpler_inputs(lambda: self.best.recording):
                 yield Replace(recording)
             moved = True

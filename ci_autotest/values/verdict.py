@@ -20,7 +20,7 @@ Outcome: TypeAlias = Literal[
 ]  # fmt: skip
 Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
-    "crash", "timeout", "nondeterminism", "stateful", "randomness",
+    "crash", "timeout", "nondeterminism", "stateful", "randomness", "rank",
 ]  # fmt: skip
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, worst first: a test has the worst outcome of its cases.

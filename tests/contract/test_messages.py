@@ -79,7 +79,7 @@ CONFIGURATION = {
     ),
     "unknown backend": Row(
         "run",
-        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, onnxruntime, substitute, module.",
+        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, onnxruntime, substitute, module, dtensor.",
         config="candidates: [{name: a, backend: substitut}]\n",
     ),
     "unknown strictness": Row(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Steps that are tried alone before the error is called accumulated.
 TRIED_AT_MOST: Final = 16
 #: Kinds that match only the same kind. A wrong value, for example, may show as a value, a shape or an error.
-_BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency"})
+_BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency", "rank"})
 #: Kinds that are compared after the whole run, whatever their step.
 _AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
 
@@ -179,7 +179,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     weights = weights_of(live, traces[1]) if backward else {}
     has_bands = is_guarded(live.program)
     for index in _suspects(live, found, traces[0], backward=backward) if not has_bands else ():
-        alone = pruned(isolate(live, index, sides.reference, weights))
+        alone = pruned(isolate(live, index, sides.reference, weights, traces[0].distributions))
         if backward and not alone.cotangents:
             continue
         seen = examined(alone, sides)
@@ -197,8 +197,10 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     if shown is None:
         whole, shown, seen = live, found, Examined([found], *traces, [])
     written = None if backward else _written_later(whole, shown, seen, sides)
-    # Leniency and aliasing are yes or no: no error accumulates.
-    is_accumulated = len(whole.program.calls) > 1 and not has_bands and shown.kind not in {"leniency", "aliasing"}
+    # Leniency, aliasing and what ranks agree on are yes or no: no error accumulates.
+    is_accumulated = (
+        len(whole.program.calls) > 1 and not has_bands and shown.kind not in {"leniency", "aliasing", "rank"}
+    )
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 

@@ -8,6 +8,7 @@ from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
+from ci_autotest.program.repro.ranks import is_of_ranks
 from ci_autotest.program.repro.replaced_classes import has_classes
 from ci_autotest.values.dtypes import FLOATING
 
@@ -37,6 +38,7 @@ class Needs(NamedTuple):
         classes: Classes of modules that the candidate replaces.
         mixed: Values of other than one floating-point dtype on both sides.
         layouts: Gradients to put in that are not contiguous.
+        ranks: A candidate that is a group of ranks.
     """
 
     backward: bool
@@ -52,6 +54,7 @@ class Needs(NamedTuple):
     classes: bool
     mixed: bool
     layouts: bool
+    ranks: bool = False
 
     @property
     def observed(self) -> list[str]:
@@ -91,6 +94,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         # A module's state may have integers, for example the number of batches that a `BatchNorm` has seen.
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
         layouts=has_backward and not all(spec is None or spec.is_contiguous for spec in program.cotangents),
+        ranks=is_of_ranks(note),
     )
 
 
@@ -104,7 +108,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
     """
     named = "*given.values()" if takes == given else ", ".join(f"given[{name!r}]" for name in takes)
     if needs.observed == ["outputs"] and not (needs.devices or needs.arrays or takes != given):
-        return _of_side(template.RUN_ALONE, needs)
+        return _on_ranks(_of_side(template.RUN_ALONE, needs), needs)
     has_tensors = needs.backward or needs.after or needs.memory
     words = {
         "outputs": "outputs",
@@ -124,17 +128,24 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
         *([template.MODULES] if needs.modules and (needs.backward or needs.after) else ()),
         *(["    leaves = dict(tensors)\n"] if needs.backward else ()),
         *([template.PARAMETERS] if needs.backward and needs.modules else ()),
-        *([template.BACKWARD % {"copy": template.COPIES[needs.layouts]}] if needs.backward else ()),
+        *([template.BACKWARD % {"copy": "weight(w, o)" if needs.ranks else template.COPIES[needs.layouts]}] if needs.backward else ()),
         *(["    after = dict(tensors)\n"] if needs.after else ()),
         *([template.STATES] if needs.after and needs.modules else ()),
         *([template.PUT_IN] if needs.after and needs.backward else ()),
         *([template.MEMORY] if needs.memory else ()),
     ]  # fmt: skip
-    return f"{''.join(lines)}    return {', '.join(needs.observed)}"
+    return _on_ranks(f"{''.join(lines)}    return {', '.join(needs.observed)}", needs)
+
+
+def _on_ranks(text: str, needs: Needs) -> str:
+    """Return the function that runs a side, on all ranks if the candidate is a group."""
+    return f"@on_ranks\n{text}" if needs.ranks else text
 
 
 def _of_side(text: str, needs: Needs) -> str:
     """Return a text in which the inputs are those of the side that runs."""
+    if needs.ranks:
+        return text.replace("inputs()", "given_to(function)")
     return text.replace("inputs()", "inputs(function is candidate)") if needs.classes else text
 
 

@@ -44,6 +44,7 @@ from ci_autotest.program.repro.carried_values import (
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
 from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.ranks import IMPORTS, is_of_ranks, rank_head
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
 from ci_autotest.program.repro.snippet_checks import LOST
@@ -79,6 +80,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         f"def inputs({f'{IS_CANDIDATE}=False' if classes_of(recording) else ''}):\n{block(setup)}",
         f"def reference({', '.join(takes)}):\n{block(body)}",
         candidate_text(recording, takes),
+        *([rank_head(recording, "inputs()")] if is_of_ranks(recording.note) else ()),
         *([template.READER] if _has_file(literals) else ()),
         _values(recording, details, literals, needs),
         run_text(needs, takes, given),
@@ -278,6 +280,7 @@ def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
         lines.append(f"sys.path += map(str, [{folders}])")
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
+    operators = [*operators, *(IMPORTS if is_of_ranks(recording.note) else ())]
     if not modules and not operators:
         return "\n".join([*lines, "import torch"])
     lines += ["try:", "    import torch", *(f"    {line}" for line in operators)]

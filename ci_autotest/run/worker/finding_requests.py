@@ -62,7 +62,7 @@ class FindingRequests:
             "profile": attempt.profile,
             "attempt": message.attempt,
         }
-        live = live_of(attempt)
+        live = live_of(contender.backend.adapted(attempt))
         self._beacon.enter(message.case, 0)
         judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
         whole = to_recording(live, note)

@@ -31,9 +31,9 @@ HOSTILE = (
 EXCUSED = {
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
     UnsupportedReason.OUT_OF_SCOPE,
-    UnsupportedReason.RANKS,
-    UnsupportedReason.OTHER_API,
-    UnsupportedReason.CONSTANT,
+    UnsupportedReason.RANKS, UnsupportedReason.OTHER_API,
+    UnsupportedReason.CONSTANT, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
+    UnsupportedReason.NOT_SIMULATED,
 }  # fmt: skip
 
 

@@ -1,0 +1,167 @@
+"""The backend ``dtensor``: the candidate is a group of ranks, and every tensor of a program is a DTensor on them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.backends.protocol import Backend, out_of_scope
+from ci_autotest.backends.ranks.group import GroupTrace
+from ci_autotest.backends.ranks.placement_draw import distributed
+from ci_autotest.backends.ranks.process_group import ProcessGroup
+from ci_autotest.backends.ranks.processes import Processes
+from ci_autotest.backends.ranks.rank_answer import DTensorRank
+from ci_autotest.backends.ranks.rank_server import RankServer
+from ci_autotest.backends.ranks.simulation import Simulation
+from ci_autotest.backends.torch_steps import TorchSteps
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
+from ci_autotest.program.distribution import fits
+from ci_autotest.program.hook_names import idle_hooks
+from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from ci_autotest.backends.protocol import Enter, Submission
+    from ci_autotest.backends.ranks.group import Group
+    from ci_autotest.backends.ranks.placement_draw import Meshes
+    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.program.ir import Program
+
+
+class DTensorBackend(Backend):
+    """Execute programs on a group of ranks.
+
+    Args:
+        candidate: Name of the candidate.
+        meshes: Meshes of its cases.
+        placements: The placements of every input; empty to draw them.
+        device: Device of the ranks.
+        has_processes: Whether each rank is a process of its own.
+
+    Raises:
+        UnavailableError: The ranks cannot be started here.
+    """
+
+    is_in_process = False
+
+    def __init__(
+        self,
+        candidate: str,
+        meshes: Meshes,
+        placements: tuple[str, ...] = (),
+        device: str = "cpu",
+        *,
+        has_processes: bool = False,
+    ) -> None:
+        if device != "cpu":
+            message = (
+                f"candidate '{candidate}': ranks of backend dtensor run on cpu, not on '{device}'. Write device: cpu."
+            )
+            raise UnavailableError(message)
+        self.on_step: Callable[[int], None] | None = None
+        self.mode = f"{math.prod(meshes.plain)} ranks, {'gloo' if has_processes else 'simulated'}"
+        self._meshes, self._placements = meshes, placements
+        self._steps = TorchSteps()
+        # Before anything has run here: what was forked later could not run a backward pass.
+        self._server = RankServer(candidate, DTensorRank) if has_processes else None
+        self._processes: dict[int, ProcessGroup] = {}
+        self._groups: dict[tuple[int, ...], Group] = {}
+        self._group_of(meshes.plain)
+        if self._server is not None:
+            self._processes[math.prod(meshes.plain)].start()
+
+    def adapted(self, attempt: Attempt) -> Attempt:
+        """Return an attempt whose inputs have a distribution, drawn unless the candidate's row gives one."""
+        return attempt._replace(program=distributed(attempt, self._meshes, self._placements))
+
+    def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
+        """Submit a batch without its probes: whether a kernel remembers is asked of candidates without ranks."""
+        own = [self.adapted(attempt) for attempt in attempts if not attempt.is_probe]
+        return super().submit(own, enter) if self._server is None else _Batch(self, own, enter)
+
+    def whole_run(self, attempt: Attempt) -> Trace:
+        """Run an attempt forward and backward at once, as ranks in processes of their own do."""
+        outside = out_of_scope(self, attempt) or _refused(attempt.program)
+        group = self._group(attempt.program)
+        if outside is not None or not isinstance(group, Processes):
+            return self.run(attempt.program, attempt.sources)
+        return group.whole_run(attempt.program, attempt.sources, attempt.cotangents)
+
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        copied: Collection[int] = (),  # noqa: ARG002 - the values of a group are compared as they are at the end
+    ) -> Trace:
+        """Run the program forward on all ranks."""
+        refused = _refused(program)
+        if refused is not None:
+            trace = GroupTrace(len(program.steps), snapshots=snapshots)
+            trace.untested, trace.shown = refused, frozenset()
+            return trace
+        return self._group(program).forward(program, sources, self.on_step, snapshots=snapshots)
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run the backward pass on all ranks."""
+        if isinstance(trace, GroupTrace) and trace.failure is None and trace.untested is None:
+            self._group(program).backward(program, trace, cotangents)
+
+    def close(self) -> None:
+        """End the ranks."""
+        for group in self._groups.values():
+            group.close()
+        if self._server is not None:
+            self._server.close()
+
+    def _group(self, program: Program) -> Group:
+        """Return the ranks of the mesh that a program names; a shrunk one may have fewer than the candidate."""
+        specs = (step.args[0] for step in program.steps if step.op == PLACEHOLDER)
+        named = [spec.distribution.mesh for spec in specs if isinstance(spec, TensorSpec) and spec.distribution]
+        mesh = named[0] if named else self._meshes.plain
+        return self._group_of(mesh)
+
+    def _group_of(self, mesh: tuple[int, ...]) -> Group:
+        if mesh not in self._groups:
+            self._groups[mesh] = Simulation(mesh, self._steps) if self._server is None else self._started(mesh)
+        return self._groups[mesh]
+
+    def _started(self, mesh: tuple[int, ...]) -> Group:
+        """Return the processes of a mesh; all meshes of one size share theirs."""
+        assert self._server is not None  # noqa: S101 - the caller has looked
+        count = math.prod(mesh)
+        if count not in self._processes:
+            self._processes[count] = ProcessGroup(self._server, count)
+        return Processes(self._processes[count], mesh)
+
+
+class _Batch:
+    """A batch of ranks in processes of their own: each case runs forward and backward, as no rank keeps a graph."""
+
+    def __init__(self, backend: DTensorBackend, attempts: Sequence[Attempt], enter: Enter) -> None:
+        self._backend, self._attempts, self._enter = backend, attempts, enter
+
+    def traces(self) -> list[Trace]:
+        found = []
+        for position, attempt in enumerate(self._attempts):
+            self._enter(position)
+            found.append(self._backend.whole_run(attempt))
+        return found
+
+    def close(self) -> None:
+        """Do nothing, because nothing has begun."""
+
+
+def _refused(program: Program) -> Unsupported | None:
+    """Return why a program cannot run on ranks; ``None`` if it can be tried."""
+    hooks, idle = {*HOOK, *REGISTERS}, idle_hooks(program.steps)
+    if any(not hooks.isdisjoint(step.modes) for index, step in enumerate(program.steps) if index not in idle):
+        return Unsupported(UnsupportedReason.NOT_SIMULATED, "a hook cannot run on ranks")
+    for step in program.steps:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and spec.distribution and not fits(spec.distribution, len(spec.shape)):
+            detail = f"placements: {spec.distribution}; an input has {len(spec.shape)} dimensions"
+            return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail)
+    return None

@@ -1,0 +1,48 @@
+"""A group of ranks as a backend uses it: it runs one program at a time, on all of its ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ci_autotest.backends.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.program.distribution import Distribution
+    from ci_autotest.program.ir import Program
+
+
+class GroupTrace(Trace):
+    """The trace of a group: whole values, as another process would send them (``is_remote``).
+
+    Attributes:
+        live: What the run of simulated ranks left, with DTensors; unset for ranks in processes of their own.
+        run: That run.
+    """
+
+    is_remote = True
+    live: Any = None
+    run: Any = None
+
+    def __init__(self, count: int, *, snapshots: bool) -> None:
+        super().__init__()
+        self.values, self.facts = [None] * count, [None] * count
+        self.distributions: dict[int, Distribution] = {}
+        if snapshots:
+            self.observations = [None] * count
+
+
+class Group(Protocol):
+    """A group of ranks."""
+
+    def forward(
+        self, program: Program, sources: Mapping[str, Any], on_step: Callable[[int], None] | None, *, snapshots: bool
+    ) -> GroupTrace:
+        """Run a program forward, and gather its values."""
+
+    def backward(self, program: Program, trace: GroupTrace, cotangents: Mapping[int, Any]) -> None:
+        """Run the backward pass of the program that ran last, and gather the gradients."""
+
+    def close(self) -> None:
+        """End the ranks."""

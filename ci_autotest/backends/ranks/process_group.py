@@ -1,0 +1,148 @@
+"""A group of ranks in processes of their own, seen from the worker.
+
+A message goes to all ranks, and all answer. A group in which a rank waits for ever is ended: its ranks neither answer
+nor move, and none of their threads runs. A later message starts the group anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.backends.ranks.rank_process import read_place
+from ci_autotest.errors import AutotestError, UnavailableError
+from ci_autotest.host.wire import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.backends.ranks.rank_process import Place
+    from ci_autotest.backends.ranks.rank_server import Rank, RankServer
+
+#: Seconds that a group may take to join.
+_START_S: Final = 60.0
+#: Seconds without an answer, a move or a running thread after which a rank waits for ever; then for a system that does
+#: not tell which threads run.
+_SILENCE_S: Final = 1.5
+_SILENCE_UNSEEN_S: Final = 30.0
+_LOOK_S: Final = 0.1
+_TASKS: Final = "/proc/{}/task"
+
+
+class Stuck(NamedTuple):
+    """What the ranks of a group did when it was ended.
+
+    Attributes:
+        answers: Answer of each rank that gave one.
+        places: Where each other rank waited.
+        ended: Ranks whose processes had ended.
+    """
+
+    answers: dict[int, tuple[bytes, list[memoryview]]]
+    places: dict[int, Place]
+    ended: frozenset[int]
+
+
+class GroupStartError(AutotestError):
+    """The ranks of a group did not find each other."""
+
+
+class ProcessGroup:
+    """A group.
+
+    Args:
+        server: Forks the ranks.
+        count: Number of ranks.
+    """
+
+    def __init__(self, server: RankServer, count: int) -> None:
+        self._server, self.count = server, count
+        self._ranks: list[Rank] = []
+
+    def start(self) -> None:
+        """Start the ranks, unless they run.
+
+        Raises:
+            UnavailableError: They cannot be started, or do not find each other.
+        """
+        if self._ranks:
+            return
+        try:
+            self._ranks = self._server.fork(self.count)
+            until = time.monotonic() + _START_S
+            for rank in self._ranks:
+                rank.wire.receive(until)
+        except (OSError, WireError) as error:
+            self.end()
+            message = f"{self.count} ranks cannot be started here: {error}. Leave out `processes` to simulate them."
+            raise UnavailableError(message) from error
+
+    def exchange(
+        self, head: bytes, buffers: Sequence[bytes | memoryview]
+    ) -> dict[int, tuple[bytes, list[memoryview]]] | Stuck:
+        """Send a message to all ranks and return their answers, or how they stand if one of them never answers."""
+        self.start()
+        for rank in self._ranks:
+            with contextlib.suppress(WireError):
+                rank.wire.send(head, buffers)
+        answers: dict[int, tuple[bytes, list[memoryview]]] = {}
+        ended: set[int] = set()
+        seen, since = self._moves(), time.monotonic()
+        while len(answers) + len(ended) < self.count:
+            waiting = {
+                each.wire.read_fd: rank for rank, each in enumerate(self._ranks) if rank not in {*answers, *ended}
+            }
+            ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
+            for fd in ready:
+                try:
+                    answers[waiting[fd]] = self._ranks[waiting[fd]].wire.receive()
+                except WireError:
+                    ended.add(waiting[fd])
+            moves = self._moves()
+            if ready or moves != seen or self._is_running(waiting.values()):
+                seen, since = moves, time.monotonic()
+            elif time.monotonic() - since > self._silence_s:
+                break
+        if len(answers) == self.count:
+            return answers
+        places = {
+            rank: read_place(each.place) for rank, each in enumerate(self._ranks) if rank not in {*answers, *ended}
+        }
+        self.end()
+        return Stuck(answers, places, frozenset(ended))
+
+    def end(self) -> None:
+        """End all ranks."""
+        for rank in self._ranks:
+            with contextlib.suppress(OSError):
+                os.kill(rank.pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                rank.wire.close()
+            rank.place.close()
+        self._ranks = []
+
+    def _moves(self) -> list[int]:
+        return [read_place(rank.place).moves for rank in self._ranks]
+
+    @property
+    def _silence_s(self) -> float:
+        return _SILENCE_S if Path(_TASKS.format(os.getpid())).exists() else _SILENCE_UNSEEN_S
+
+    def _is_running(self, ranks: object) -> bool:
+        """Whether a thread of one of some ranks runs, or could run if it got a processor."""
+        return any(_is_running(self._ranks[rank].pid) for rank in ranks)  # type: ignore[attr-defined]
+
+
+def _is_running(pid: int) -> bool:
+    for task in Path(_TASKS.format(pid)).glob("*/stat"):
+        with contextlib.suppress(OSError):
+            # The state follows the name in brackets, which may hold anything.
+            state = task.read_text(errors="replace").rpartition(")")[2].split()[0]
+            if state in {"R", "D"}:
+                return True
+    return False

@@ -1,0 +1,250 @@
+"""A group of DTensors whose ranks are processes that communicate by gloo: what they answer becomes one trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.ranks.group import GroupTrace
+from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
+from ci_autotest.backends.ranks.rank_answer import Answer, Module, Plain, Question, Whole, distribution_in
+from ci_autotest.backends.ranks.ranks import ALL_AGREE, numbered, other_bits
+from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
+from ci_autotest.backends.remote.response import elements_of
+from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.trace import Failure, Raised, RankFault
+from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
+from ci_autotest.program.json_values import argument_of
+from ci_autotest.program.serialize import encode_program, encode_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.backends.ranks.rank_answer import Raise
+    from ci_autotest.backends.trace import GradientKey
+
+_ANSWERS: Final = msgspec.json.Decoder(Answer)
+_FORWARD_ONLY: Final[dict[int, Any]] = {}
+
+
+class Processes:
+    """A group of ranks in processes of their own; they stay warm from case to case.
+
+    Args:
+        server: Forks the ranks.
+        mesh: Sizes of the mesh.
+        group: The processes of that many ranks, which all meshes of one size share.
+    """
+
+    def __init__(self, group: ProcessGroup, mesh: tuple[int, ...]) -> None:
+        self._group, self._mesh = group, mesh
+
+    def forward(
+        self, program: Program, sources: Mapping[str, Any], on_step: Callable[[int], None] | None, *, snapshots: bool
+    ) -> GroupTrace:
+        """Run a program forward. Its backward pass runs it again, because no rank waits with a graph."""
+        if on_step is not None and program.calls:
+            on_step(program.calls[0][0])
+        trace = self._run(program, sources, _FORWARD_ONLY, snapshots=snapshots)
+        trace.run = (sources, snapshots)
+        return trace
+
+    def backward(self, program: Program, trace: GroupTrace, cotangents: Mapping[int, Any]) -> None:
+        """Run the program and its backward pass, and put the gradients into the trace."""
+        sources, snapshots = trace.run
+        found = self._run(program, sources, cotangents, snapshots=snapshots)
+        trace.gradients = found.gradients
+        trace.backward_failure, trace.backward_lacking = found.backward_failure, found.backward_lacking
+        trace.rank_faults = found.rank_faults or trace.rank_faults
+
+    def whole_run(self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> GroupTrace:
+        """Run a program forward and backward at once."""
+        return self._run(program, sources, cotangents, snapshots=False)
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._group.end()
+
+    def _run(
+        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], *, snapshots: bool
+    ) -> GroupTrace:
+        recording = _recording(program, sources, cotangents)
+        question = Question(mesh=self._mesh, snapshots=snapshots, has_backward=bool(cotangents))
+        buffers = [encode_program(recording), encode_tensors(recording)]
+        found = self._group.exchange(msgspec.json.encode(question), buffers)
+        merged = _Merged(program, snapshots=snapshots)
+        if isinstance(found, Stuck):
+            return merged.of_stuck(found)
+        return merged.of_answers([_ANSWERS.decode(found[rank][0]) for rank in sorted(found)], found[0][1])
+
+
+def _recording(program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> Recording:
+    """Return a program with the bytes of its data; nothing is pickled."""
+    tensors = {
+        step.target: bytes(elements_of(sources[step.target])) for step in program.steps if step.op == PLACEHOLDER
+    }
+    specs: list[Any] = [None] * (max(cotangents, default=-1) + 1)
+    for position, source in cotangents.items():
+        specs[position] = contiguous_spec(source)
+        tensors[cotangent_key(position)] = bytes(elements_of(source))
+    return Recording(Program(program.setup, program.body, tuple(specs)), tensors)
+
+
+class _Merged:
+    """One trace of the answers of all ranks."""
+
+    def __init__(self, program: Program, *, snapshots: bool) -> None:
+        self._program = program
+        self._trace = GroupTrace(len(program.steps), snapshots=snapshots)
+
+    def of_answers(self, answers: Sequence[Answer], buffers: Sequence[memoryview]) -> GroupTrace:
+        trace, first = self._trace, answers[0]
+        for index, value in first.observations.items():
+            others = [answer.observations.get(index) for answer in answers]
+            trace.observations[index] = observed(self._value(value, others, buffers, index))
+        failures = {rank: answer.failure for rank, answer in enumerate(answers) if answer.failure is not None}
+        if failures:
+            self._take_failures(failures, len(answers))
+            return trace
+        for index, value in first.values.items():
+            trace.values[index] = self._value(value, [answer.values.get(index) for answer in answers], buffers, index)
+        raised = {
+            rank: answer.backward_failure for rank, answer in enumerate(answers) if answer.backward_failure is not None
+        }
+        if raised:
+            self._take_backward_failures(raised, len(answers))
+            return trace
+        gradients = [dict(answer.gradients) for answer in answers]
+        trace.gradients = {
+            key: None if value is None else self._whole(value, [each.get(key) for each in gradients], buffers, key)
+            for key, value in first.gradients
+        }
+        return trace
+
+    def of_stuck(self, stuck: Stuck) -> GroupTrace:
+        """Return the trace of a group that was ended because ranks waited for ever, or were gone."""
+        trace = self._trace
+        answers = {rank: _ANSWERS.decode(head) for rank, (head, _) in stuck.answers.items()}
+        raised = {rank: one.failure or one.backward_failure for rank, one in answers.items()}
+        failed = {rank: one for rank, one in raised.items() if one is not None}
+        parts = []
+        if failed:
+            error = next(iter(failed.values()))
+            parts.append(f"{numbered(failed)} raised {error.kind}" if not error.seen else error.seen)
+        if stuck.ended:
+            parts.append(f"{numbered(stuck.ended)} ended")
+        done = [rank for rank in answers if rank not in failed]
+        if done:
+            parts.append(f"{numbered(done)} went on")
+        for name in dict.fromkeys(place.collective for place in stuck.places.values()):
+            there = [rank for rank, place in stuck.places.items() if place.collective == name]
+            waits = "waits" if len(there) == 1 else "wait"
+            parts.append(f"{numbered(there)} {waits} for ever" + (f" in {name}" if name else ""))
+        detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
+        at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
+        is_backward = any(one.backward_failure for one in answers.values()) or any(
+            place.step < -1 for place in stuck.places.values()
+        )
+        last = self._program.calls[-1][0] if self._program.calls else len(self._program.steps) - 1
+        step = last if is_backward or not at else max(0, min(at))
+        key = -1 if is_backward else None
+        trace.rank_faults = [
+            RankFault(step, key, is_call=True, seen=", ".join(parts), expected=ALL_AGREE, detail=detail)
+        ]
+        if is_backward:
+            trace.backward_failure = Raised("RankError", detail or ", ".join(parts))
+        else:
+            trace.failure = Failure(step, "RankError", detail or ", ".join(parts))
+            del trace.values[step:], trace.facts[step:]
+        return trace
+
+    def _take_failures(self, failures: Mapping[int, Raise], count: int) -> None:
+        trace, (first, *_) = self._trace, failures.values()
+        step = min(one.step for one in failures.values())
+        trace.failure = Failure(step, first.kind, first.message, first.lacking)
+        if any(one.seen for one in failures.values()):
+            wrong = next(one for one in failures.values() if one.seen)
+            trace.rank_faults = [RankFault(step, None, is_call=False, seen=wrong.seen, expected=wrong.expected)]
+        elif fault := _apart(failures, count):
+            trace.rank_faults = [RankFault(step, None, True, fault, ALL_AGREE, f"{first.kind}: {first.message}")]  # noqa: FBT003
+            trace.failure = trace.failure._replace(lacking=None)
+        del trace.values[step:], trace.facts[step:]
+
+    def _take_backward_failures(self, failures: Mapping[int, Raise], count: int) -> None:
+        trace, (first, *_) = self._trace, failures.values()
+        trace.backward_failure, trace.backward_lacking = Raised(first.kind, first.message), first.lacking
+        fault = _apart(failures, count)
+        if fault:
+            last = self._program.calls[-1][0] if self._program.calls else len(self._program.steps) - 1
+            detail = f"{first.kind}: {first.message}"
+            trace.rank_faults = [*trace.rank_faults, RankFault(last, -1, True, fault, ALL_AGREE, detail)]  # noqa: FBT003
+            trace.backward_lacking = None
+
+    def _value(self, value: Any, others: Sequence[Any], buffers: Sequence[memoryview], index: int) -> Any:
+        match value:
+            case Whole():
+                found = self._whole(value, others, buffers, index, is_value=True)
+                on = distribution_in(value)
+                if on is not None:
+                    self._trace.distributions[index] = on
+                return found
+            case Module():
+                return module_of(
+                    {
+                        name: self._whole(each, [one.state.get(name) for one in others], buffers, index, is_value=True)
+                        for name, each in value.state.items()
+                    }
+                )
+            case Plain():
+                if any(other != value for other in others):
+                    seen = f"ranks read {', '.join(str(other.value)[:40] for other in others)}"
+                    self._note(RankFault(index, None, is_call=False, seen=seen, expected="one value on all ranks"))
+                return argument_of(value.value)
+            case _:
+                return None
+
+    def _whole(
+        self,
+        value: Whole,
+        others: Sequence[Whole | None],
+        buffers: Sequence[memoryview],
+        at: GradientKey,
+        *,
+        is_value: bool = False,
+    ) -> torch.Tensor:
+        apart = [rank for rank, other in enumerate(others) if other is None or other.digest != value.digest]
+        if apart:
+            rest = [rank for rank in range(len(others)) if rank not in apart]
+            seen = other_bits(apart, rest)
+            step = at if isinstance(at, int) else at[0]
+            self._note(RankFault(step, None if is_value else at, is_call=False, seen=seen, expected=SAME_BITS))
+        dtype = getattr(torch, value.dtype)
+        data = buffers[value.buffer]
+        whole = (
+            torch.frombuffer(bytearray(data), dtype=dtype).reshape(value.shape)
+            if data
+            else torch.empty(value.shape, dtype=dtype)
+        )
+        return as_plain(whole, requires_grad=value.requires_grad, is_leaf=value.is_leaf)
+
+    def _note(self, fault: RankFault) -> None:
+        known = {(one.step, one.key) for one in self._trace.rank_faults}
+        if (fault.step, fault.key) not in known:
+            self._trace.rank_faults = [*self._trace.rank_faults, fault]
+
+
+def _apart(failures: Mapping[int, Raise], count: int) -> str:
+    """Return in words that not all ranks raised one error; empty if they did."""
+    rest = [rank for rank in range(count) if rank not in failures]
+    kinds = {(one.step, one.kind) for one in failures.values()}
+    if rest:
+        first = next(iter(failures.values()))
+        return f"{numbered(failures)} raised {first.kind}, {numbered(rest)} went on"
+    if len(kinds) > 1:
+        return "ranks raised different errors: " + ", ".join(
+            f"{numbered([rank])} {one.kind} at step {one.step}" for rank, one in failures.items()
+        )
+    return ""

@@ -1,0 +1,196 @@
+"""One rank in a process of its own: it joins the group, answers messages, and writes down where it is.
+
+What it answers is made by the caller, so that every kind of group has the same processes. A collective that a rank
+enters is written to shared memory first: the worker reads it there if the rank never comes back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ci_autotest.backends.ranks.parts import parts_of
+from ci_autotest.host.wire import GoneError, Wire
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.program.distribution import Distribution
+
+#: Step, number of moves, bytes of the collective's name; then the name.
+_PLACE: Final = struct.Struct("<qqq")
+_NAME_BYTES: Final = 104
+PLACE_BYTES: Final = _PLACE.size + _NAME_BYTES
+#: Operators of these namespaces are collectives.
+_COLLECTIVES: Final = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
+#: Operators of these namespaces that communicate with nobody.
+_NO_COLLECTIVES: Final = frozenset({"_wrap_tensor_autograd"})
+#: The operator that waits for a functional collective, which is the one to name.
+_WAIT: Final = "wait_tensor"
+#: The worker ends a group that waits: gloo must not do that first.
+_GLOO_TIMEOUT: Final = timedelta(hours=1)
+
+
+class Place(NamedTuple):
+    """Where a rank is.
+
+    Attributes:
+        step: Index of the step; -1 before the first one, -2 in the backward pass.
+        moves: Grows with every change.
+        collective: Name of the collective that it has entered; empty if it is in none.
+    """
+
+    step: int
+    moves: int
+    collective: str
+
+
+def read_place(place: mmap.mmap) -> Place:
+    """Return where a rank is."""
+    step, moves, size = _PLACE.unpack(place[: _PLACE.size])
+    name = place[_PLACE.size : _PLACE.size + max(0, min(size, _NAME_BYTES))]
+    return Place(step, moves, name.decode(errors="replace"))
+
+
+class Answering(Protocol):
+    """Answers the messages of a worker in a rank's process."""
+
+    def answer(
+        self, head: bytes, buffers: Sequence[memoryview], process: RankProcess
+    ) -> tuple[bytes, list[bytes | memoryview]]:
+        """Return the answer to a message."""
+
+
+class RankProcess:
+    """The process of one rank.
+
+    Args:
+        wire: Frames to the worker and from it.
+        place: Shared memory in which the rank writes where it is.
+        rank: Its number.
+        count: Number of ranks.
+    """
+
+    def __init__(self, wire: Wire, place: mmap.mmap, rank: int, count: int) -> None:
+        self.rank, self.count = rank, count
+        self._wire, self._place = wire, place
+        self._step, self._moves, self._name = -1, 0, b""
+        self._meshes: dict[tuple[int, ...], DeviceMesh] = {}
+
+    def serve(self, store: str, answering: Any) -> None:
+        """Join the group and answer messages until the worker is gone.
+
+        Args:
+            store: A file in which the ranks find each other; no port is needed.
+            answering: Makes what answers, from the rank and the number of ranks.
+        """
+        torch.set_num_threads(1)
+        # Every rank would log a warning about slow collectives, which says nothing about a test.
+        logging.disable(logging.WARNING)
+        # Otherwise gloo asks for the address of this host's name, which a container may not have.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        found = torch._C._distributed_c10d.FileStore(store, self.count)
+        dist.init_process_group("gloo", store=found, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
+        own = answering(self.rank, self.count)
+        self._wire.send(b"ready")
+        while True:
+            try:
+                head, buffers = self._wire.receive()
+            except GoneError:
+                os._exit(0)
+            self._step, self._name = -1, b""
+            self._write()
+            self._wire.send(*own.answer(head, buffers, self))
+
+    def mesh(self, sizes: tuple[int, ...]) -> DeviceMesh:
+        """Return a mesh of all ranks; all of them ask for it at the same time."""
+        if sizes not in self._meshes:
+            self._meshes[sizes] = DeviceMesh("cpu", torch.arange(self.count).view(sizes))
+        return self._meshes[sizes]
+
+    def enter(self, step: int) -> None:
+        """Write down the step that begins."""
+        self._step = step
+        self._write()
+
+    def enter_collective(self, name: str) -> None:
+        """Write down the collective that begins; empty for none."""
+        self._name = name.encode()[:_NAME_BYTES]
+        self._write()
+
+    def _write(self) -> None:
+        self._moves += 1
+        head = _PLACE.pack(self._step, self._moves, len(self._name))
+        self._place[: len(head) + len(self._name)] = head + self._name
+
+
+class OneRank:
+    """The ranks that this process runs: one.
+
+    Args:
+        process: The rank's process.
+        sizes: Sizes of the mesh.
+    """
+
+    def __init__(self, process: RankProcess, sizes: tuple[int, ...]) -> None:
+        self._process = process
+        self.sizes = sizes
+        self.mesh = process.mesh(sizes)
+        self._mode = CollectiveWatch(process)
+
+    def own_part(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
+        """Return the part of this rank."""
+        return parts_of(tensor, distribution)[self._process.rank]
+
+    def active(self) -> AbstractContextManager[object]:
+        """Return the context in which collectives are written down."""
+        return self._mode
+
+    def seed(self, number: int) -> None:
+        """Seed the generator of this rank."""
+        torch.default_generator.manual_seed(number)
+
+    def shapes(self, part: torch.Tensor) -> dict[int, tuple[int, ...]]:
+        """Return the shape of this rank's part."""
+        return {self._process.rank: tuple(part.shape)}
+
+    def is_of_kernel(self, error: BaseException) -> bool:
+        """Whether an operator on this rank's part raised an error, and not DTensor itself."""
+        return any(error is each for each in self._mode.raised)
+
+
+class CollectiveWatch(TorchDispatchMode):
+    """Writes down each collective that this process enters, and which errors come from operators on plain tensors."""
+
+    def __init__(self, process: RankProcess) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._process = process
+        self.raised: list[BaseException] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # DTensor calls its operators on plain tensors, which come here again.
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented
+        is_collective = func.namespace in _COLLECTIVES and func.overloadpacket.__name__ not in _NO_COLLECTIVES
+        name = func.overloadpacket.__name__
+        if is_collective and name != _WAIT:
+            self._process.enter_collective(name.strip("_"))
+        try:
+            found = func(*args, **(kwargs or {}))
+        except Exception as error:
+            self.raised.append(error)
+            raise
+        if is_collective and (name == _WAIT or func.namespace == "c10d"):
+            self._process.enter_collective("")
+        return found

@@ -1,0 +1,251 @@
+"""One run of a program on DTensors: the same code in each rank's process, and once for all simulated ranks.
+
+The setup runs on plain tensors, as on every side; then the parameters of its modules are distributed. A tensor that a
+step makes from no other tensor is the same on every rank.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.experimental import implicit_replication
+
+from ci_autotest.backends.backward import backward
+from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.protocol import IN_BACKWARD
+from ci_autotest.backends.ranks.parts import dense_strides, distribution_of, placements_of
+from ci_autotest.backends.ranks.ranks import RankError
+from ci_autotest.backends.ranks.refusals import refusal_of_ranks, sentence_of
+from ci_autotest.backends.trace import Failure, RankFault, Trace
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.errors import Unsupported, UnsupportedReason, error_text, user_frame_text
+from ci_autotest.host.steps import execute_step
+from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution
+from ci_autotest.program.ir import LOADS_STATE, OUTPUT, PLACEHOLDER, Mapping_, Ref, TensorSpec, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from ci_autotest.backends.torch_steps import TorchSteps
+    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.ir import Program, Step
+
+_Tensor: Final = torch.Tensor
+
+
+def fault_of(error: RankError, index: int, key: GradientKey | None = None) -> RankFault:
+    """Return an error of the ranks as a fault at a step or a gradient."""
+    return RankFault(index, key, is_call=error.is_call, seen=error.seen, expected=error.expected, detail=error.detail)
+
+
+class Ranks(Protocol):
+    """The ranks that this process runs: all of them if they are simulated, or one.
+
+    Attributes:
+        mesh: The mesh.
+        sizes: Its sizes.
+    """
+
+    mesh: DeviceMesh
+    sizes: tuple[int, ...]
+
+    def own_part(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
+        """Return the part of a plain tensor that the ranks of this process hold."""
+
+    def active(self) -> AbstractContextManager[object]:
+        """Return the context in which operators run on these ranks."""
+
+    def seed(self, number: int) -> None:
+        """Seed the generator of each rank."""
+
+    def shapes(self, part: torch.Tensor) -> Mapping[int, tuple[int, ...]]:
+        """Return the shape of the part that each rank of this process holds."""
+
+    def is_of_kernel(self, error: BaseException) -> bool:
+        """Whether an operator on a rank's part raised an error, and not DTensor itself."""
+
+
+class RankRun:
+    """One run.
+
+    Args:
+        ranks: The ranks.
+        steps: The meaning of steps in torch.
+        on_step: Called with the index of each step before it runs.
+        seen: Called inside of the ranks' context with each value of the body and its index, as soon as it is there.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        steps: TorchSteps,
+        on_step: Callable[[int], None] | None,
+        seen: Callable[[int, Any], None] | None = None,
+    ) -> None:
+        self._ranks, self._steps, self._on_step, self._seen = ranks, steps, on_step, seen
+        mesh = ranks.mesh
+        self._mesh = ranks.sizes
+        self._everywhere = Distribution(self._mesh, (REPLICATE,) * mesh.ndim)
+        self.faults: list[RankFault] = []
+        self._sources: Mapping[str, Any] = {}
+        self._takes_plain = False
+
+    def forward(self, program: Program, sources: Mapping[str, Any], *, keeps_edges: bool = False) -> Trace:
+        """Run the program forward; an error ends the run and is noted in the trace, whose tensors are DTensors."""
+        trace, self._sources = Trace(), sources
+        if keeps_edges:
+            trace.edges = []
+        binding = self._steps.binding(sources)
+        binding.run = (trace, program.steps)
+        for step in program.setup:
+            if not self._executed(step, trace, binding, sources):
+                return trace
+        with self._ranks.active():
+            self._distribute_modules(program, trace)
+            for step in program.body:
+                if not self._executed(step, trace, binding, sources):
+                    return trace
+        return trace
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run the backward pass; the gradients in the trace are DTensors."""
+        if self._on_step is not None:
+            self._on_step(IN_BACKWARD)
+
+        def lacks(error: BaseException) -> Unsupported | None:
+            if isinstance(error, RankError):
+                self._note(error, program.calls[-1][0] if program.calls else len(program.steps) - 1, key=-1)
+                return None
+            return self._refusal(error, lambda: self._run_again(program, cotangents))
+
+        with self._ranks.active():
+            backward(program, trace, cotangents, self._weight, lacks)
+
+    def _executed(self, step: Step, trace: Trace, binding: Any, sources: Mapping[str, Any]) -> bool:
+        values, index = trace.values, len(trace.values)
+        if step.op == OUTPUT:
+            values.append(None)
+            trace.facts.append(None)
+            return True
+        if self._on_step is not None:
+            self._on_step(index)
+        value: Any
+        try:
+            if step.seed is not None:
+                self._ranks.seed(step.seed)
+            if step.op == PLACEHOLDER and not step.in_setup:
+                value = self.placed(sources[step.target], step.args[0])  # type: ignore[arg-type]
+            else:
+                value = execute_step(step, values, binding)
+            if not step.in_setup and isinstance(value, _Tensor) and self._is_new(step, value, values):
+                value = DTensor.from_local(
+                    value, self._ranks.mesh, [Replicate()] * self._ranks.mesh.ndim, run_check=False
+                )
+            seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
+            if self._seen is not None and not step.in_setup:
+                self._seen(index, value)
+        except FOREIGN as error:
+            pass_interrupt(error)
+            self._failed(error, index, trace, lambda: execute_step(step, values, binding))
+            return False
+        values.append(value)
+        trace.facts.append(seen)
+        if trace.edges is not Trace.edges:
+            differentiable = isinstance(value, _Tensor) and value.requires_grad
+            trace.edges.append(torch.autograd.graph.get_gradient_edge(value) if differentiable else None)
+        return True
+
+    def _failed(self, error: BaseException, index: int, trace: Trace, again: Callable[[], object]) -> None:
+        if isinstance(error, RankError):
+            self._note(error, index)
+            trace.failure = Failure(index, type(error).__name__, str(error))
+            return
+        message = error_text(error) + user_frame_text(error)
+        trace.failure = Failure(index, type(error).__name__, message, self._refusal(error, again))
+
+    def _refusal(self, error: BaseException, again: Callable[[], object]) -> Unsupported | None:
+        """Return what DTensor says that it cannot do, if an error says so.
+
+        Inside of an operator, plain tensors may meet DTensors, which DTensor refuses in compiled code. Then the same
+        call succeeds where DTensor may take a plain tensor as replicated.
+        """
+        found = refusal_of_ranks(error)
+        is_of_kernel = not isinstance(error, RuntimeError) or self._ranks.is_of_kernel(error)
+        if found is not None or is_of_kernel or self._takes_plain:
+            return found
+        self._takes_plain = True
+        try:
+            with implicit_replication():
+                again()
+        except Exception:  # noqa: BLE001 - the candidate's operators: then the error says something else
+            return None
+        return Unsupported(UnsupportedReason.NO_SHARDING_RULE, sentence_of(error))
+
+    def _run_again(self, program: Program, cotangents: Mapping[int, Any]) -> None:
+        """Run a program and its backward pass again.
+
+        Raises:
+            RuntimeError: It fails again.
+        """
+        trace = self.forward(program, self._sources)
+        self.backward(program, trace, cotangents)
+        if trace.failure is not None or trace.backward_failure is not None:
+            message = "it fails again"
+            raise RuntimeError(message)
+
+    def _note(self, error: RankError, index: int, key: GradientKey | None = None) -> None:
+        self.faults.append(fault_of(error, index, key))
+
+    def placed(self, source: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+        """Return an input as a leaf that lies on the ranks as its spec says."""
+        found = self._cut(place(source, spec, CPU).detach(), spec.distribution or self._everywhere)
+        return found.requires_grad_() if spec.requires_grad else found
+
+    def _cut(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
+        """Return a plain tensor, which every rank has, as a DTensor."""
+        part = self._ranks.own_part(tensor, distribution)
+        return DTensor.from_local(
+            part, self._ranks.mesh, placements_of(distribution), run_check=False,
+            shape=tensor.shape, stride=dense_strides(tensor),
+        )  # fmt: skip
+
+    def _weight(self, source: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of an output, which lies on the ranks as the output does."""
+        on = distribution_of(self._mesh, value.placements) if isinstance(value, DTensor) else None
+        if on is not None:
+            on = Distribution(on.mesh, tuple(REPLICATE if each == PARTIAL else each for each in on.placements))
+        return self._cut(source.to(value.dtype), on or self._everywhere)
+
+    def _is_new(self, step: Step, value: torch.Tensor, values: list[Any]) -> bool:
+        """Whether a step made a plain tensor from no other tensor."""
+        return not isinstance(value, DTensor) and not any(isinstance(values[r.index], _Tensor) for r in step_refs(step))
+
+    def _distribute_modules(self, program: Program, trace: Trace) -> None:
+        """Distribute the parameters of the setup's modules; their buffers are the same on every rank."""
+        for step in program.setup:
+            if step.target == LOADS_STATE and isinstance(step.args[0], Ref) and isinstance(step.args[1], Mapping_):
+                specs = {
+                    name: program.setup[ref.index].args[0] for name, ref in step.args[1].items if isinstance(ref, Ref)
+                }
+                self._distribute(trace.values[step.args[0].index], specs)
+
+    def _distribute(self, module: torch.nn.Module, specs: Mapping[str, Any]) -> None:
+        made: dict[int, torch.nn.Parameter] = {}
+        for path, owner in module.named_modules(remove_duplicate=True):
+            for name, parameter in list(owner.named_parameters(recurse=False)):
+                if isinstance(parameter, DTensor):
+                    continue
+                spec = specs.get(f"{path}.{name}".lstrip("."))
+                on = spec.distribution if isinstance(spec, TensorSpec) else None
+                if id(parameter) not in made:
+                    spread = self._cut(parameter.detach(), on or self._everywhere)
+                    made[id(parameter)] = torch.nn.Parameter(spread, requires_grad=parameter.requires_grad)
+                owner.register_parameter(name, made[id(parameter)])
+            for name, buffer in list(owner.named_buffers(recurse=False)):
+                if not isinstance(buffer, DTensor):
+                    owner._buffers[name] = self._cut(buffer, self._everywhere)

@@ -1,0 +1,177 @@
+"""The server that forks ranks: a process that has imported PyTorch and run nothing.
+
+A worker starts it when it builds the candidate, before any test runs. A forked rank costs milliseconds, where a spawned
+one imports PyTorch first, and it can run backward passes, which a fork of a process that has run one cannot. The server
+ends with its worker, and the ranks end with the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, RankProcess
+from ci_autotest.errors import UnavailableError
+from ci_autotest.host.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.backends.ranks.rank_process import Answering
+
+_JOB_BYTES: Final = 1 << 14
+_DESCRIPTORS: Final = 3
+_PID: Final = struct.Struct("<i")
+_PRELOADED: Final = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed._functional_collectives")
+#: Source: prctl(2).
+_PR_SET_PDEATHSIG: Final = 1
+CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
+
+
+class Rank(NamedTuple):
+    """A rank's process, seen from the worker.
+
+    Attributes:
+        pid: Its process id.
+        wire: Frames to it and from it.
+        place: Shared memory in which it writes where it is.
+    """
+
+    pid: int
+    wire: Wire
+    place: mmap.mmap
+
+
+class RankServer:
+    """One server.
+
+    Args:
+        candidate: Name of the candidate.
+        answering: Makes what answers the messages in a rank's process, from its number and the number of ranks.
+
+    Raises:
+        UnavailableError: This system cannot fork.
+    """
+
+    def __init__(self, candidate: str, answering: Callable[[int, int], Answering]) -> None:
+        if not CAN_FORK:
+            message = (
+                f"candidate '{candidate}': processes: true needs a system that can fork. Leave it out to simulate the "
+                "ranks."
+            )
+            raise UnavailableError(message)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            ours.close()
+            _serve(theirs, answering)
+        theirs.close()
+        self._socket = ours
+
+    def fork(self, count: int) -> list[Rank]:
+        """Return the processes of a new group.
+
+        Raises:
+            OSError: The server is gone, or there is no room for the processes.
+        """
+        folder = tempfile.mkdtemp(prefix="ci-autotest-ranks-")
+        return [self._rank(rank, count, str(Path(folder) / "store")) for rank in range(count)]
+
+    def _rank(self, rank: int, count: int, store: str) -> Rank:
+        to_read, write_fd = os.pipe()
+        read_fd, to_write = os.pipe()
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(PLACE_BYTES))
+            file.flush()
+            place = mmap.mmap(file.fileno(), PLACE_BYTES)
+            job = json.dumps({"rank": rank, "ranks": count, "store": store}).encode()
+            socket.send_fds(self._socket, [job], [to_read, to_write, file.fileno()])
+        for fd in (to_read, to_write):
+            os.close(fd)
+        answer = self._socket.recv(_PID.size)
+        if len(answer) != _PID.size:
+            message = "the server of ranks is gone"
+            raise OSError(message)
+        return Rank(_PID.unpack(answer)[0], Wire(read_fd, write_fd), place)
+
+    def close(self) -> None:
+        """End the server, and with it every rank."""
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+def _serve(listener: socket.socket, answering: Callable[[int, int], Answering]) -> None:
+    """Fork a rank for each job until the worker is gone; never returns."""
+    try:
+        _end_with_parent()
+        # The worker's pipes must be closed here, or its parent would not see that it is gone.
+        for fd in _open_descriptors():
+            if fd > 2 and fd != listener.fileno():  # noqa: PLR2004 - the standard streams
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        # Nobody waits for the ranks: with this the system removes them as they end.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        # DTensor imports these with its first operator: each rank of each group would do so.
+        for name in _PRELOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
+            if not data:
+                break
+            pid = os.fork()
+            if pid == 0:
+                listener.close()
+                _run(json.loads(data), descriptors, answering)
+            for fd in descriptors:
+                os.close(fd)
+            listener.send(_PID.pack(pid))
+    finally:
+        os._exit(0)
+
+
+def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[int, int], Answering]) -> None:
+    """Be one rank; never returns."""
+    try:
+        _end_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        read_fd, write_fd, place_fd = descriptors
+        rank, ranks = int(str(job["rank"])), int(str(job["ranks"]))
+        process = RankProcess(Wire(read_fd, write_fd), mmap.mmap(place_fd, PLACE_BYTES), rank, ranks)
+        process.serve(str(job["store"]), answering)
+    except BaseException as error:  # noqa: BLE001 - the process ends here
+        sys.excepthook(type(error), error, error.__traceback__)
+        os._exit(1)
+    finally:
+        os._exit(0)
+
+
+def _open_descriptors() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - numbers, not paths
+    except OSError:
+        return list(range(3, 256))
+
+
+def _end_with_parent() -> None:
+    """Make the system end this process when its parent dies, where the system can (Linux)."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)

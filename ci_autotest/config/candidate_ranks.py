@@ -1,0 +1,62 @@
+"""Refuse a candidate whose group of ranks cannot be: none, too many, or a mesh or placements that do not fit."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import ConfigError
+from ci_autotest.program.distribution import RANKS_AT_MOST, is_mesh, is_placement
+
+if TYPE_CHECKING:
+    from ci_autotest.config.values import Candidate
+
+_KEYS: Final = ("ranks", "mesh", "placements", "processes")
+_BACKEND: Final = "dtensor"
+
+
+def check_ranks(candidate: Candidate, where: str) -> None:
+    """Refuse ranks that cannot be.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    named = f"{where}: candidate {candidate.name!r}"
+    given = next((key for key in _KEYS if getattr(candidate, key) not in {None, (), False}), None)
+    if candidate.backend != _BACKEND:
+        if given is not None:
+            message = (
+                f"{named} has {given!r}, which backend {candidate.backend} does not use. "
+                f"Write backend: {_BACKEND}, or remove it."
+            )
+            raise ConfigError(message)
+        return
+    message = _wrong(candidate)
+    if message:
+        message = f"{named} {message}"
+        raise ConfigError(message)
+
+
+def _wrong(candidate: Candidate) -> str:
+    """Return what is wrong with the ranks of a candidate, and what to write; empty if nothing is."""
+    ranks, mesh, placements = candidate.ranks, candidate.mesh, candidate.placements
+    if ranks is None and not mesh:
+        return f"of backend {_BACKEND} has no ranks. Give ranks: 4, or mesh: [2, 2]."
+    if ranks is not None and not 1 <= ranks <= RANKS_AT_MOST:
+        return f"has ranks: {str(ranks)[:30]}. Give 1 to {RANKS_AT_MOST}."
+    shown = str(list(mesh))[:60]
+    if mesh and not is_mesh(mesh):
+        return f"has mesh: {shown}. Give one or two sizes of 1 or more, with at most {RANKS_AT_MOST} ranks in all."
+    if mesh and ranks is not None and math.prod(mesh) != ranks:
+        return (
+            f"has ranks: {ranks}, and mesh: {shown} has {math.prod(mesh)}. Give a mesh whose sizes multiply to {ranks}."
+        )
+    wrong = next((each for each in placements if not is_placement(each)), None)
+    if wrong is not None:
+        return f"has placements: {wrong[:40]!r}. Write Shard(0), another dimension, Replicate or Partial."
+    dimensions = len(mesh) or 1
+    if placements and len(placements) != dimensions:
+        what = f"mesh: {shown} has" if mesh else "a mesh that is not given has"
+        count = len(placements)
+        return f"has {count} placements, and {what} {dimensions}. Give one placement for each dimension of the mesh."
+    return ""

@@ -1,0 +1,66 @@
+"""Stages of a finding of simulated ranks: real processes must show it too before it is a finding."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest.findings.diagnosis import Doubt
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.run.messages import Tried, TryProgram
+from ci_autotest.run.single_worker import SingleWorker
+
+if TYPE_CHECKING:
+    from ci_autotest.config import Candidate
+    from ci_autotest.findings.diagnosis import Diagnosis
+    from ci_autotest.findings.tools import Inspection
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.run.messages import Broken
+    from ci_autotest.run.worker_loss import WorkerLostError
+
+_BACKEND: Final = "dtensor"
+
+
+def confirm_on_processes(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Run the program of a finding of simulated ranks on processes; a finding that they do not show is doubted."""
+    candidate = _candidate(diagnosis, inspection)
+    if candidate is None or candidate.processes or diagnosis.shown is None or not diagnosis.is_confirmed:
+        return diagnosis
+    answer = _tried(diagnosis.shown.recording, diagnosis, candidate, inspection)
+    if not isinstance(answer, Tried):
+        why = getattr(answer, "message", "") or str(answer)
+        return diagnosis.noted(f"seen on simulated ranks only: real processes could not be asked ({why[:200]})")
+    found = answer.verdict
+    if found.outcome == "misaligned" and found.operator == diagnosis.verdict.operator:
+        is_told = found.misalignment is not None and found.misalignment.difference is None
+        seen = f", {found.misalignment.candidate}" if is_told and found.misalignment is not None else ""
+        return diagnosis.noted(f"confirmed on processes: {found.kind}{seen}")
+    detail = f"simulated ranks: {diagnosis.verdict.kind}; on processes: {found.outcome}"
+    why = f" ({found.oracle[:200]})" if found.outcome == "unsupported" else ""
+    return diagnosis.doubted(detail + why, Doubt.SIMULATED_ONLY)
+
+
+def _candidate(diagnosis: Diagnosis, inspection: Inspection) -> Candidate | None:
+    """Return the candidate of a finding if it is a group of ranks."""
+    for candidate in inspection.tools.hello.candidates:
+        if candidate.name == diagnosis.suspect.candidate and candidate.backend == _BACKEND:
+            return candidate
+    return None
+
+
+def _tried(
+    recording: Recording, diagnosis: Diagnosis, candidate: Candidate, inspection: Inspection
+) -> Tried | Broken | WorkerLostError:
+    """Run a program on the processes of a candidate, in a fresh worker, because only that can fork ranks."""
+    tools = inspection.tools
+    other = msgspec.structs.replace(candidate, processes=True)
+    hello = msgspec.structs.replace(tools.hello, candidates=[other])
+    with closing(SingleWorker(tools.start, hello, tools.allowance.deadline)) as fresh:
+        return fresh.ask(
+            TryProgram(
+                program=encode_program(recording), tensors=encode_tensors(recording),
+                candidate=candidate.name, test=diagnosis.suspect.test,
+            )
+        )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Ranks in processes of their own: faults of one rank are found and named, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.projects import wait_until
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What the faults of ``tests/rank_processes.py`` gave."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.rank_processes"],
+        cwd=_ROOT, capture_output=True, text=True, check=False, timeout=500, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "seen"),
+    [
+        ("raises", "rank", "rank 2 raised IndexError, ranks 0 and 1 went on"),
+        ("ends", "rank", "rank 2 ended, ranks 0 and 1 went on"),
+        ("waits", "rank", "ranks 0 and 1 went on, rank 2 waits for ever"),
+        ("differs", "rank", "rank 2 holds other bits than ranks 0 and 1"),
+    ],
+)
+def test_judged__fault_of_one_rank__is_found_and_the_rank_named(found, name: str, kind: str, seen: str):
+    assert found[name] == ["misaligned", kind, f"torch.ops.processes.{name}", seen]
+
+
+@pytest.mark.parametrize("name", ["right", "linear 0", "linear 1", "linear 2"])
+def test_judged__right_operator_after_groups_were_ended__is_aligned(found, name: str):
+    assert found[name][0] == "aligned"
+
+
+def test_close__ranks__are_gone(found):
+    assert found["pids"]
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found["pids"]), 60)

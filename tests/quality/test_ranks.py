@@ -1,0 +1,119 @@
+"""Planted faults of sharding rules are found with the right kind and operator; right rules are quiet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+import ci_autotest
+from ci_autotest.backends.ranks.backend import DTensorBackend
+from ci_autotest.backends.ranks.placement_draw import Meshes
+from tests.engine import judged, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ci_autotest.values.verdict import Verdict
+
+#: Cases of one body: their placements are drawn, so that one of them cuts or splits the input.
+_CASES = range(12)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[DTensorBackend]:
+    """A group of four simulated ranks on a mesh of one dimension."""
+    found = DTensorBackend("sharded", Meshes(4, (4,)))
+    yield found
+    found.close()
+
+
+def _planted(name: str, body: Callable[[torch.Tensor], torch.Tensor], rules: list[tuple[Any, Any]]) -> Any:
+    """Register an operator of one input, whose backward pass has no sharding rule, and return it.
+
+    Args:
+        name: Its name in the namespace ``ranks``.
+        body: What it computes.
+        rules: Placement of its output and of its input, for each way in which DTensor may run it.
+    """
+    operator: Any = torch.library.custom_op(f"ranks::{name}", body, mutates_args=(), schema="(Tensor x) -> Tensor")
+    operator.register_fake(body)
+    overload = getattr(torch.ops.ranks, name).default
+    register_sharding(overload)(lambda _: [([output], [given]) for output, given in rules])
+    return getattr(torch.ops.ranks, name)
+
+
+def _transposed(x: torch.Tensor) -> torch.Tensor:
+    return x.t().clone(memory_format=torch.contiguous_format)
+
+
+def _empty_raises(x: torch.Tensor) -> torch.Tensor:
+    if x.device.type == "cpu" and not x.shape[0]:
+        message = "no rows"
+        raise IndexError(message)
+    return x * 2
+
+
+_SUM = [(Partial(), Shard(0)), (Replicate(), Replicate())]
+_DOUBLE = [(Shard(0), Shard(0)), (Shard(1), Shard(1)), (Partial(), Partial()), (Replicate(), Replicate())]
+#: Operator, body, rules and the kind of the finding; none for a right rule.
+PLANTED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[tuple[Any, Any]], str | None]] = {
+    "right_sum": (lambda x: x.sum(0), _SUM, None),
+    "right_double": (lambda x: x * 2, _DOUBLE, None),
+    "right_transposed": (_transposed, [(Shard(1), Shard(0)), (Replicate(), Replicate())], None),
+    # A sum that is not reduced: every rank has its own.
+    "sum_as_replicated": (lambda x: x.sum(0), [(Replicate(), Shard(0)), (Replicate(), Replicate())], "rank"),
+    # An operator that is not linear, on summands.
+    "rectified_partial": (lambda x: x.clamp_min(0), [(Partial(), Partial()), (Replicate(), Replicate())], "value"),
+    # The output is said to be cut along the wrong dimension.
+    "transposed_wrong": (_transposed, [(Shard(0), Shard(0)), (Replicate(), Replicate())], "rank"),
+    # A root whose parts are summed.
+    "length_as_sum": (lambda x: (x * x).sum(1).sqrt(), [(Partial(), Shard(1)), (Replicate(), Replicate())], "value"),
+    # One rank alone raises, where it has no rows.
+    "empty_raises": (_empty_raises, _DOUBLE, "rank"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_sharding_rule__planted_fault__is_found_with_kind_and_operator(name: str, backend: DTensorBackend):
+    body, rules, kind = PLANTED[name]
+    operator = _planted(name, body, rules)
+
+    def call() -> object:
+        return operator(ci_autotest.random_tensor(2, 6, 5, requires_grad=False))
+
+    attempts = [record(call, case, test=name) for case in _CASES]
+    found = [judged(attempt, backend).verdict for attempt in attempts]
+
+    assert all(attempt.is_complete and attempt.trace.failure is None for attempt in attempts)
+    assert {_seen(verdict) for verdict in found if verdict.outcome == "misaligned"} == (
+        {(f"torch.ops.ranks.{name}", kind)} if kind else set()
+    )
+    assert any(verdict.outcome == "aligned" for verdict in found)
+
+
+def _seen(verdict: Verdict) -> tuple[str, str | None]:
+    return verdict.operator, verdict.kind
+
+
+def test_backward__rule_that_is_wrong_for_summands__is_a_gradient_of_its_operator(backend: DTensorBackend):
+    forward = _planted("cubed", lambda x: x**3, [_DOUBLE[0], _DOUBLE[1], _DOUBLE[3]])
+    slope = _planted("slope", lambda x: 3 * x**2, _DOUBLE)
+
+    def save(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    torch.library.register_autograd(
+        "ranks::cubed", lambda context, gradient: gradient * slope(*context.saved_tensors), setup_context=save
+    )
+
+    attempts = [record(lambda: forward(ci_autotest.random_tensor(2, 6, 5)), case, test="cubed") for case in _CASES]
+    found = [judged(attempt, backend).verdict for attempt in attempts]
+
+    assert {_seen(verdict) for verdict in found if verdict.outcome == "misaligned"} == {
+        ("torch.ops.ranks.cubed", "gradient")
+    }
+    assert any(verdict.outcome == "aligned" for verdict in found)

@@ -1,0 +1,103 @@
+"""Run planted faults on ranks in processes of their own, and print what was found as JSON.
+
+``python -m tests.rank_processes``: a process of its own, because ranks cannot be forked from one that has run a
+backward pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+import ci_autotest
+from ci_autotest.backends.ranks.backend import DTensorBackend
+from ci_autotest.backends.ranks.placement_draw import Meshes
+from tests.engine import judged, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RANKS = 3
+
+
+def _is_last() -> bool:
+    return dist.is_initialized() and dist.get_rank() == RANKS - 1
+
+
+def _raises(x: torch.Tensor) -> torch.Tensor:
+    if _is_last():
+        message = "the last rank raises"
+        raise IndexError(message)
+    return x * 2
+
+
+def _ends(x: torch.Tensor) -> torch.Tensor:
+    if _is_last():
+        os._exit(3)
+    return x * 2
+
+
+def _waits(x: torch.Tensor) -> torch.Tensor:
+    if _is_last():
+        threading.Event().wait()
+    return x * 2
+
+
+def _differs(x: torch.Tensor) -> torch.Tensor:
+    return x * (3 if _is_last() else 2)
+
+
+def _right(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def _planted(body: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    name = body.__name__.strip("_")
+    operator: Any = torch.library.custom_op(f"processes::{name}", body, mutates_args=(), schema="(Tensor x) -> Tensor")
+    operator.register_fake(lambda x: x * 2)
+    own = getattr(torch.ops.processes, name)
+    register_sharding(own.default)(lambda _: [([Shard(0)], [Shard(0)]), ([Replicate()], [Replicate()])])
+    return own
+
+
+def main() -> None:
+    """Print the verdict on each fault, where it stood, and the processes that ran it."""
+    operators = {body.__name__.strip("_"): _planted(body) for body in (_right, _raises, _ends, _waits, _differs)}
+    backend = DTensorBackend("gloo", Meshes(RANKS), has_processes=True)
+    replicated = DTensorBackend("gloo", Meshes(RANKS, (RANKS,)), ("Replicate",), has_processes=True)
+    found: dict[str, Any] = {}
+    for name, operator in operators.items():
+        attempt = record(partial(_call, operator), test=name)
+        verdict = judged(attempt, replicated).verdict
+        seen = verdict.misalignment.candidate if verdict.misalignment else ""
+        found[name] = [verdict.outcome, verdict.kind, verdict.operator, seen]
+    for case in range(3):
+        verdict = judged(record(_linear, case, test="linear"), backend).verdict
+        found[f"linear {case}"] = [verdict.outcome, verdict.kind, verdict.operator, verdict.oracle]
+    groups = [*backend._processes.values(), *replicated._processes.values()]
+    found["pids"] = [rank.pid for group in groups for rank in group._ranks]
+    backend.close()
+    replicated.close()
+    print(json.dumps(found))
+
+
+def _call(operator: Any) -> object:
+    return operator(ci_autotest.random_tensor(2, 7, 2, requires_grad=False))
+
+
+def _linear() -> object:
+    return ci_autotest.torch.nn.Linear(5, 3)(ci_autotest.random_tensor(2, 7, 5))
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
