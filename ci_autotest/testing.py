@@ -31,6 +31,7 @@ from ci_autotest.record.draw.variables import (
 )
 from ci_autotest.record.duplicate_tests import refuse_duplicates
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
+from ci_autotest.record.expectations import expect
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.notes import note
 from ci_autotest.record.options import declared
@@ -60,6 +61,7 @@ __all__ = [
     "choice_tensor",
     "constant",
     "cpu_device",
+    "expect",
     "generator",
     "gpu_device",
     "index_tensor",

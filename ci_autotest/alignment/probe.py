@@ -16,12 +16,14 @@ from ci_autotest.program.call_probe import probe, rewritten
 from ci_autotest.program.call_sequence import is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
 
+from ci_autotest.program.expectations import expected_input, without_expectations
+from ci_autotest.program.ir import EXPECT, Program, renumbered_step
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.program.call_sequence import Part
-    from ci_autotest.program.ir import Program
 
 #: Most elements of all values of a case that is probed, so that the calls stay cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
@@ -52,6 +54,7 @@ def probe_of(
     values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
     if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
         return None  # A kernel cannot remember empty tensors: another case of the window is probed.
+    attempt = _without_expectations(attempt)
     part = part_of(attempt)
     if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
         return None
@@ -69,6 +72,28 @@ def probe_of(
         if trace.failure is None and _is_readable(trace):
             return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
     return None
+
+
+def _without_expectations(attempt: Attempt) -> Attempt:
+    """Return a case without what it expects of its values, because the calls of a probe have others."""
+    program, trace = attempt.program, attempt.trace
+    held = {i for i, step in enumerate(program.steps) if step.target == EXPECT}
+    if not held:
+        return attempt
+    held |= {found for i in held if (found := expected_input(program.steps, i)) is not None}
+    kept = [i for i in range(len(program.steps)) if i not in held]
+    indices = {old: new for new, old in enumerate(kept)}
+    steps = without_expectations(program).steps
+    moved = tuple(renumbered_step(steps[i], indices) for i in kept)
+    count = len(program.setup)
+    found = Trace()
+    found.values, found.facts = [trace.values[i] for i in kept], [trace.facts[i] for i in kept]
+    found.gradients = {
+        indices[key] if isinstance(key, int) else (indices[key[0]], key[1]): gradient
+        for key, gradient in trace.gradients.items()
+        if (key if isinstance(key, int) else key[0]) in indices
+    }
+    return attempt._replace(program=Program(moved[:count], moved[count:], program.cotangents), trace=found)
 
 
 def _series(

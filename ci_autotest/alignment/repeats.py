@@ -57,8 +57,10 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backwa
     """
     backend, program = contender.backend, attempt.program
     trace.calls = dict(trace.calls)  # Calls of repeats are not counted, because their number depends on the batch.
-    other = copy(trace)
-    other.values = trace.values[: _last_input(program) + 1]
+    other, last = copy(trace), _last_input(program)
+    other.values = trace.values[: last + 1]
+    # A call before the last input is not repeated, and its graph has been freed by the first backward pass.
+    has_backward = has_backward and not any(index < last for index, _ in program.calls)
     off: dict[int, object] = {}
     for index, value in backend.again(program, trace, other.values, holds=has_backward):
         if isinstance(value, Failure):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
 
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
-    "torch": lambda _, device: TorchBackend(device),
+    "torch": lambda _, device: TorchBackend(device, is_candidate=True),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),

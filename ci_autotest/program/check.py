@@ -12,6 +12,7 @@ from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
+    EXPECT,
     GET_ATTR,
     HOOK,
     HOOKED,
@@ -90,6 +91,9 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
             _check_hook(step, index, program.steps)
         if step.target == UNHOOKED and not _removes(step, program.steps):
             message = f"step {index} removes a hook that no step registers."
+            raise ProgramError(message)
+        if step.target == EXPECT and not _is_expectation(step, program.steps):
+            message = f"step {index} expects something that is no input, or with a tolerance that is no number."
             raise ProgramError(message)
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} has in_setup={step.in_setup}, but is in the other part of the program."
@@ -213,6 +217,13 @@ def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
 def _removes(step: Step, steps: Sequence[Step]) -> bool:
     held = step.args[0] if len(step.args) == 1 else None
     return isinstance(held, Ref) and steps[held.index].target == "register_hook" and REGISTERS[0] in step.modes
+
+
+def _is_expectation(step: Step, steps: Sequence[Step]) -> bool:
+    value, expected, *bounds = (*step.args, *[None] * 4)[:4]
+    is_input = isinstance(expected, Ref) and steps[expected.index].op == PLACEHOLDER
+    is_bounded = bounds == [None, None] or all(isinstance(each, float) and 0 <= each < math.inf for each in bounds)
+    return len(step.args) == 4 and isinstance(value, Ref) and is_input and is_bounded and not step.in_setup  # noqa: PLR2004 - as recorded
 
 
 def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[str], bool] = is_function) -> None:

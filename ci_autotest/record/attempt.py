@@ -15,6 +15,7 @@ import torch
 from ci_autotest.backends.placement import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.expectations import expected_input, has_expectation
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
@@ -214,14 +215,20 @@ def _ended(recorder: Recorder, at: int) -> Attempt:
 
 
 def _program(recorder: Recorder) -> Program:
-    """Return the program with its setup moved to the front; the trace of the reference is reordered alike."""
+    """Return the program with its setup moved to the front; the trace of the reference is reordered alike.
+
+    What the body expects stands before its first call, as all other inputs usually do, so that the calls can be
+    repeated.
+    """
     steps, trace = recorder.steps, recorder.trace
-    if not recorder.has_setup:
+    if not recorder.has_setup and not has_expectation(steps):
         return Program((), tuple(steps))
     trace.copies = {}  # their keys are the indices before the move
-    order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    expected = {expected_input(steps, i) for i in range(len(steps))}
+    first = next((i for i, step in enumerate(steps) if not step.in_setup and step.op != PLACEHOLDER), 0)
+    order = sorted(range(len(steps)), key=lambda i: (not steps[i].in_setup, min(i, first - 0.5) if i in expected else i))
     places = {old: new for new, old in enumerate(order)}
     trace.moved = [places[old] for old in range(len(order))]
     trace.values = [trace.values[i] for i in order]
     trace.facts = [trace.facts[i] for i in order]
-    return arranged(steps)
+    return arranged(steps, order=order)

@@ -18,7 +18,9 @@ from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
+    CALL_METHOD,
     CALL_MODULE,
+    EXPECT,
     LOADS_STATE,
     OUTPUT,
     PLACEHOLDER,
@@ -126,6 +128,8 @@ class Translator:
         """Write the translation of a step; return the index of its value."""
         if step.op in {PLACEHOLDER, OUTPUT} or step.target == UNPACK:
             return writer.keep(step)
+        if step.target == EXPECT:  # A candidate's own result is compared.
+            step = step._replace(op=CALL_METHOD, target="clone", args=step.args[:1])
         if step.modes:
             refuse_foreign(step, self.table)
         if step.in_setup and step.target == LOADS_STATE:

@@ -64,7 +64,7 @@ class NumpyFunction:
 
     def values(self, call: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:
         """Return the results as tensors."""
-        found = call(self.function, list(map(_array, tensors)))
+        found = call(self.function, list(map(array_of, tensors)))
         if isinstance(found, tuple | list):
             return tuple(self._result(item, tensors) for item in found)
         return self._result(found, tensors)
@@ -84,8 +84,8 @@ class NumpyFunction:
         Raises:
             NotImplementedError: There is none, or too many elements would be varied.
         """
-        arrays = list(map(_array, tensors))
-        weights = [None if each is None else _array(each) for each in cotangents]
+        arrays = list(map(array_of, tensors))
+        weights = [None if each is None else array_of(each) for each in cotangents]
         if self.gradient is None:
             message = f"{self.function.__name__} takes NumPy arrays, and its operator names no gradient"
             raise NotImplementedError(message)
@@ -148,7 +148,8 @@ def takes_arrays(function: Callable[..., Any], path: str) -> bool:
     return isinstance(function, np.ufunc) or path.partition(".")[0] in _PACKAGES
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a copy of a tensor's elements as an array."""
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     # NumPy has no bfloat16; float32 holds each of its values.
     plain = plain.float() if plain.dtype is torch.bfloat16 else plain

@@ -17,6 +17,7 @@ from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.config import of_reference
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
@@ -24,7 +25,7 @@ from ci_autotest.record.user_operators import declare_operators
 from ci_autotest.run.worker.gpu import prepare
 from ci_autotest.run.worker.source_locations import source_locations
 from ci_autotest.run.worker.tests import Library
-from ci_autotest.values.result import CandidateInfo
+from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,9 @@ class WorkerContext:
         self._add_device(device)
         declare_operators(hello.candidates)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
+        self.candidates[REFERENCE_CANDIDATE] = of_reference(device)
         self.infos = [self._build(candidate) for candidate in hello.candidates]
+        self.backends[REFERENCE_CANDIDATE] = TorchBackend(device, is_candidate=True)
 
     def _build(self, candidate: Candidate) -> CandidateInfo:
         """Build a candidate's backend, or return why it is not available."""
