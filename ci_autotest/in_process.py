@@ -220,7 +220,9 @@ def _run_cases(
     reasons: dict[str, str] = {}
     refusal = skipped = ""
     reference = TorchBackend()
-    for case in range(max(setting.cases or declared.n or config.cases, len(declared.examples))):
+    own_cases = declared.grid + len(declared.examples) if declared.grid else len(declared.examples)
+    usual = 0 if declared.grid else config.cases
+    for case in range(max(setting.cases or declared.n or usual, own_cases)):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal, skipped = found.refusal or refusal, skipped or found.skipped
         for candidate in setting.candidates:

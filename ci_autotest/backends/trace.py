@@ -178,6 +178,7 @@ class Attempt(NamedTuple):
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
         notes: What the body says about the case.
+        grid: Combinations of the axes of the test's grid that the body drew.
     """
 
     program: Program
@@ -195,6 +196,7 @@ class Attempt(NamedTuple):
     assumption: str = ""
     skipped: str = ""
     notes: tuple[str, ...] = ()
+    grid: int = 1
 
     @property
     def is_rejected(self) -> bool:

@@ -26,6 +26,7 @@ from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of
 from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.examples import check_example
+from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.expected_refusals import record_expected_errors
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
@@ -101,11 +102,14 @@ class Attempts:
             AuthorError: The body raised an exception of its own, or returned something that is not recorded.
         """
         key, test, case, number = name
+        refuse_too_many(declaration)
         example = declaration.examples[case] if case < len(declaration.examples) and profile != LARGE_SHAPES else {}
-        allowed = () if example else declaration.profiles if declaration.profiles is not None else PROFILES
+        usual = () if declaration.grid else PROFILES
+        allowed = () if example else declaration.profiles if declaration.profiles is not None else usual
         wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
-        drawer = Drawer(self._streams, key_of(key, case, number), {**example, **(edits or {})}, chosen)
+        point = max(0, case - len(declaration.examples))
+        drawer = Drawer(self._streams, key_of(key, case, number), {**example, **(edits or {})}, chosen, point)
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
@@ -121,6 +125,8 @@ class Attempts:
             return _ended(recorder, ended_at)
         if example and not edits:
             check_example(case, example, draws_of(drawer.log))
+        if not edits:
+            check_grid(declaration, drawer.points)
         are_random = declaration.check_grad_use_random_data
         has_backward = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
@@ -138,6 +144,7 @@ class Attempts:
             has_loader=recorder.has_loader,
             unfit=_unfit(recorder, wanted),
             notes=tuple(recorder.notes),
+            grid=drawer.points,
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 
@@ -195,7 +202,7 @@ def _given_up(recorder: Recorder) -> Attempt:
     empty = Program((), (Step(OUTPUT, "output", (), (), "output"),))
     return Attempt(
         empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None,
-        assumption=recorder.assumption, skipped=recorder.skipped,
+        assumption=recorder.assumption, skipped=recorder.skipped, grid=recorder.drawer.points,
     )  # fmt: skip
 
 
@@ -211,7 +218,7 @@ def _ended(recorder: Recorder, at: int) -> Attempt:
     recorder.silent(Step(OUTPUT, "output", (Ref(at),), (), "output"))
     applied = recorder.drawer.profile if recorder.profile_applied or not is_demanded(step) else ORDINARY
     refusal = None if is_demanded(step) else step
-    return Attempt(_program(recorder), trace, recorder.sources, {}, recorder.drawer.log, applied, refusal)
+    return Attempt(_program(recorder), trace, recorder.sources, {}, recorder.drawer.log, applied, refusal, grid=recorder.drawer.points)
 
 
 def _program(recorder: Recorder) -> Program:

@@ -36,6 +36,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
             on all configured candidates.
         xfail: Whether it is marked as an expected failure.
         examples: Number of cases that have named draws, which run whatever the number of cases.
+        grid: Number of points of its grid, each a case; 0 without one.
     """
 
     id: str
@@ -46,6 +47,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = ""
     xfail: XFail | None = None
     examples: int = 0
+    grid: int = 0
 
 
 class Hello(Message, frozen=True, kw_only=True):

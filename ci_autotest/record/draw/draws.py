@@ -31,6 +31,7 @@ class Drawer:
         edits: Values by site that replace drawn ones. Their words are consumed all the same, so that an edit changes no
             other draw.
         profile: Profile of the attempt.
+        point: Number of the case's point of the test's grid; more points than the grid has begin it again.
     """
 
     __slots__ = (
@@ -38,10 +39,12 @@ class Drawer:
         "_edits",
         "_levels",
         "_place",
+        "_point",
         "_rest",
         "cache",
         "log",
         "next_site",
+        "points",
         "profile",
         "scale",
         "seed",
@@ -55,6 +58,7 @@ class Drawer:
         key: tuple[int, int],
         edits: Mapping[str, DrawnValue],
         profile: str = "ordinary",
+        point: int = 0,
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
@@ -66,6 +70,9 @@ class Drawer:
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
         self._edits = edits
+        #: Combinations of the axes of the grid that were drawn so far.
+        self.points = 1
+        self._point = point
         self.next_site = 0
         self._levels: tuple[int, ...] = ()
         self._depth = 0
@@ -121,6 +128,15 @@ class Drawer:
         """Draw the index of one of ``count`` alternatives; shrinking moves toward ``simplest``."""
         value = self.integer(site, 0, count, "choice")
         self.log[-1] = (*self.log[-1][:-1], simplest)
+        return value
+
+    def grid_choice(self, site: str, count: int) -> int:
+        """Return the index of a value of an axis of the grid; the first axis varies from case to case."""
+        value = self._point // self.points % count
+        self.points *= count
+        if self._edits and site in self._edits:
+            value = min(max(int(self._edits[site] or 0), 0), count - 1)
+        self.log.append((site, "choice", 0, count, value, 0))
         return value
 
     @contextmanager

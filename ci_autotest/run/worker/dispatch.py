@@ -125,7 +125,7 @@ class Dispatcher:
         assert self._state is not None  # noqa: S101 - the parent says hello first
         self._beacon.enter(REFERENCE, REFERENCE)
         # What the import of a file changes is not the doing of a kernel.
-        found = Discovered(self.worker_context.library.tests(file))
+        found = Discovered(list(map(self.worker_context.with_grid, self.worker_context.library.tests(file))))
         self._state.renew()
         return found
 
