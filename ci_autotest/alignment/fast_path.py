@@ -93,7 +93,11 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
 def _as_expected(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
     """Whether each expectation is met within its own tolerance, which may be stricter than the test's."""
     return all(
-        close(candidate.values[i], reference.values[i], expected_tolerance(step, rules, program.steps, NAMES[reference.values[i].dtype]))
+        close(
+            candidate.values[i],
+            reference.values[i],
+            expected_tolerance(step, rules, program.steps, NAMES[reference.values[i].dtype]),
+        )
         for i, step in enumerate(program.steps)
         if step.target == EXPECT
     )

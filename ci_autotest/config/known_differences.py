@@ -74,7 +74,12 @@ def check_known(config: Config, where: str) -> None:
         ConfigError: There is such a row; the message names the nearest existing name.
     """
     # A row may also accept a finding of a data loader, whose candidate no configuration lists.
-    candidates = {*BUILT_IN, LOADER_CANDIDATE, REFERENCE_CANDIDATE, *(candidate.name for candidate in config.candidates)}
+    candidates = {
+        *BUILT_IN,
+        LOADER_CANDIDATE,
+        REFERENCE_CANDIDATE,
+        *(candidate.name for candidate in config.candidates),
+    }
     for number, known in enumerate(config.known):
         _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
         _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")

@@ -107,9 +107,7 @@ class _Replayer:
         return self._by_seed[seed]
 
     def _backend(self, candidate: str) -> str:
-        return next(
-            item.backend for item in (*self._tools.hello.candidates, of_reference()) if item.name == candidate
-        )
+        return next(item.backend for item in (*self._tools.hello.candidates, of_reference()) if item.name == candidate)
 
     def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows now, or ``None`` if it is fixed."""

@@ -218,7 +218,16 @@ def _ended(recorder: Recorder, at: int) -> Attempt:
     recorder.silent(Step(OUTPUT, "output", (Ref(at),), (), "output"))
     applied = recorder.drawer.profile if recorder.profile_applied or not is_demanded(step) else ORDINARY
     refusal = None if is_demanded(step) else step
-    return Attempt(_program(recorder), trace, recorder.sources, {}, recorder.drawer.log, applied, refusal, grid=recorder.drawer.points)
+    return Attempt(
+        _program(recorder),
+        trace,
+        recorder.sources,
+        {},
+        recorder.drawer.log,
+        applied,
+        refusal,
+        grid=recorder.drawer.points,
+    )
 
 
 def _program(recorder: Recorder) -> Program:
@@ -233,7 +242,9 @@ def _program(recorder: Recorder) -> Program:
     trace.copies = {}  # their keys are the indices before the move
     expected = {expected_input(steps, i) for i in range(len(steps))}
     first = next((i for i, step in enumerate(steps) if not step.in_setup and step.op != PLACEHOLDER), 0)
-    order = sorted(range(len(steps)), key=lambda i: (not steps[i].in_setup, min(i, first - 0.5) if i in expected else i))
+    order = sorted(
+        range(len(steps)), key=lambda i: (not steps[i].in_setup, min(i, first - 0.5) if i in expected else i)
+    )
     places = {old: new for new, old in enumerate(order)}
     trace.moved = [places[old] for old in range(len(order))]
     trace.values = [trace.values[i] for i in order]

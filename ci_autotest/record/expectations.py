@@ -85,7 +85,9 @@ def _wanted(recorder: Recorder, expected: Any, args: tuple[Any, ...]) -> torch.T
     except ValueError:
         array = np.array(None)
     if array.dtype.kind not in _NUMBERS:
-        message = f"expect() got {_kind(found)}, which is no array of numbers. Give numbers, or a function that returns some."
+        message = (
+            f"expect() got {_kind(found)}, which is no array of numbers. Give numbers, or a function that returns some."
+        )
         raise AuthorError(message)
     # NumPy has floats that torch has not.
     return torch.from_numpy(array.astype(np.float64) if array.dtype == np.longdouble else array)

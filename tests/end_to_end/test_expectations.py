@@ -47,7 +47,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Done]:
     return project, project.run()
 
 
-def test_run__expectation_that_pytorch_does_not_meet__is_a_finding_of_the_reference_and_fails(ran: tuple[Project, Done]):
+def test_run__expectation_that_pytorch_does_not_meet__is_a_finding_of_the_reference_and_fails(
+    ran: tuple[Project, Done],
+):
     project, done = ran
     report = project.report()
     assert done.status == 1
@@ -68,7 +70,10 @@ def test_repro__of_a_kernel_that_is_not_as_expected__runs_alone_until_it_is_fixe
     project, _ = ran
     finding = finding_of(project.report(), "exp")
     alone = project.repro(finding)
-    assert (alone.status, "np." in (project.folder / "autotest-report" / finding["repro"]).read_text("utf-8")) == (1, False)
+    assert (alone.status, "np." in (project.folder / "autotest-report" / finding["repro"]).read_text("utf-8")) == (
+        1,
+        False,
+    )
     assert project.command("replay", f"autotest-report/findings/{finding['id']}").status == 1
     project.write("mykernels.py", KERNELS.replace("3e-6", "0"))
     assert project.repro(finding).status == 0
@@ -81,7 +86,10 @@ def test_run__expectation_is_corrected__its_finding_is_fixed(ran: tuple[Project,
     done = project.run()
     assert done.status == 0, done.said
     report = project.report()
-    assert (report["findings"], len(report["fixed"])) == ([], 3)
+    assert (report["findings"], report["fixed"]) == (
+        [],
+        ["kernels torch.exp value", "other torch.sin value", "reference torch.sin value"],
+    ), done.said
 
 
 def test_pytest__expectation_that_pytorch_does_not_meet__fails_the_test(ran: tuple[Project, Done]):

@@ -113,9 +113,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("body", "backend", "operator", "kind"), WRONG.values(), ids=WRONG)
-def test_expect__another_value__is_misaligned(
-    body: Callable[[], object], backend: Backend, operator: str, kind: str
-):
+def test_expect__another_value__is_misaligned(body: Callable[[], object], backend: Backend, operator: str, kind: str):
     verdict = tried(body, backend)
     assert (verdict.outcome, verdict.operator, verdict.kind, verdict.blame) == (
         "misaligned", operator, kind, "candidate",

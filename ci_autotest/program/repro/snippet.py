@@ -58,7 +58,13 @@ def snippet(recording: Recording, facts: Facts) -> str:
         return ""
     lines = _call_alone(recording, facts, sides)
     if not lines:
-        lines = [*sides.above, *_run(recording, facts, sides), "", "", *check_lines(recording, facts, sides, _expected_text(recording, facts))]
+        lines = [
+            *sides.above,
+            *_run(recording, facts, sides),
+            "",
+            "",
+            *check_lines(recording, facts, sides, _expected_text(recording, facts)),
+        ]
     return "\n".join([*_head(recording, facts, sides, lines), *lines])
 
 
