@@ -15,6 +15,7 @@ from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.call_probe import probe, rewritten
 from ci_autotest.program.call_sequence import is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
+from ci_autotest.values.dtypes import FLOAT8
 
 from ci_autotest.program.expectations import expected_input, without_expectations
 from ci_autotest.program.ir import EXPECT, Program, renumbered_step
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 #: Most elements of all values of a case that is probed, so that the calls stay cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
 _SCALE: Final = 0.75
+_FLOAT8: Final = frozenset(getattr(torch, name) for name in FLOAT8)
 #: Sets of values of a probe in addition to the case's own.
 _OTHERS: Final = 2
 
@@ -142,9 +144,10 @@ def _changed(
     for index, spec in placeholders(part.program).items():
         source = part.data[part.program.steps[index].target]
         tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
-        flat = tensor.contiguous().reshape(-1)
+        flat = _plain(tensor.contiguous().reshape(-1))
         if others := change(flat):
-            found[index] = others[0].reshape(spec.shape), others[-1].reshape(spec.shape)
+            given = (others[0], others[-1])
+            found[index] = tuple(each.to(tensor.dtype).reshape(spec.shape) for each in given)  # type: ignore[assignment]
     return found
 
 
@@ -152,7 +155,9 @@ def _is_telling(part: Part) -> bool:
     """Whether other input values are likely to give another result: all inputs are finite and can be changed."""
     inputs = placeholders(part.program)
     given = [part.data[part.program.steps[index].target] for index in inputs]
-    return all(bool(value.isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
+    return (
+        all(bool(_plain(value).isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
+    )
 
 
 def _has_slope(attempt: Attempt) -> bool:
@@ -186,3 +191,8 @@ def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if flat.is_floating_point() or flat.is_complex():
         return flat * _SCALE, flat * (_SCALE * _SCALE)
     return flat.clone(), flat.clone()
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that torch's operators take: few take float8."""
+    return value.float() if value.dtype in _FLOAT8 else value

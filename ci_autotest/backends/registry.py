@@ -63,7 +63,7 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
             module="torch", replace=_replaced(candidate), scope=candidate.scope
         )
         table = Table("torch", "", "torch", like_torch=True, rows={})
-        return IsolatedBackend(interpreter, Translator(table), ends_with_host=isolated)
+        return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
     register(candidate)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)

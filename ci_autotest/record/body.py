@@ -19,7 +19,7 @@ from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.skips import skip_exceptions, skip_reason
-from ci_autotest.record.unsupported_uses import meaning
+from ci_autotest.record.unsupported_uses import meaning, refuse_transform
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def _called(
         recorder.assumption = f"assume(){_body_line(error, call)} was false"
         return None, None
     except Exception as error:
+        refuse_transform(error)
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise
         return _ended_at(recorder, declaration, *recorder.refusal), None
