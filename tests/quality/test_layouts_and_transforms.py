@@ -49,7 +49,7 @@ def to_float8():
 
 
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
-@pytest.mark.parametrize(("factor", "outcomes"), [(1.0, {"aligned"}), (1.5, {"aligned", "misaligned"})])
+@pytest.mark.parametrize(("factor", "outcomes"), [(1.0, {"aligned"}), (1.5, {"misaligned"})])
 def test_run_test__float8__is_drawn_in_each_profile_and_compared(dtype, factor, outcomes):
     attempts = [record(to_float32, case, dtypes=(str(dtype).removeprefix("torch."),)) for case in range(20)]
     verdicts = [
