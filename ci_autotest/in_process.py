@@ -22,9 +22,11 @@ from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import apply_known, check_known
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
+from ci_autotest.program.expectations import has_expectation
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.record.user_operators import declare_operators
 from ci_autotest.report.finding_message import About, finding_of, message_lines
@@ -32,7 +34,7 @@ from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.loader_observer import Asked, judgement_of
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.finding import counts_against
-from ci_autotest.values.result import LOADER_CANDIDATE
+from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,7 +173,9 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
             stack.callback(backend.close)
             rules = rules_for(config.tolerances, config.strictness, candidate.name, declared)
             contenders[candidate.name] = Contender(backend, rules)
-        _run_cases(declared, setting, draw, contenders)
+        rules = rules_for(config.tolerances, config.strictness, REFERENCE_CANDIDATE, declared)
+        own = Contender(TorchBackend(is_candidate=True), rules)
+        _run_cases(declared, setting, draw, contenders, own)
 
 
 def _backend(candidate: Candidate, folders: tuple[str, ...]) -> Backend:
@@ -207,14 +211,18 @@ def _run_cases(
     setting: Setting,
     draw: Callable[[int, int], Attempt],
     contenders: Mapping[str, Contender],
+    own: Contender,
 ) -> None:
+    """Run the cases; ``own`` is PyTorch as a candidate, which is held against what a case expects."""
     __tracebackhide__ = True
     config = setting.config
     compared = dict.fromkeys(contenders, 0)
     reasons: dict[str, str] = {}
     refusal = skipped = ""
     reference = TorchBackend()
-    for case in range(max(setting.cases or declared.n or config.cases, len(declared.examples))):
+    own_cases = declared.grid + len(declared.examples) if declared.grid else len(declared.examples)
+    usual = 0 if declared.grid else config.cases
+    for case in range(max(setting.cases or declared.n or usual, own_cases)):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal, skipped = found.refusal or refusal, skipped or found.given_up
         for candidate in setting.candidates:
@@ -226,12 +234,15 @@ def _run_cases(
         if found.attempt is None:
             continue
         differentiate(found.attempt, reference)
-        for candidate in setting.candidates:
-            judged = try_case(found.attempt, contenders[candidate.name], reference)
+        is_held = has_expectation(found.attempt.program.steps)
+        for candidate in (*setting.candidates, *([of_reference()] if is_held else ())):
+            judged = try_case(found.attempt, contenders.get(candidate.name, own), reference)
             noted = msgspec.structs.replace(judged.verdict, notes=found.attempt.notes)
             message = _failure(judged._replace(verdict=noted), candidate, setting, (case, found.attempt.profile))
             if message:
                 raise AssertionError(message)
+            if candidate.name == REFERENCE_CANDIDATE:
+                continue
             # A misalignment that gets here is a known difference: it was compared all the same.
             compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
                 "aligned",

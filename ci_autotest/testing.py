@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.call_capture.session import capture
@@ -31,6 +32,8 @@ from ci_autotest.record.draw.variables import (
     random_or_nothing,
 )
 from ci_autotest.record.duplicate_tests import refuse_duplicate
+from ci_autotest.record.expectations import expect
+from ci_autotest.record.grids import every, grid_points, may_have_grid
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.notes import note
@@ -62,6 +65,8 @@ __all__ = [
     "choice_tensor",
     "constant",
     "cpu_device",
+    "every",
+    "expect",
     "generator",
     "gpu_device",
     "index_tensor",
@@ -276,6 +281,10 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
     refuse_lost_hooks()  # pytest resets the warning filters after each test
     key = test_key(setting.seed, test)
     call = functools.partial(body, *args, **kwargs)
+    grid = 0
+    if may_have_grid(body.__code__.co_filename):
+        grid = grid_points(lambda case: attempts.attempt(declaration, call, (key, test, case, 0)))
+    declaration = replace(declaration, grid=grid)
     run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
 
 

@@ -21,10 +21,11 @@ from ci_autotest.alignment.gradients import gradient_differences
 from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live
+from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
@@ -125,10 +126,24 @@ class Examination:
                 sides = as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
                 flags = self._has_flags and candidate.has_flags and not _is_argument(step, index, candidate, sides)
-                misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
+                if step.target == EXPECT:
+                    misalignment = self._unexpected(step, *sides)
+                else:
+                    misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
                     found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
         return found
+
+    def _unexpected(self, step: Step, left: Observation, right: Observation) -> Misalignment | None:
+        """Return how a value departs from what the test expects. What is expected has no flags, strides or float64."""
+        dtype = right.metadata.dtype if right.metadata else ""
+        tolerance = expected_tolerance(step, self.rules, self.steps, dtype)
+        found = compare(
+            left, right, tolerance,
+            check_dtype=self.rules.check_dtype, check_grad_flags=False, check_strides=False,
+        )  # fmt: skip
+        detail = f"the reference here is what the test expects. {found.detail if found else ''}".rstrip()
+        return None if found is None else msgspec.structs.replace(found, detail=detail)
 
     def _refusal(self, step: Step, index: int, candidate: Trace, reference: Trace) -> list[Misalignment]:
         """Return the difference at a step that the reference refuses: the candidate accepts it or raises another error.

@@ -15,10 +15,12 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import NAMES, close, same_bits
 from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
+from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.remote.response import ResponseModule
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
-from ci_autotest.program.ir import CALL_METHOD
+from ci_autotest.program.expectations import has_expectation
+from ci_autotest.program.ir import CALL_METHOD, EXPECT
 from ci_autotest.values.tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -43,7 +45,12 @@ def surely_aligned(attempts: Sequence[Attempt], traces: Sequence[Trace], rules: 
         traces: The candidate's trace of each. Those that are not sure by their bytes are loaded.
         rules: How values are compared.
     """
-    sure = surely_aligned_by_bytes(attempts, traces, rules)
+    # An expectation may have a stricter tolerance, which is not applied to bytes.
+    sure = {
+        position
+        for position in surely_aligned_by_bytes(attempts, traces, rules)
+        if not has_expectation(attempts[position].program.steps)
+    }
     for position, (attempt, trace) in enumerate(zip(attempts, traces, strict=True)):
         if position not in sure:
             trace.load()
@@ -78,9 +85,23 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
             _look_at(candidate)(program, candidate, reference, rules)
             and _gradients_aligned(candidate, reference, program, rules)
             and _cotangents_kept(candidate, reference, rules)
+            and _as_expected(candidate, reference, program, rules)
         )
     except Exception:  # noqa: BLE001 - foreign tensors: reading them may raise anything
         return False
+
+
+def _as_expected(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
+    """Whether each expectation is met within its own tolerance, which may be stricter than the test's."""
+    return all(
+        close(
+            candidate.values[i],
+            reference.values[i],
+            expected_tolerance(step, rules, program.steps, NAMES[reference.values[i].dtype]),
+        )
+        for i, step in enumerate(program.steps)
+        if step.target == EXPECT
+    )
 
 
 def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:

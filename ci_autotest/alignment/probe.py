@@ -15,17 +15,20 @@ from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.call_probe import probe, rewritten
 from ci_autotest.program.call_sequence import is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
+from ci_autotest.program.expectations import expected_input, without_expectations
+from ci_autotest.program.ir import EXPECT, Program, renumbered_step
+from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.program.call_sequence import Part
-    from ci_autotest.program.ir import Program
 
 #: Most elements of all values of a case that is probed, so that the calls stay cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
 _SCALE: Final = 0.75
+_FLOAT8: Final = frozenset(getattr(torch, name) for name in FLOAT8)
 #: Sets of values of a probe in addition to the case's own.
 _OTHERS: Final = 2
 
@@ -52,6 +55,7 @@ def probe_of(
     values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
     if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
         return None  # A kernel cannot remember empty tensors: another case of the window is probed.
+    attempt = _without_expectations(attempt)
     part = part_of(attempt)
     if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
         return None
@@ -69,6 +73,28 @@ def probe_of(
         if trace.failure is None and _is_readable(trace):
             return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
     return None
+
+
+def _without_expectations(attempt: Attempt) -> Attempt:
+    """Return a case without what it expects of its values, because the calls of a probe have others."""
+    program, trace = attempt.program, attempt.trace
+    held = {i for i, step in enumerate(program.steps) if step.target == EXPECT}
+    if not held:
+        return attempt
+    held |= {found for i in held if (found := expected_input(program.steps, i)) is not None}
+    kept = [i for i in range(len(program.steps)) if i not in held]
+    indices = {old: new for new, old in enumerate(kept)}
+    steps = without_expectations(program).steps
+    moved = tuple(renumbered_step(steps[i], indices) for i in kept)
+    count = len(program.setup)
+    found = Trace()
+    found.values, found.facts = [trace.values[i] for i in kept], [trace.facts[i] for i in kept]
+    found.gradients = {
+        indices[key] if isinstance(key, int) else (indices[key[0]], key[1]): gradient
+        for key, gradient in trace.gradients.items()
+        if (key if isinstance(key, int) else key[0]) in indices
+    }
+    return attempt._replace(program=Program(moved[:count], moved[count:], program.cotangents), trace=found)
 
 
 def _series(
@@ -117,9 +143,10 @@ def _changed(
     for index, spec in placeholders(part.program).items():
         source = part.data[part.program.steps[index].target]
         tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
-        flat = tensor.contiguous().reshape(-1)
+        flat = _plain(tensor.contiguous().reshape(-1))
         if others := change(flat):
-            found[index] = others[0].reshape(spec.shape), others[-1].reshape(spec.shape)
+            given = (others[0], others[-1])
+            found[index] = tuple(each.to(tensor.dtype).reshape(spec.shape) for each in given)  # type: ignore[assignment]
     return found
 
 
@@ -127,7 +154,9 @@ def _is_telling(part: Part) -> bool:
     """Whether other input values are likely to give another result: all inputs are finite and can be changed."""
     inputs = placeholders(part.program)
     given = [part.data[part.program.steps[index].target] for index in inputs]
-    return all(bool(value.isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
+    return (
+        all(bool(_plain(value).isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
+    )
 
 
 def _has_slope(attempt: Attempt) -> bool:
@@ -161,3 +190,8 @@ def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if flat.is_floating_point() or flat.is_complex():
         return flat * _SCALE, flat * (_SCALE * _SCALE)
     return flat.clone(), flat.clone()
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that torch's operators take: few take float8."""
+    return value.float() if value.dtype in _FLOAT8 else value

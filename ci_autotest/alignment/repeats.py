@@ -8,7 +8,7 @@ once, so that the next repeat gets their memory. As for a probe, a difference is
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -19,6 +19,7 @@ from ci_autotest.backends.trace import Failure
 from ci_autotest.program.call_probe import is_write
 from ci_autotest.program.call_sequence import GRAD, is_repeatable
 from ci_autotest.program.ir import PLACEHOLDER, UNPACK, maker_of, step_refs
+from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.verdict import Verdict
+
+
+_FLOAT8: Final = frozenset(getattr(torch, name) for name in FLOAT8)
 
 
 def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
@@ -57,8 +61,10 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backwa
     """
     backend, program = contender.backend, attempt.program
     trace.calls = dict(trace.calls)  # Calls of repeats are not counted, because their number depends on the batch.
-    other = copy(trace)
-    other.values = trace.values[: _last_input(program) + 1]
+    other, last = copy(trace), _last_input(program)
+    other.values = trace.values[: last + 1]
+    # A call before the last input is not repeated, and its graph has been freed by the first backward pass.
+    has_backward = has_backward and not any(index < last for index, _ in program.calls)
     off: dict[int, object] = {}
     for index, value in backend.again(program, trace, other.values, holds=has_backward):
         if isinstance(value, Failure):
@@ -100,6 +106,9 @@ def _is_same(value: object, before: object) -> bool:
         value.dtype is before.dtype
         and value.shape == before.shape
         and value.layout is before.layout
-        # NaN is not equal to itself, but its bits are.
-        and (torch.equal(value, before) or same_bits(value, before))
+        # NaN is not equal to itself, but its bits are; sparse layouts and float8 have no `torch.equal`.
+        and (
+            (value.layout is torch.strided and value.dtype not in _FLOAT8 and torch.equal(value, before))
+            or same_bits(value, before)
+        )
     )

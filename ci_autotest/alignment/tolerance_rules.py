@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ci_autotest.backends.operators.identity import matches, step_operator
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ANY, Metric, Strictness, Tolerance, tolerance_for
 
@@ -116,7 +116,8 @@ class Rules:
         # The test's own tolerance wins over every row.
         if not self.rows or self.has_own:
             return ()
-        return tuple(sorted({step_operator(step) for step in steps if step.op not in {PLACEHOLDER, OUTPUT}}))
+        called = [step for step in steps if step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT]
+        return tuple(sorted({step_operator(step) for step in called}))
 
     def tolerance(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
         """Return the loosest tolerance of a program's operators for elements of ``dtype``.
@@ -158,6 +159,15 @@ class Rules:
             if matches(row.operator, operator) and row.dtype in {None, dtype}:
                 return row
         return None
+
+
+def expected_tolerance(step: Step, rules: Rules, steps: Sequence[Step], dtype: str) -> Tolerance:
+    """Return the tolerance of an expectation: its own, else the test's; nothing is measured against it."""
+    rtol, atol = (*step.args[2:4], None, None)[:2]
+    if isinstance(rtol, float) and isinstance(atol, float):
+        return Tolerance(rtol, atol)
+    found = rules.tolerance(rules.operators(steps), dtype)
+    return replace(found, strictness="tolerance") if found.strictness == "measured" else found
 
 
 def _of_row(row: ToleranceRow, default: Tolerance) -> Tolerance:

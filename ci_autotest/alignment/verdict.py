@@ -19,7 +19,7 @@ from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_program
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.ir import maker_of, step_refs
+from ci_autotest.program.ir import EXPECT, maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
@@ -44,6 +44,7 @@ _ALIGNED: Final = Verdict(outcome="aligned")
 _BY_DEFINITION: Final = "the reference defines this, so float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
+_EXPECTED: Final = "the test expects this value, so float64 is not asked"
 _RETURNS: Final = "the reference returns a result here"
 #: Why a candidate may have no gradient where the reference has one.
 _NO_GRADIENT: Final = frozenset({
@@ -258,6 +259,8 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
         return Opinion("candidate", _RETURNS)
     if misalignment.kind == "leniency":
         return Opinion("candidate", REFUSED)
+    if culprit.live.program.steps[misalignment.step].target == EXPECT:
+        return Opinion("candidate", _EXPECTED)
     if misalignment.difference is None or misalignment.kind not in _JUDGED or isinstance(misalignment.at, Cotangent):
         return Opinion("candidate", _BY_DEFINITION)
     key, tensors = _tensors(culprit, misalignment)

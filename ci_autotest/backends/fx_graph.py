@@ -15,13 +15,14 @@ from torch import fx
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.fx.node import has_side_effect
 
-from ci_autotest.backends.torch_steps import resolve
+from ci_autotest.backends.torch_steps import own_result, resolve
 from ci_autotest.host.steps import PYTHON_TARGETS, materialize
 from ci_autotest.program.codegen import names, needs_seed
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
+    EXPECT,
     GET_ATTR,
     NO_GRAD,
     OUTPUT,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 #: Python's functions by their own names, because torch.fx prints a target by its name.
 _BUILTINS: Final[dict[str, Any]] = {f"builtins.{f.__name__}": f for f in (bool, int, float, len, getattr)}
+_BUILTINS[EXPECT] = own_result
 
 _NUMBERS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
 
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
-    "torch": lambda _, device: TorchBackend(device),
+    "torch": lambda _, device: TorchBackend(device, is_candidate=True),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
@@ -72,7 +72,7 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
             module="torch", replace=_replaced(candidate), scope=candidate.scope
         )
         table = Table("torch", "", "torch", like_torch=True, rows={})
-        return IsolatedBackend(interpreter, Translator(table), ends_with_host=isolated)
+        return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
     register(candidate)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)

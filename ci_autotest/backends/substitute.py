@@ -60,7 +60,7 @@ class SubstituteBackend(Backend):
         scope: KernelScope = EVERYTHING,
         state: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._torch = TorchBackend(device)
+        self._torch = TorchBackend(device, is_candidate=True)
         self.scope = CallScope(scope)
         self.profiles = self.scope.profiles
         # A graph calls the functions where nobody can ask what they take.

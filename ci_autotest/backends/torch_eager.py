@@ -35,12 +35,13 @@ class TorchBackend(Backend):
 
     Args:
         device: ``cpu``, ``cuda`` or another attached device, to which the symbol ``device`` is bound.
+        is_candidate: Whether it is held against what a test expects, and does not stand for it.
     """
 
     takes_copies = True
 
-    def __init__(self, device: str = "cpu") -> None:
-        self.steps = TorchSteps(device)
+    def __init__(self, device: str = "cpu", *, is_candidate: bool = False) -> None:
+        self.steps = TorchSteps(device, is_candidate=is_candidate)
         self.device = self.steps.device
         self.on_step: Callable[[int], None] | None = None
 

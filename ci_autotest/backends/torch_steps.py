@@ -18,6 +18,7 @@ from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
+    EXPECT,
     LOAD,
     NO_GRAD,
     OWN_DEVICE,
@@ -49,11 +50,12 @@ class TorchSteps:
 
     Args:
         device: ``cpu``, ``cuda`` or another attached device, to which the symbol ``device`` is bound.
+        is_candidate: Whether its own results, and not what a test expects, are the values of expectations.
     """
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", *, is_candidate: bool = False) -> None:
         self.device = torch.device(device) if device != "cpu" else CPU
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, Callable[..., Any]] = {EXPECT: own_result if is_candidate else expected_result}
 
     def binding(self, sources: Mapping[str, Any]) -> Binding:
         """Return torch's side of the interpreter for one run with ``sources``."""
@@ -87,6 +89,17 @@ class TorchSteps:
             return getattr(torch, argument.target.removeprefix("torch."))
         message = f"a {type(argument).__name__} is not an argument of a call."
         raise ProgramError(message)
+
+
+def own_result(value: Any, *_: object) -> Any:
+    """Return what a candidate gives where a test expects something: a copy, which later steps do not write to."""
+    with torch._C.DisableTorchFunction():  # No call of the test, so that no replacement answers it.
+        return value.detach().clone()
+
+
+def expected_result(_: object, expected: torch.Tensor, *__: object) -> torch.Tensor:
+    """Return what a test expects."""
+    return expected.clone()
 
 
 def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:

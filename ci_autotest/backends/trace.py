@@ -205,6 +205,7 @@ class Attempt(NamedTuple):
         unsupported: Why no candidate can run it; ``None`` if the body does not say so.
         notes: What the body says about the case.
         key: The two words of the key of its random streams.
+        grid: Combinations of the axes of the test's grid that the body drew.
     """
 
     program: Program
@@ -224,6 +225,7 @@ class Attempt(NamedTuple):
     unsupported: Unsupported | None = None
     notes: tuple[str, ...] = ()
     key: tuple[int, int] = (0, 0)
+    grid: int = 1
 
     @property
     def is_rejected(self) -> bool:

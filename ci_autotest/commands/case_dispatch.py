@@ -10,6 +10,7 @@ from ci_autotest.findings.database import Learned, today
 from ci_autotest.loader.declaration import factory_of
 from ci_autotest.plan import costs, digest, order, shares
 from ci_autotest.run.events import Changed, Cut, Lost, Part, Passed, Task, Wrong
+from ci_autotest.values.case import GRID_AT_MOST
 from ci_autotest.values.result import LOADER_CANDIDATE, CandidateInfo
 
 if TYPE_CHECKING:
@@ -67,13 +68,16 @@ class Plan:
 
 def cases_of(test: TestInfo, request: Request) -> int:
     """Return the number of cases of a test; a data loader is one case whatever the command line says."""
-    if test.candidate:
-        return 1
-    # Each example is a case, so all of them run even if fewer cases are asked for.
-    asked = max(request.cases or test.n or request.config.cases, test.examples)
+    if test.candidate or test.grid > GRID_AT_MOST:
+        return 1  # One case says that a grid is too large.
+    # Each example and each point of a grid is a case, so all of them run even if fewer cases are asked for.
+    asked = request.cases or test.n
+    if test.grid:
+        return max(asked or 0, test.grid + test.examples)
+    count = max(asked or request.config.cases, test.examples)
     if test.samples is None:
-        return asked
-    return test.samples if request.takes_all else min(asked, test.samples)
+        return count
+    return test.samples if request.takes_all else min(count, test.samples)
 
 
 def needs_no_candidate(tests: Sequence[TestInfo], selection: Selection) -> bool:

@@ -16,6 +16,7 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.process import Limits
+from ci_autotest.values.case import GRID_AT_MOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +57,9 @@ def _show_tests(tests: Sequence[TestInfo], request: Request, stream: TextIO) -> 
         stream.write(f"{file}\n")
         for test in own:
             cases = plural(cases_of(test, request), "case")
+            if test.grid:
+                too_many = f"; {GRID_AT_MOST:,} are allowed" if test.grid > GRID_AT_MOST else ""
+                cases += f", a grid of {test.grid:,} points{too_many}"
             stream.write(f"  {test.id}  line {test.location.line}, {cases}\n")
 
 

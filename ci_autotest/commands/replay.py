@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING
 from ci_autotest.commands.request import Request, hello_for
-from ci_autotest.config import duration_s, named_by
+from ci_autotest.config import duration_s, named_by, of_reference
 from ci_autotest.discovery import select
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
@@ -46,7 +46,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
     data = program.read_bytes(), tensors.read_bytes()
     recording = decode(*data, named_in(named_by(request.candidates)))
     name = recording.note.get("candidate")
-    candidate = next((item for item in request.candidates if item.name == name), None)
+    candidate = next((item for item in (*request.candidates, of_reference()) if item.name == name), None)
     if candidate is None:
         known = ", ".join(item.name for item in request.candidates) or "none"
         message = (

@@ -47,7 +47,7 @@ from ci_autotest.run.pool import Pool
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.expected_failures import accept_expected
 from ci_autotest.values.past_run import past_run
-from ci_autotest.values.result import Environment
+from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo, Environment
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.executors import Means
     from ci_autotest.commands.progress import Progress
     from ci_autotest.findings.database import Kept
-    from ci_autotest.values.result import CandidateInfo, RunResult
+    from ci_autotest.values.result import RunResult
 
 
 def run(request: Request, environ: Mapping[str, str], progress: Progress) -> RunResult:
@@ -157,7 +157,7 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         by_id = {test.id: test for test in tests}
         # Only the first shard replays findings of earlier runs: the others would count them again.
         kept = state.database.findings() if request.shard[0] == 1 else ()
-        state.regressions = replay_kept(kept, by_id, ledger.candidates, tools)
+        state.regressions = replay_kept(kept, by_id, (*ledger.candidates, REFERENCE_CANDIDATE), tools)
         try:
             _cases(state, pool, tools, (signals, progress))
             regressed(state.regressions, by_id, tools, state.triage.findings)
@@ -212,6 +212,9 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
     # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
     is_partial = state.is_part or not is_whole
+    if ledger.holds_reference:
+        info = CandidateInfo(name=REFERENCE_CANDIDATE, backend="torch", version=state.torch)
+        state.infos = [*state.infos, info]
     _learn(state)  # Before the notes, which say what could not be written.
     circumstances = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,

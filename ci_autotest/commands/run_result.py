@@ -14,6 +14,7 @@ from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, sum
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
+    REFERENCE_CANDIDATE,
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
@@ -101,7 +102,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
     results = tuple(
         _result(ledger, entry, name, findings, details)
         for entry in ledger.tests.values()
-        for name in ((entry.info.candidate,) if entry.info.candidate else _names(details))
+        for name in ((entry.info.candidate,) if entry.info.candidate else _names(details, ledger, entry.info.id))
     )
     baseline = details.baseline
     new, fixed = _against(findings, None if baseline is None else baseline.findings)
@@ -133,9 +134,10 @@ def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
     )
 
 
-def _names(details: Circumstances) -> tuple[str, ...]:
-    # Only tests of data loaders run on that candidate, and they name it themselves.
-    return tuple(candidate.name for candidate in details.candidates if candidate.name != LOADER_CANDIDATE)
+def _names(details: Circumstances, ledger: Ledger, test: str) -> tuple[str, ...]:
+    """Return the candidates of a test. Only some tests are of data loaders or hold PyTorch against an expectation."""
+    names = (candidate.name for candidate in details.candidates if candidate.name != LOADER_CANDIDATE)
+    return tuple(name for name in names if name != REFERENCE_CANDIDATE or (test, name) in ledger.pairs)
 
 
 def _result(
@@ -144,7 +146,7 @@ def _result(
     pair = ledger.pairs.get((entry.info.id, name))
     own = [item for item in findings if item.candidate == name and entry.info.id in item.tests]
     unrepeated = {item[2:] for item in details.unrepeated if item[:2] == (entry.info.id, name)}
-    counts = _counts(pair, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
+    counts = _counts(pair, name, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
     info = next(candidate for candidate in details.candidates if candidate.name == name)
     weak = _is_weak(entry)
     # Without cases in this shard, the test was not cut short: another shard runs it.
@@ -167,7 +169,7 @@ def _result(
 
 
 def _counts(
-    pair: PairEntry, entry: TestEntry, findings: list[Finding], unrepeated: AbstractSet[tuple[str, str]]
+    pair: PairEntry, name: str, entry: TestEntry, findings: list[Finding], unrepeated: AbstractSet[tuple[str, str]]
 ) -> CaseCounts:
     """Count cases by outcome; cases of an ``unrepeated`` failure, an (operator, kind), count as flaky."""
     flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"} | unrepeated
@@ -196,7 +198,8 @@ def _counts(
     return CaseCounts(
         aligned=pair.aligned - probed - probed_known, misaligned=misaligned + probed, known=known + probed_known,
         unsupported=pair.not_compared, crashed=lost[False], timed_out=lost[True], flaky=flakies,
-        not_run=max(0, len(entry.cases) - run - entry.skipped), skipped=entry.skipped,
+        not_run=max(0, len(entry.cases) - run - entry.skipped) if name != REFERENCE_CANDIDATE else 0,
+        skipped=entry.skipped,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ci_autotest.report.merge import first_refusal
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
-from ci_autotest.values.result import joined_reasons, joined_unsupported
+from ci_autotest.values.result import REFERENCE_CANDIDATE, joined_reasons, joined_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,9 @@ class Ledger:
         entry.profiles.update(done.profiles)
         entry.unfit = joined_reasons(entry.unfit, done.unfit)
         self.remarks.setdefault(test, {}).update(dict.fromkeys(done.notes))
-        for name in entry.candidates:  # A test can forge its worker's messages: other names are not counted.
+        held = self._held_reference(test, done)
+        # A test can forge its worker's messages: other names are not counted.
+        for name in (*entry.candidates, *held):
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.values_only += done.values_only.get(name, 0)
@@ -121,6 +123,8 @@ class Ledger:
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
             unsupported = done.unsupported.get(name, ())
             pair.unsupported = joined_unsupported((*pair.unsupported, *unsupported))
+            if name in held:  # No case of the plan.
+                continue
             self.seen[name].update(done.seen.get(name, {}))
             self.left_out[name].update(done.left_out.get(name, ()))
             self._done += done.aligned.get(name, 0) + sum(item.cases for item in unsupported)
@@ -128,12 +132,25 @@ class Ledger:
             for operator, found in done.covered.get(name, {}).items():
                 add(counts, operator, found)
         for failure in done.failures:
-            if failure.candidate in entry.candidates:
+            if failure.candidate in {*entry.candidates, *held}:
                 self.pairs[test, failure.candidate].fail(failure)
                 known = self._before.setdefault((test, failure.candidate), {})
                 if len(known) < KEPT:
                     known[failure.case] = before
                 self._seen(failure, is_expected=entry.info.xfail is not None)
+
+    def _held_reference(self, test: str, done: CasesDone) -> tuple[str, ...]:
+        """Return the candidate that stands for PyTorch, if a part held it against what the test expects."""
+        names = {*done.aligned, *(failure.candidate for failure in done.failures)}
+        if REFERENCE_CANDIDATE not in names:
+            return ()
+        self.pairs.setdefault((test, REFERENCE_CANDIDATE), PairEntry())
+        return (REFERENCE_CANDIDATE,)
+
+    @property
+    def holds_reference(self) -> bool:
+        """Whether a test held PyTorch against what it expects."""
+        return any(name == REFERENCE_CANDIDATE for _, name in self.pairs)
 
     def _seen(self, failure: CaseFailure, *, is_expected: bool) -> None:
         verdict = failure.verdict
@@ -142,7 +159,7 @@ class Ledger:
                 Seen(failure.candidate, verdict.operator, verdict.target, verdict.kind or ""),
                 is_expected or is_tolerated(verdict),
             )
-            self._done += not verdict.is_no_case
+            self._done += not verdict.is_no_case and failure.candidate != REFERENCE_CANDIDATE
 
     def _suspect(self, seen: Seen, is_excused: bool) -> None:  # noqa: FBT001 - private
         """Note an identity: it counts if any of its cases does, and no row of ``known`` accepts it."""

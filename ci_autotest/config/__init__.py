@@ -40,6 +40,7 @@ from ci_autotest.config.values import (
     ToleranceRule,
     chosen,
     named_by,
+    of_reference,
     shapes_of,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "find",
     "json_schema",
     "named_by",
+    "of_reference",
     "parse",
     "read",
     "shapes_of",

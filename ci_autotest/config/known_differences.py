@@ -12,7 +12,7 @@ from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.dtypes import DTYPES
 from ci_autotest.values.finding import Finding
-from ci_autotest.values.result import LOADER_CANDIDATE
+from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import Kind
 
@@ -74,7 +74,12 @@ def check_known(config: Config, where: str) -> None:
         ConfigError: There is such a row; the message names the nearest existing name.
     """
     # A row may also accept a finding of a data loader, whose candidate no configuration lists.
-    candidates = {*BUILT_IN, LOADER_CANDIDATE, *(candidate.name for candidate in config.candidates)}
+    candidates = {
+        *BUILT_IN,
+        LOADER_CANDIDATE,
+        REFERENCE_CANDIDATE,
+        *(candidate.name for candidate in config.candidates),
+    }
     for number, known in enumerate(config.known):
         _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
         _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")

@@ -26,6 +26,7 @@ from ci_autotest.config.values import (
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.python_names import is_module, is_name, is_path
 from ci_autotest.values.dtypes import DTYPES
+from ci_autotest.values.result import REFERENCE_CANDIDATE
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 _OWN_DEVICES: Final = ", ".join(DEVICES)
@@ -60,6 +61,12 @@ def check(config: Config, where: str) -> None:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         message = f"{where}: two candidates are named {doubled[0]!r}. Give each a name of its own."
+        raise ConfigError(message)
+    if REFERENCE_CANDIDATE in names:
+        message = (
+            f"{where}: candidate '{REFERENCE_CANDIDATE}' has the name that stands for PyTorch where a test expects a "
+            "value. Give it another one."
+        )
         raise ConfigError(message)
     _check_tolerances(config, where)
     _check_opinfo(config.opinfo, where)

@@ -16,6 +16,7 @@ from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import is_own
 from ci_autotest.values.kernel_scope import KernelScope, Layout
+from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tolerance import Metric, Strictness
 
 if TYPE_CHECKING:
@@ -349,6 +350,11 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
         )
         raise ConfigError(message)
     return found
+
+
+def of_reference(device: str = "cpu") -> Candidate:
+    """Return PyTorch as a candidate, which is held against what tests expect."""
+    return Candidate(name=REFERENCE_CANDIDATE, backend="torch", device=device)
 
 
 def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ci_autotest.config import named_by
+from ci_autotest.config import named_by, of_reference
 from ci_autotest.errors import AutotestError, ProgramError
 from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.database import Entry, Kept, today
@@ -17,6 +17,7 @@ from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.suspect import Suspect
 from ci_autotest.findings.tools import Inspection
+from ci_autotest.program.expectations import has_expectation
 from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.program.targets import is_own, named_in
@@ -106,7 +107,7 @@ class _Replayer:
         return self._by_seed[seed]
 
     def _backend(self, candidate: str) -> str:
-        return next(item.backend for item in self._tools.hello.candidates if item.name == candidate)
+        return next(item.backend for item in (*self._tools.hello.candidates, of_reference()) if item.name == candidate)
 
     def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows now, or ``None`` if it is fixed."""
@@ -118,15 +119,17 @@ class _Replayer:
             message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.get('backend')} then."
             return Broken(message=message, traceback="")
         fresh = self._fresh(entry.seed)
+        request: TryProgram | Confirm
         request = TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test)
+        again = Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)
+        if has_expectation(recording.program.steps):
+            request = again  # The author may have corrected what the test expects, which the program carries.
         answer = fresh.ask(request)
         if isinstance(answer, WorkerLostError):  # A single loss may be the machine's fault.
             answer = fresh.ask(request)
         # A change may mend the smallest program and not the case that it was made of.
         if isinstance(answer, Tried) and answer.verdict.kind is None:
-            answer = fresh.ask(
-                Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)
-            )
+            answer = fresh.ask(again)
         if not isinstance(answer, Tried):
             return answer
         verdict = answer.verdict

@@ -12,7 +12,8 @@ from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.shared_program import SharedProgram
 from ci_autotest.host.trace import Cotangent
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
-from ci_autotest.values.dtypes import BITS
+from ci_autotest.program.literals import array_of, rounded_bytes
+from ci_autotest.values.dtypes import BITS, FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +129,10 @@ def _cotangent(array: np.ndarray, spec: TensorSpec, framework: Framework) -> Cot
 
 
 def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the sum of two cotangents. bfloat16 comes as its bits; the sum is rounded to the nearest, ties to even."""
+    """Return the sum of two cotangents. bfloat16 and float8 come as their bits; the sum is rounded to the nearest."""
+    if dtype in FLOAT8:
+        numbers = [array_of(side.tobytes(), dtype, side.shape).astype(np.float64) for side in (left, right)]
+        return np.frombuffer(rounded_bytes(numbers[0] + numbers[1], dtype), np.uint8).reshape(left.shape).copy()
     if dtype not in BITS:
         return np.asarray(left + right, left.dtype)
     wide = [(side.astype(np.uint32) << np.uint32(16)).view(np.float32) for side in (left, right)]
@@ -141,8 +145,9 @@ def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarr
     """Return a cotangent in the dtype of its output; ``None`` if it has another shape or cannot be converted."""
     wanted = storage_dtype(dtype)
     is_complex = weight.dtype.kind == "c" and wanted.kind != "c"
-    if weight.shape != shape or is_complex or (weight.dtype != wanted and np.uint16 in (weight.dtype, wanted)):
-        return None  # uint16 holds the bits of a bfloat16, which a cast would take for a number
+    has_bits = dtype in BITS or weight.dtype in (np.uint8, np.uint16)
+    if weight.shape != shape or is_complex or (weight.dtype != wanted and has_bits):
+        return None  # the bits of a bfloat16 or float8, which a cast would take for a number
     return weight.astype(wanted)
 
 

@@ -13,6 +13,7 @@ from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
+    EXPECT,
     GET_ATTR,
     HOOK,
     HOOKED,
@@ -90,6 +91,9 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
             _check_hook(step, index, program.steps)
         if step.target == UNHOOKED and not _removes(step, program.steps):
             message = f"step {index} removes a hook that no step registers."
+            raise ProgramError(message)
+        if step.target == EXPECT and not _is_expectation(step, program.steps):
+            message = f"step {index} expects something that is no input, or with a tolerance that is no number."
             raise ProgramError(message)
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} has in_setup={step.in_setup}, but is in the other part of the program."
@@ -239,6 +243,13 @@ def _is_in_memory(step: Step, steps: Sequence[Step]) -> bool:
         return isinstance(given, List) and all(isinstance(item, Ref) for item in given.items) and not step.kwargs
     places = {key: value for key, value in step.kwargs if key == "map_location" and isinstance(value, Device)}
     return isinstance(given, Ref) and steps[given.index].target == SAVE and len(places) == len(step.kwargs)
+
+
+def _is_expectation(step: Step, steps: Sequence[Step]) -> bool:
+    value, expected, *bounds = (*step.args, *[None] * 4)[:4]
+    is_input = isinstance(expected, Ref) and steps[expected.index].op == PLACEHOLDER
+    is_bounded = bounds == [None, None] or all(isinstance(each, float) and 0 <= each < math.inf for each in bounds)
+    return len(step.args) == 4 and isinstance(value, Ref) and is_input and is_bounded and not step.in_setup  # noqa: PLR2004 - as recorded
 
 
 def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[str], bool] = is_function) -> None:

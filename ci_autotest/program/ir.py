@@ -48,6 +48,10 @@ REGISTERS: Final = ("registers",)
 HOOKED: Final = "builtins.hooked"
 #: Target of the step that removes the hook of ``register_hook`` step ``args[0]``; its mode is ``registers`` too.
 UNHOOKED: Final = "builtins.unhooked"
+#: Target of the step that holds value ``args[0]`` against what the test expects, the data of placeholder ``args[1]``.
+#: Its value is a copy of the first on a candidate and of the second on the reference. ``rtol`` and ``atol`` follow, or
+#: ``None`` for the usual ones.
+EXPECT: Final = "builtins.expect"
 #: The method that returns a numpy array. No other step may use its value.
 ARRAY: Final = "numpy"
 #: Target of the step that saves the tensors of list ``args[0]`` to memory; its value is the bytes. ``torch.save`` and
@@ -220,12 +224,15 @@ class Program:
 
     @property
     def calls(self) -> tuple[tuple[int, Step], ...]:
-        """The index and step of each computation in the body: no placeholders, unpackings or steps of hooks."""
+        """The index and step of each computation in the body: no inputs, unpackings, expectations or steps of hooks."""
         start = len(self.setup)
         return tuple(
             (start + offset, step)
             for offset, step in enumerate(self.body)
-            if step.op not in {PLACEHOLDER, OUTPUT} and not is_unpacking(step) and HOOK[0] not in step.modes
+            if step.op not in {PLACEHOLDER, OUTPUT}
+            and not is_unpacking(step)
+            and step.target != EXPECT
+            and HOOK[0] not in step.modes
         )
 
 
@@ -363,11 +370,19 @@ def renumbered_step(step: Step, indices: Mapping[int, int]) -> Step:
     )
 
 
-def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) -> Program:
-    """Return the program of recorded steps: the setup first, the order otherwise kept, references renumbered."""
-    order = [i for i, step in enumerate(steps) if step.in_setup]
-    count = len(order)
-    order += [i for i, step in enumerate(steps) if not step.in_setup]
+def arranged(
+    steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = (), order: Sequence[int] | None = None
+) -> Program:
+    """Return the program of recorded steps: the setup first, references renumbered.
+
+    Args:
+        steps: As recorded.
+        cotangents: Of the outputs.
+        order: Indices of the steps in their new order, the setup first; by default, the order is otherwise kept.
+    """
+    if order is None:
+        order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    count = sum(step.in_setup for step in steps)
     indices = {old: new for new, old in enumerate(order)}
     moved = tuple(renumbered_step(steps[old], indices) for old in order)
     return Program(moved[:count], moved[count:], cotangents)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ci_autotest.values.dtypes import BITS, NUMPY_FORMATS
+from ci_autotest.values.dtypes import BITS, FLOAT8, NUMPY_FORMATS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +20,9 @@ _IMPLIED: Final = {"float32", "int64", "bool"}
 
 
 def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a storage's elements in ``shape``; bfloat16 becomes the float32 of the same values."""
+    """Return a storage's elements in ``shape``; bfloat16 and float8 become the float32 of the same values."""
+    if dtype in FLOAT8:
+        return _numbers_of(dtype)[np.frombuffer(data, "u1")].reshape(shape)
     if dtype in BITS:
         # The bits of a bfloat16 are the upper half of the float32 of the same value.
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
@@ -27,11 +30,48 @@ def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def rounded_bytes(numbers: NDArray[np.float64], dtype: str) -> bytes:
-    """Return the storage of numbers of a real dtype; bfloat16 rounds to the nearest, ties away from zero."""
+    """Return the storage of numbers of a real dtype; bfloat16 rounds to the nearest, ties away from zero.
+
+    float8 rounds to the nearest, ties to even; what is too large becomes infinite, or the largest number of a dtype
+    without infinities.
+    """
+    if dtype in FLOAT8:
+        return _float8_bytes(numbers, np.array(_numbers_of(dtype)[:128].tolist()))
     if dtype in BITS:
         bits = numbers.astype("<f4").view("<u4")
         return ((bits + 0x8000) >> 16).astype("<u2").tobytes()
     return numbers.astype(NUMPY_FORMATS[dtype]).tobytes()
+
+
+@lru_cache(maxsize=2)
+def _numbers_of(dtype: str) -> NDArray[np.float32]:
+    """Return the number that each byte of a float8 dtype stands for.
+
+    Source: Micikevicius et al., "FP8 Formats for Deep Learning" (2022): E5M2 is the upper half of a float16; E4M3 has
+    no infinities and one NaN of each sign.
+    """
+    every = np.arange(256, dtype="<u2")
+    if dtype == "float8_e5m2":
+        halves = (every << 8).view("<f2")
+        return np.where(np.isnan(halves), np.float16(np.nan), halves).astype("<f4")  # signaling NaNs cause warnings
+    sign, exponent, fraction = np.where(every >> 7, -1.0, 1.0), (every >> 3) & 15, every & 7
+    normal = np.ldexp(1 + fraction / 8, exponent.astype(np.int64) - 7)
+    found = sign * np.where(exponent == 0, np.ldexp(fraction / 8, -6), normal)
+    return np.where(every & 0x7F == 0x7F, np.nan, found).astype("<f4")  # noqa: PLR2004 - its bits
+
+
+def _float8_bytes(numbers: NDArray[np.float64], positive: NDArray[np.float64]) -> bytes:
+    """Return the bits of numbers, given the numbers of the 128 bytes without a sign, which ascend with their bits."""
+    finite = positive[np.isfinite(positive)]
+    last = len(finite) - 1
+    # Infinity, if there is one, is the next byte, and takes the place of the next greater number.
+    ends = np.append(finite, 2 * finite[last] - finite[last - 1]) if np.isinf(positive).any() else finite
+    size = np.minimum(np.abs(numbers), ends[-1])
+    below = np.clip(np.searchsorted(ends, size, side="right") - 1, 0, len(ends) - 2)
+    share = (size - ends[below]) / (ends[below + 1] - ends[below])
+    is_up = (share > 0.5) | ((share == 0.5) & (below % 2 == 1))  # noqa: PLR2004 - half of a step
+    bits = np.where(np.isnan(numbers), 0x7F, below + is_up)
+    return (bits | (np.signbit(numbers).astype(np.int64) << 7)).astype("u1").tobytes()
 
 
 def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import ARRAY, HOOKED, LOAD, SAVE, UNHOOKED
+from ci_autotest.program.ir import ARRAY, EXPECT, HOOKED, LOAD, SAVE, UNHOOKED
 from ci_autotest.program.python_names import is_path, is_pythons
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NAMESPACES: Final = (
 PACKING: Final = ("torch._VF._pack_padded_sequence", "torch._VF._pad_packed_sequence")
 #: Functions outside of those namespaces.
 _FUNCTIONS: Final = frozenset({
-    "torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED, SAVE, LOAD, *PACKING,
+    "torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED, EXPECT, SAVE, LOAD, *PACKING,
 })  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(

@@ -15,6 +15,7 @@ import torch
 from ci_autotest.backends.placement import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.expectations import expected_input, has_expectation
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
@@ -26,6 +27,7 @@ from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, R
 from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.examples import check_example
 from ci_autotest.record.expected_refusals import record_expected_errors
+from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of
@@ -100,13 +102,17 @@ class Attempts:
             AuthorError: The body raised an exception of its own, or returned something that is not recorded.
         """
         key, test, case, number = name
+        refuse_too_many(declaration)
         example = declaration.examples[case] if case < len(declaration.examples) and profile != LARGE_SHAPES else {}
-        allowed = () if example else declaration.profiles if declaration.profiles is not None else PROFILES
+        usual = () if declaration.grid else PROFILES
+        allowed = () if example else declaration.profiles if declaration.profiles is not None else usual
         wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
         # If the reference refuses one layout, the next attempt has another.
         turn = turn_of(test, case) + number
-        drawer = Drawer(self._streams, key_of(key, case, number), {**example, **(edits or {})}, chosen, turn)
+        point = max(0, case - len(declaration.examples))
+        own_draws = {**example, **(edits or {})}
+        drawer = Drawer(self._streams, key_of(key, case, number), own_draws, chosen, turn=turn, point=point)
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
@@ -122,6 +128,8 @@ class Attempts:
             return _ended(recorder, ended_at)._replace(key=key_of(key, case, number))
         if example and not edits:
             check_example(case, example, draws_of(drawer.log))
+        if not edits:
+            check_grid(declaration, drawer.points)
         are_random = declaration.check_grad_use_random_data
         has_backward = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
@@ -140,6 +148,7 @@ class Attempts:
             unfit=_unfit(recorder, wanted),
             notes=tuple(recorder.notes),
             key=key_of(key, case, number),
+            grid=drawer.points,
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 
@@ -198,6 +207,7 @@ def _given_up(recorder: Recorder) -> Attempt:
     return Attempt(
         empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None,
         assumption=recorder.assumption, skipped=recorder.skipped, unsupported=recorder.untested,
+        grid=recorder.drawer.points,
     )  # fmt: skip
 
 
@@ -213,18 +223,35 @@ def _ended(recorder: Recorder, at: int) -> Attempt:
     recorder.silent(Step(OUTPUT, "output", (Ref(at),), (), "output"))
     applied = recorder.drawer.profile if recorder.profile_applied or not is_demanded(step) else ORDINARY
     refusal = None if is_demanded(step) else step
-    return Attempt(_program(recorder), trace, recorder.sources, {}, recorder.drawer.log, applied, refusal)
+    return Attempt(
+        _program(recorder),
+        trace,
+        recorder.sources,
+        {},
+        recorder.drawer.log,
+        applied,
+        refusal,
+        grid=recorder.drawer.points,
+    )
 
 
 def _program(recorder: Recorder) -> Program:
-    """Return the program with its setup moved to the front; the trace of the reference is reordered alike."""
+    """Return the program with its setup moved to the front; the trace of the reference is reordered alike.
+
+    What the body expects stands before its first call, as all other inputs usually do, so that the calls can be
+    repeated.
+    """
     steps, trace = recorder.steps, recorder.trace
-    if not recorder.has_setup:
+    if not recorder.has_setup and not has_expectation(steps):
         return Program((), tuple(steps))
     trace.copies = {}  # their keys are the indices before the move
-    order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    expected = {expected_input(steps, i) for i in range(len(steps))}
+    first = next((i for i, step in enumerate(steps) if not step.in_setup and step.op != PLACEHOLDER), 0)
+    order = sorted(
+        range(len(steps)), key=lambda i: (not steps[i].in_setup, min(i, first - 0.5) if i in expected else i)
+    )
     places = {old: new for new, old in enumerate(order)}
     trace.moved = [places[old] for old in range(len(order))]
     trace.values = [trace.values[i] for i in order]
     trace.facts = [trace.facts[i] for i in order]
-    return arranged(steps)
+    return arranged(steps, order=order)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.user_errors import pass_interrupt
 from ci_autotest.errors import AuthorError, error_text, is_own
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.context import CURRENT
@@ -19,7 +19,7 @@ from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
-from ci_autotest.record.unsupported_uses import meaning
+from ci_autotest.record.unsupported_uses import meaning, refuse_transform
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def _called(
         recorder.assumption = f"assume(){_body_line(error, declaration)} was false"
         return None, None
     except Exception as error:
+        refuse_transform(error)
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise
         return _ended_at(recorder, declaration, *recorder.refusal), None
@@ -115,14 +116,16 @@ def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal:
 
 def _refuse_empty(recorder: Recorder) -> None:
     """Refuse a body that calls no operator: comparing its inputs with themselves would always pass."""
-    inputs = 1 + len(recorder.sources)
-    if len(recorder.steps) == inputs or (recorder.has_setup and not _calls_anything(recorder)):
+    others = 1 + len(recorder.sources) + sum(step.target == EXPECT for step in recorder.steps)
+    if len(recorder.steps) == others or (recorder.has_setup and not _calls_anything(recorder)):
         message = "the body calls no operator of torch: there is nothing to compare."
         raise AuthorError(message)
 
 
 def _calls_anything(recorder: Recorder) -> bool:
-    return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
+    return any(
+        not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT for step in recorder.steps
+    )
 
 
 def _restore(recorder: Recorder) -> None:

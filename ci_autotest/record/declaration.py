@@ -34,6 +34,7 @@ class Declaration:
         raises: The exceptions that must end the body on every side, because a step must be refused; empty: none.
         match: A regular expression for the reference's error message.
         examples: Draws by site of the first cases.
+        grid: Number of points of its grid, 0 without one; ``None`` if they were not counted.
     """
 
     body: Callable[..., Any]
@@ -51,6 +52,7 @@ class Declaration:
     raises: tuple[type[Exception], ...] = ()
     match: str | None = None
     examples: tuple[Mapping[str, DrawnValue], ...] = ()
+    grid: int | None = None
 
 
 def declaration_of(value: object) -> Declaration | None:

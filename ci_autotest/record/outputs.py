@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Ref, Step, step_refs
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, Ref, Step, step_refs
 from ci_autotest.record.gradient_calls import unread
 from ci_autotest.record.values import GradFn, Value
 
@@ -28,6 +28,8 @@ def record_output(recorder: Recorder, returned: object) -> None:
     found = tuple(_returned(returned, recorder)) or _unused(recorder)
     if not recorder.keeps_graph:
         found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, Value))
+    # Last, so that a program without its expectations has the same other outputs.
+    found += tuple(Ref(i) for i, step in enumerate(recorder.steps) if step.target == EXPECT)
     recorder.outputs = found
     recorder.silent(Step(OUTPUT, "output", found, (), "output"))
 
@@ -70,11 +72,15 @@ def _given(value: object, recorder: Recorder) -> Ref:
 
 def _unused(recorder: Recorder) -> tuple[Ref, ...]:
     steps, facts = recorder.steps, recorder.trace.facts
-    used = {ref.index for step in steps for ref in step_refs(step)}
+    used = {ref.index for step in steps if step.target != EXPECT for ref in step_refs(step)}
     return tuple(
         Ref(i)
         for i, step in enumerate(steps)
-        if i not in used and not step.in_setup and step.op != PLACEHOLDER and facts[i] is not None
+        if i not in used
+        and not step.in_setup
+        and step.op != PLACEHOLDER
+        and step.target != EXPECT
+        and facts[i] is not None
     )
 
 

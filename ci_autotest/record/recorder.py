@@ -42,7 +42,7 @@ from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
-from ci_autotest.record.unsupported_uses import refuse, stale
+from ci_autotest.record.unsupported_uses import refuse, refuse_nested, stale
 from ci_autotest.record.values import Value
 from ci_autotest.record.write_guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
 
@@ -308,6 +308,8 @@ class Recorder:
         steps.append(step)
         trace.values.append(result)
         if isinstance(result, _Tensor):
+            if result.is_nested:
+                refuse_nested()
             trace.facts.append((result.requires_grad, result.is_leaf, result._version))
             if self.watched and index in self.watched:
                 keep_copy(trace, index, result)
@@ -347,6 +349,8 @@ class Recorder:
             return held[1]
         if held is not None and (id(tensor) in self.given or (tensor.requires_grad and tensor.is_leaf)):
             raise AuthorError(unrecorded_write(tensor))
+        if tensor.is_nested:
+            refuse_nested()
         with unrecorded():
             source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)

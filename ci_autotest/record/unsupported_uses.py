@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from typing import Final, NoReturn
 
 from ci_autotest.errors import AuthorError, UnsupportedReason
@@ -18,6 +19,8 @@ _INSTEAD: Final = {
         "the step with `torch.no_grad():` and in-place operators"
     ),
     "torch.func.functional_call": "construct the module in the body and call it, or call torch.nn.functional",
+    "torch.nested.*": "pad the parts to one tensor, or test each part",
+    "torch.sparse.*": "write it with operators of torch on x.to_sparse() or x.to_dense()",
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
     "torch.nn.utils.clip_grad_norm_": (
@@ -40,7 +43,6 @@ _OTHERWISE: Final = (
 _MEANINGS: Final = (
     ("Inference tensors", "torch.inference_mode is not recorded: use torch.no_grad()."),
     ("optimizer can only optimize Tensors", f"torch.optim is not recorded: {_INSTEAD['torch.optim.*']}."),
-    ("cannot vmap over non-Tensor", f"torch.vmap is not recorded: {_INSTEAD['torch.vmap']}."),
     (
         "read-only",
         (
@@ -100,6 +102,39 @@ def refuse_ranks(name: str) -> None:
     if name in _ON_RANKS:
         detail = f"`.{name}`: its tensors lie on several ranks, and one process has only one"
         unsupported(UnsupportedReason.RANKS, detail)
+
+
+#: Files of torch that refuse recorded values, and the names that a body called there.
+_FILES: Final = {
+    "torch/nn/utils/stateless.py": "torch.func.functional_call",
+    "torch/_functorch/": "torch.func.*",
+    "torch/nested/": "torch.nested.*",
+}
+
+
+def refuse_transform(error: BaseException) -> None:
+    """Refuse an error that a function transform or a nested tensor of plain torch raised for recorded values.
+
+    By the file that raised it: its words are torch's own and say nothing of recording.
+
+    Raises:
+        AuthorError: It is one.
+    """
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for part, name in _FILES.items():
+        if any(part in file for file in frames):
+            message = f"{name.removesuffix('.*')} is not recorded: {_INSTEAD[name]}."
+            raise AuthorError(message).with_traceback(error.__traceback__) from None
+
+
+def refuse_nested() -> NoReturn:
+    """Refuse a nested tensor.
+
+    Raises:
+        AuthorError: Always.
+    """
+    message = f"a nested tensor is not recorded: {_INSTEAD['torch.nested.*']}."
+    raise AuthorError(message)
 
 
 def stale() -> NoReturn:

@@ -38,6 +38,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
         xfail: Whether it is marked as an expected failure.
         examples: Number of cases that have named draws, which run whatever the number of cases.
         samples: Number of cases that there are, counted up to the number asked for; ``None``: as many as asked for.
+        grid: Number of points of its grid, each a case; 0 without one.
     """
 
     id: str
@@ -49,6 +50,7 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
     xfail: XFail | None = None
     examples: int = 0
     samples: int | None = None
+    grid: int = 0
 
 
 class Hello(Message, frozen=True, kw_only=True):

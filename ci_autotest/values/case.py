@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Attempts at one case before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
+#: Most points of the grid of a test.
+GRID_AT_MOST: Final = 1_000_000
 #: Cases per window; see ``window_of``.
 WINDOW: Final = 10
 #: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.

@@ -27,7 +27,8 @@ class Dtype(NamedTuple):
         wide: Dtype in which the float64 oracle computes; ``None`` if it does not convert this one.
 
     Source:
-        ``torch.testing._comparison._DTYPE_PRECISIONS`` (PyTorch 2.13) for ``rtol`` and ``atol``.
+        ``torch.testing._comparison._DTYPE_PRECISIONS`` (PyTorch 2.13) for ``rtol`` and ``atol``; it has none for
+        float8, where they are one unit in the last place of a number.
     """
 
     name: str
@@ -57,6 +58,8 @@ DTYPES: Final[dict[str, Dtype]] = {
         Dtype("float64", "float", 8, "<f8", "F64", None, 1e-7, 1e-7),
         Dtype("complex64", "complex", 8, "<c8", None, "float32", 1.3e-6, 1e-5, "complex128"),
         Dtype("complex128", "complex", 16, "<c16", None, "float64", 1e-7, 1e-7),
+        Dtype("float8_e4m3fn", "float", 1, None, "F8_E4M3", None, 2.0**-3, 2.0**-9, "float64"),
+        Dtype("float8_e5m2", "float", 1, None, "F8_E5M2", None, 2.0**-2, 2.0**-16, "float64"),
     )
 }
 #: Results may have this dtype (the FFT of half precision on CUDA), but programs hold no data of it.
@@ -68,8 +71,10 @@ INTEGERS: Final = frozenset(row.name for row in DTYPES.values() if row.kind == "
 UNSIGNED: Final = frozenset(name for name in INTEGERS if name.startswith("uint"))
 #: Floating dtypes of 16 bits.
 HALF: Final = frozenset(name for name in FLOATING if DTYPES[name].size_bytes == 2)  # noqa: PLR2004 - bytes
+#: Floating dtypes of 8 bits. Hardly an operator of torch takes them, so a test gets them only if it names them.
+FLOAT8: Final = frozenset(name for name in FLOATING if DTYPES[name].size_bytes == 1)
 #: Dtypes whose tensors may require grad.
-DIFFERENTIABLE: Final = FLOATING | COMPLEX
+DIFFERENTIABLE: Final = (FLOATING - FLOAT8) | COMPLEX
 
 #: Bytes of one element.
 ITEM_SIZE: Final[dict[str, int]] = {name: row.size_bytes for name, row in DTYPES.items()}
@@ -80,7 +85,10 @@ BITS: Final[dict[str, str]] = {name: f"uint{8 * row.size_bytes}" for name, row i
 #: Dtype of the real part of a complex number.
 PARTS: Final[dict[str, str]] = {name: row.part for name, row in DTYPES.items() if row.part is not None}
 #: Half a unit in the last place, relative to the number, of the dtypes that the float64 oracle converts.
-ROUNDING: Final = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "complex64": 2.0**-24}
+ROUNDING: Final = {
+    "float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "complex64": 2.0**-24, "float8_e4m3fn": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+}  # fmt: skip
 #: The dtypes that the float64 oracle converts, and to what.
 WIDE: Final[dict[str, str]] = {name: row.wide for name, row in DTYPES.items() if row.wide is not None}
 #: Default ``(rtol, atol)``.

@@ -121,6 +121,8 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
 
 #: The one candidate of every test of a data loader.
 LOADER_CANDIDATE: Final = "loader"
+#: Name under which PyTorch itself is held against what tests expect.
+REFERENCE_CANDIDATE: Final = "reference"
 
 
 class OperatorStanding(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Three kernels in Triton: softmax, layer norm and a product. One has a fault in the mask of its tail."""
+"""Four kernels in Triton: softmax, layer norm, a product and rope. One has a fault in the mask of its tail."""
 
 from __future__ import annotations
 
@@ -69,4 +69,25 @@ def matmul(a, b):
     out = torch.zeros((m, n), dtype=a.dtype, device=a.device)
     if out.numel():
         _matmul[(triton.cdiv(m, 16), triton.cdiv(n, 16))](a, b, out, m, n, k, 16)
+    return out
+
+
+@triton.jit
+def _rope(x, cos, sin, out, tokens, half, block: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, block)
+    inside = at < half
+    angle = (row % tokens) * half + at
+    left = tl.load(x + row * 2 * half + at, mask=inside, other=0.0)
+    right = tl.load(x + row * 2 * half + half + at, mask=inside, other=0.0)
+    c, s = tl.load(cos + angle, mask=inside, other=0.0), tl.load(sin + angle, mask=inside, other=0.0)
+    tl.store(out + row * 2 * half + at, left * c - right * s, mask=inside)
+    tl.store(out + row * 2 * half + half + at, right * c + left * s, mask=inside)
+
+
+def rope(x, cos, sin):
+    heads, tokens, size = x.shape
+    out = torch.empty_like(x)
+    if x.numel():
+        _rope[(heads * tokens,)](x, cos, sin, out, tokens, size // 2, triton.next_power_of_2(size // 2))
     return out

@@ -19,7 +19,7 @@ from ci_autotest.alignment.blame.summation_order import Formulas, worst_results
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import output_refs
-from ci_autotest.values.dtypes import COMPLEX, FLOATING, HALF
+from ci_autotest.values.dtypes import COMPLEX, FLOAT8, FLOATING, HALF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ _BEYOND: Final = (
     "the exact result is beyond the range of the dtype, or the reference is not finite: neither is a number"
 )
 #: Dtypes whose sums are accumulated in the dtype itself.
-_ACCUMULATED: Final = frozenset(getattr(torch, name) for name in (FLOATING | COMPLEX) - HALF)
+_ACCUMULATED: Final = frozenset(getattr(torch, name) for name in (FLOATING | COMPLEX) - HALF - FLOAT8)
 _OF_NAN: Final = "the gradient is of outputs that are NaN: which of its elements are finite depends on the formula"
 
 

@@ -25,7 +25,8 @@ from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
-from ci_autotest.program.ir import Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
+from ci_autotest.program.expectations import without_expectations
+from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
 from ci_autotest.values.verdict import Cotangent, is_of_backward
 
@@ -178,7 +179,10 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     backward = is_of_backward(found.at)
     weights = weights_of(live, traces[1]) if backward else {}
     has_bands = is_guarded(live.program)
-    for index in _suspects(live, found, traces[0], backward=backward) if not has_bands else ():
+    # With the reference's inputs, the last step would be held against what the whole body is to give.
+    is_expected = live.program.steps[found.step].target == EXPECT
+    tried = () if has_bands or is_expected else _suspects(live, found, traces[0], backward=backward)
+    for index in tried:
         alone = pruned(isolate(live, index, sides.reference, weights, traces[0].distributions))
         if backward and not alone.cotangents:
             continue
@@ -191,16 +195,16 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
             )  # fmt: skip
     # After a step that only one side refuses, the programs are no longer comparable.
     cut = live._replace(program=ended_at(live.program, found.step), cotangents={})
-    whole = pruned(cut if found.kind == "leniency" and not backward else live)
+    is_cut = (found.kind == "leniency" and not backward) or is_expected
+    whole = pruned(cut if is_cut else live._replace(program=without_expectations(live.program)))
     seen = examined(whole, sides)
     shown = next((item for item in seen.differences if _is_alike(item, found)), None)
     if shown is None:
         whole, shown, seen = live, found, Examined([found], *traces, [])
     written = None if backward else _written_later(whole, shown, seen, sides)
     # Leniency, aliasing and what ranks agree on are yes or no: no error accumulates.
-    is_accumulated = (
-        len(whole.program.calls) > 1 and not has_bands and shown.kind not in {"leniency", "aliasing", "rank"}
-    )
+    can_accumulate = not (has_bands or is_expected) and shown.kind not in {"leniency", "aliasing", "rank"}
+    is_accumulated = len(whole.program.calls) > 1 and can_accumulate
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 

@@ -12,13 +12,20 @@ from ci_autotest.backends.mapping.call import CallTranslator
 from ci_autotest.backends.mapping.module_lowering import has_modules, lowered
 from ci_autotest.backends.mapping.program_writer import Writer
 from ci_autotest.backends.mapping.table import ADAPTERS
-from ci_autotest.backends.mapping.untranslatable import refuse_foreign, refuse_random_modules, refuse_refusals
+from ci_autotest.backends.mapping.untranslatable import (
+    refuse_float8,
+    refuse_foreign,
+    refuse_random_modules,
+    refuse_refusals,
+)
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
+    CALL_METHOD,
     CALL_MODULE,
+    EXPECT,
     LOADS_STATE,
     OUTPUT,
     PLACEHOLDER,
@@ -60,10 +67,16 @@ class Translated(NamedTuple):
 
 
 class Translator:
-    """Translate programs by one table, and cache how each spelling is bound."""
+    """Translate programs by one table, and cache how each spelling is bound.
 
-    def __init__(self, table: Table) -> None:
+    Args:
+        table: Of the framework.
+        takes_float8: Whether the host is this torch, and takes tensors of 8 bits.
+    """
+
+    def __init__(self, table: Table, *, takes_float8: bool = False) -> None:
         self.table = table
+        self._takes_float8 = takes_float8
         self._calls = CallTranslator(table)
         self._promotions = {f"{ADAPTERS}{row.promote}" for row in table.rows.values() if row.promote}
 
@@ -79,6 +92,8 @@ class Translator:
             UnsupportedError: An operator, an argument, a mode or a module has no counterpart.
         """
         program = bare_at_end(program)
+        if not self._takes_float8:
+            refuse_float8(program, self.table)
         if self.table.like_torch:
             refuse_random_modules(program, self.table)
         elif has_modules(program):
@@ -126,6 +141,8 @@ class Translator:
         """Write the translation of a step; return the index of its value."""
         if step.op in {PLACEHOLDER, OUTPUT} or step.target == UNPACK:
             return writer.keep(step)
+        if step.target == EXPECT:  # A candidate's own result is compared.
+            step = step._replace(op=CALL_METHOD, target="clone", args=step.args[:1])
         if step.modes:
             refuse_foreign(step, self.table)
         if step.in_setup and step.target == LOADS_STATE:

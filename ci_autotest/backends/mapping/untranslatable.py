@@ -11,12 +11,15 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     HOOK,
+    PLACEHOLDER,
     REGISTERS,
     Ref,
+    TensorSpec,
     autocast_dtype,
     step_refs,
 )
 from ci_autotest.program.refusal import refusals
+from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from ci_autotest.backends.mapping.table import Table
@@ -42,6 +45,19 @@ def refuse_foreign(step: Step, table: Table) -> None:
     if not table.like_torch and any(autocast_dtype(mode) for mode in step.modes):
         message = f"autocast is not translated to {table.label}, whose own casts the inputs of other operators."
         raise UnsupportedError(message, "torch.autocast")
+
+
+def refuse_float8(program: Program, table: Table) -> None:
+    """Refuse a program with an input of 8 bits, which few frameworks have and NumPy cannot hold.
+
+    Raises:
+        UnsupportedError: The program has such an input.
+    """
+    for step in program.steps:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and spec.dtype in FLOAT8:
+            message = f"tensors of {spec.dtype} are not passed to {table.label or 'another interpreter'}."
+            raise UnsupportedError(message, "torch.Tensor.to")
 
 
 def refuse_refusals(program: Program, table: Table) -> None:

@@ -69,7 +69,7 @@ class OnnxBackend(Backend):
                 f"candidate of backend 'onnxruntime' asks for device '{device}': it runs on cpu. Write device: cpu."
             )
             raise UnavailableError(message)
-        self._torch = TorchBackend()
+        self._torch = TorchBackend(is_candidate=True)
         self.on_step: Callable[[int], None] | None = None
         self._options = {"dynamo": False, **options}
         if any(type(value) is not _OPTIONS[name] for name, value in self._options.items()):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ _PACKAGES: Final = frozenset({"numpy", "scipy"})
 ELEMENTS_AT_MOST: Final = 4096
 #: Step of a central difference relative to the argument: the cube root of float64's resolution balances its two errors.
 _STEP: Final = float(np.finfo(np.float64).eps ** (1 / 3))
+
+#: Dtypes that NumPy has not.
+_UNKNOWN: Final = frozenset(getattr(torch, name) for name in BITS)
 
 Gradient: TypeAlias = "Callable[..., Any] | Literal['differences'] | None"
 
@@ -64,7 +68,7 @@ class NumpyFunction:
 
     def values(self, call: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:
         """Return the results as tensors."""
-        found = call(self.function, list(map(_array, tensors)))
+        found = call(self.function, list(map(array_of, tensors)))
         if isinstance(found, tuple | list):
             return tuple(self._result(item, tensors) for item in found)
         return self._result(found, tensors)
@@ -84,8 +88,8 @@ class NumpyFunction:
         Raises:
             NotImplementedError: There is none, or too many elements would be varied.
         """
-        arrays = list(map(_array, tensors))
-        weights = [None if each is None else _array(each) for each in cotangents]
+        arrays = list(map(array_of, tensors))
+        weights = [None if each is None else array_of(each) for each in cotangents]
         if self.gradient is None:
             message = f"{self.function.__name__} takes NumPy arrays, and its operator names no gradient"
             raise NotImplementedError(message)
@@ -148,10 +152,11 @@ def takes_arrays(function: Callable[..., Any], path: str) -> bool:
     return isinstance(function, np.ufunc) or path.partition(".")[0] in _PACKAGES
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a copy of a tensor's elements as an array."""
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
-    # NumPy has no bfloat16; float32 holds each of its values.
-    plain = plain.float() if plain.dtype is torch.bfloat16 else plain
+    # NumPy has no bfloat16 and no float8; float32 holds each of their values.
+    plain = plain.float() if plain.dtype in _UNKNOWN else plain
     return plain.numpy().copy()
 
 

@@ -17,7 +17,7 @@ from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError, Unsupported
 from ci_autotest.program.json_values import argument_of
-from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, DTYPES
+from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, DTYPES, FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class Reader:
             raise ResponseError(message)
         _, name, shape, requires_grad, is_leaf, place = entry
         tensor = self._elements(place, getattr(torch, name), tuple(shape), expected)
-        if requires_grad and name in DIFFERENTIABLE:
+        if requires_grad and name in DIFFERENTIABLE | FLOAT8:
             tensor.requires_grad_()
             # The view of a leaf that requires grad is not a leaf.
             return tensor if is_leaf else tensor.view(tensor.shape)

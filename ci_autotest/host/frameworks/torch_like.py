@@ -12,6 +12,7 @@ import numpy as np
 from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, autocast_dtype
+from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,6 +74,8 @@ class TorchLike:
         if not array.size:
             # ``from_numpy`` would take over the strides that numpy gives to an empty array.
             return module.zeros(array.shape, dtype=self._dtype(dtype))
+        if dtype in FLOAT8:
+            return module.from_numpy(array).view(self._dtype(dtype))
         if dtype != "bfloat16":
             return module.from_numpy(array)
         try:
@@ -101,6 +104,8 @@ class TorchLike:
             # A float32 holds every bfloat16 exactly, with the payload of a NaN: its bits are the upper half.
             bits = np.ascontiguousarray(value.to(self._dtype("float32")).numpy()).view(np.uint32)
             return np.asarray(bits >> 16, np.uint16).reshape(value.shape)
+        if name_of(value.dtype) in FLOAT8:
+            value = value.view(self._dtype("uint8"))
         return np.array(value.numpy(), order="C")
 
     def is_tensor(self, value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.program.expectations import expected_outputs
 from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
@@ -39,6 +40,7 @@ class Needs(NamedTuple):
         mixed: Values of other than one floating-point dtype on both sides.
         layouts: Gradients to put in that are not contiguous.
         ranks: A candidate that is a group of ranks.
+        expected: Positions of outputs that the test expects to have a value, which the reference need not give.
     """
 
     backward: bool
@@ -55,6 +57,7 @@ class Needs(NamedTuple):
     mixed: bool
     layouts: bool
     ranks: bool = False
+    expected: tuple[int, ...] = ()
 
     @property
     def observed(self) -> list[str]:
@@ -95,6 +98,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
         layouts=has_backward and not all(spec is None or spec.is_contiguous for spec in program.cotangents),
         ranks=is_of_ranks(note),
+        expected=expected_outputs(program),
     )
 
 
@@ -128,7 +132,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
         *([template.MODULES] if needs.modules and (needs.backward or needs.after) else ()),
         *(["    leaves = dict(tensors)\n"] if needs.backward else ()),
         *([template.PARAMETERS] if needs.backward and needs.modules else ()),
-        *([template.BACKWARD % {"copy": "weight(w, o)" if needs.ranks else template.COPIES[needs.layouts]}] if needs.backward else ()),
+        *([template.BACKWARD % {"copy": _copy_text(needs)}] if needs.backward else ()),
         *(["    after = dict(tensors)\n"] if needs.after else ()),
         *([template.STATES] if needs.after and needs.modules else ()),
         *([template.PUT_IN] if needs.after and needs.backward else ()),
@@ -140,6 +144,11 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
 def _on_ranks(text: str, needs: Needs) -> str:
     """Return the function that runs a side, on all ranks if the candidate is a group."""
     return f"@on_ranks\n{text}" if needs.ranks else text
+
+
+def _copy_text(needs: Needs) -> str:
+    """Return how a gradient is copied that is put in; what goes into the backward pass of a group lies on the ranks."""
+    return "weight(w, o)" if needs.ranks else template.COPIES[needs.layouts]
 
 
 def _of_side(text: str, needs: Needs) -> str:
@@ -179,7 +188,8 @@ def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:
 
 def main_text(needs: Needs) -> str:
     """Return the function that runs both sides and compares them."""
-    sources = [("outputs[i], OUTPUTS[i]", "i in OUTPUTS")]
+    recomputed = f"i in OUTPUTS if i not in {needs.expected}" if needs.expected else "i in OUTPUTS"
+    sources = [("outputs[i], OUTPUTS[i]", recomputed)]
     sources += [("gradients.get(i), GRADIENTS[i]", "i in GRADIENTS")] if needs.backward else []
     sources += [("after.get(i), AFTER[i]", "i in AFTER")] if needs.after else []
     skipped = (template.INDICES if needs.indices else "") + (template.REFUSED if needs.refused else "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
+from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     HOST_DEVICE,
@@ -57,7 +58,13 @@ def snippet(recording: Recording, facts: Facts) -> str:
         return ""
     lines = _call_alone(recording, facts, sides)
     if not lines:
-        lines = [*sides.above, *_run(recording, facts, sides), "", "", *check_lines(recording, facts, sides)]
+        lines = [
+            *sides.above,
+            *_run(recording, facts, sides),
+            "",
+            "",
+            *check_lines(recording, facts, sides, _expected_text(recording, facts)),
+        ]
     return "\n".join([*_head(recording, facts, sides, lines), *lines])
 
 
@@ -238,6 +245,17 @@ def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
     """Return the steps with the finding's name whose values exist inside ``run``."""
     steps = enumerate(program.steps)
     return [i for i, step in steps if step.name == facts.name and (not sides.whole or step.op == PLACEHOLDER)]
+
+
+def _expected_text(recording: Recording, facts: Facts) -> str:
+    """Return what the test expects as code; empty if the finding is about the reference's result."""
+    program = recording.program
+    chosen = [output_refs(program)[i].index for i in chosen_outputs(program, facts)]
+    held = expected_input(program.steps, chosen[0]) if len(chosen) == 1 else None
+    spec = program.steps[held].args[0] if held is not None else None
+    if held is None or not isinstance(spec, TensorSpec):
+        return ""
+    return tensor_expression(recording, program.steps[held].target, spec)
 
 
 # --- What differs

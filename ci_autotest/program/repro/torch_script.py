@@ -128,7 +128,7 @@ def _values(recording: Recording, details: Mapping[str, Any], literals: Mapping[
         return f"{_carried(recording, literals, needs)}{settings}"
     program, named = recording.program, names(recording.program)
     return (
-        "# What the reference gave when this was found, by position and by name.\n"
+        f"# What the {'test expects' if needs.expected else 'reference gave when this was found'}, by position and by name.\n"
         f"OUTPUTS = {mapping_text(output_texts(recording, literals))}\n"
         f"NAMES = {[named[ref.index] for ref in output_refs(program)]}\n"
         f"{_carried(recording, literals, needs)}{settings}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ci_autotest.values.dtypes import HALF, INTEGERS
+from ci_autotest.values.dtypes import FLOAT8, HALF, INTEGERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +77,7 @@ def _stretch(bounds: Bounds, dtype: str, flat: NDArray[Any], large: float) -> No
     elif dtype not in INTEGERS and bounds.is_open_below:
         flat[:] = bounds.high - (bounds.high - flat) * large
     else:
-        share = _BELOW["half" if dtype in HALF else "float"]
+        share = _BELOW["half" if dtype in HALF | FLOAT8 else "float"]
         flat[0::2] = bounds.high - 1 if dtype in INTEGERS else bounds.high - (bounds.high - bounds.low) * share
         flat[1::2] = bounds.low
 

@@ -32,6 +32,7 @@ class Drawer:
             other draw.
         profile: Profile of the attempt.
         turn: Number of the case in the walk through the profiles; consecutive cases of one profile get other layouts.
+        point: Number of the case's point of the test's grid; more points than the grid has begin it again.
     """
 
     __slots__ = (
@@ -39,10 +40,12 @@ class Drawer:
         "_edits",
         "_levels",
         "_place",
+        "_point",
         "_rest",
         "cache",
         "log",
         "next_site",
+        "points",
         "profile",
         "scale",
         "seed",
@@ -58,6 +61,7 @@ class Drawer:
         edits: Mapping[str, DrawnValue],
         profile: str = "ordinary",
         turn: int = 0,
+        point: int = 0,
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
@@ -70,6 +74,9 @@ class Drawer:
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
         self._edits = edits
+        #: Combinations of the axes of the grid that were drawn so far.
+        self.points = 1
+        self._point = point
         self.next_site = 0
         self._levels: tuple[int, ...] = ()
         self._depth = 0
@@ -130,6 +137,15 @@ class Drawer:
         if given is not None and not (self._edits and site in self._edits):
             value = given % count
         self.log[-1] = (*self.log[-1][:4], value, simplest)
+        return value
+
+    def grid_choice(self, site: str, count: int) -> int:
+        """Return the index of a value of an axis of the grid; the first axis varies from case to case."""
+        value = self._point // self.points % count
+        self.points *= count
+        if self._edits and site in self._edits:
+            value = min(max(int(self._edits[site] or 0), 0), count - 1)
+        self.log.append((site, "choice", 0, count, value, 0))
         return value
 
     @contextmanager

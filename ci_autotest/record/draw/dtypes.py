@@ -9,7 +9,17 @@ import torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.draw.generators import Either, settle
 from ci_autotest.record.draw.tensor_data import default_range
-from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE, DTYPES, FLOATING, HALF, INTEGERS, OF_PYTHON, UNSIGNED
+from ci_autotest.values.dtypes import (
+    COMPLEX,
+    DIFFERENTIABLE,
+    DTYPES,
+    FLOAT8,
+    FLOATING,
+    HALF,
+    INTEGERS,
+    OF_PYTHON,
+    UNSIGNED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,10 +39,11 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "int": _group(INTEGERS - UNSIGNED),
     "index": ("int32", "int64"),
     "half": _group(HALF),
-    "float": _group(FLOATING - HALF),
+    "float": _group(FLOATING - HALF - FLOAT8),
+    "float8": _group(FLOAT8),
     "complex": _group(COMPLEX),
-    "arithmetic": _group((INTEGERS | FLOATING) - HALF),
-    "all": tuple(DTYPES),
+    "arithmetic": _group((INTEGERS | FLOATING) - HALF - FLOAT8),
+    "all": _group(DTYPES.keys() - FLOAT8),
 }
 
 
@@ -40,8 +51,8 @@ def random_dtype(names: Sequence[str] = ("arithmetic",)) -> torch.dtype:
     """Draw a dtype; each dtype of the given names is equally likely.
 
     Args:
-        names: Groups (``float``, ``half``, ``int``, ``uint``, ``index``, ``bool``, ``complex``, ``arithmetic``,
-            ``all``) and names of single dtypes, such as ``bfloat16``.
+        names: Groups (``float``, ``half``, ``float8``, ``int``, ``uint``, ``index``, ``bool``, ``complex``,
+            ``arithmetic``, ``all``) and names of single dtypes, such as ``bfloat16``. Only ``float8`` has float8.
 
     Raises:
         AuthorError: No name is given, or a name is unknown.

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from ci_autotest.record.draw.bounded_values import bounded_values
-from ci_autotest.values.dtypes import HALF, INTEGERS
+from ci_autotest.values.dtypes import FLOAT8, HALF, INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +167,7 @@ def valued(
     if bounds is not None:
         if array.dtype.kind == "c":  # the bounds are those of its parts
             array = array.view(array.real.dtype)
-        return bounded_values(profile, bounds, dtype, array, _LARGE_HALF if dtype in HALF else LARGE)
+        return bounded_values(profile, bounds, dtype, array, _LARGE_HALF if dtype in HALF | FLOAT8 else LARGE)
     if profile == "zeros_and_ties":
         np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
         array.reshape(-1)[: -(-array.size // 2)] = 0  # half of all elements, so that whole rows are zero
@@ -177,7 +177,7 @@ def valued(
             array *= _LARGE_INTEGERS[dtype]
         return profile == "large"
     if profile == "large":
-        array *= _LARGE_HALF if dtype in HALF else LARGE
+        array *= _LARGE_HALF if dtype in HALF | FLOAT8 else LARGE
         return True
     _sprinkle(streams, site, array)
     return True

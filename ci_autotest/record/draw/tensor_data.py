@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ci_autotest.record.draw.streams import signed_floats
-from ci_autotest.values.dtypes import COMPLEX, FLOATING, HALF, INTEGERS, ITEM_SIZE, PARTS, UNSIGNED
+from ci_autotest.values.dtypes import COMPLEX, FLOAT8, FLOATING, HALF, INTEGERS, ITEM_SIZE, PARTS, UNSIGNED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ci_autotest.record.draw.streams import Streams
 
 _SINGLE: Final = frozenset(name for name in FLOATING if ITEM_SIZE[name] <= 4)  # noqa: PLR2004 - bytes
-#: Half precisions are drawn in float32 and rounded by torch.
-WIDE_DTYPE: Final = dict.fromkeys(HALF, "float32")
+#: Half precisions and float8 are drawn in float32 and rounded by torch.
+WIDE_DTYPE: Final = dict.fromkeys(HALF | FLOAT8, "float32")
 
 
 def default_range(dtype: str) -> tuple[float, float]:
@@ -32,7 +32,7 @@ def default_range(dtype: str) -> tuple[float, float]:
 
 
 def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> NDArray:  # type: ignore[type-arg]
-    """Return drawn elements: ``shape``, in ``dtype`` (float32 for the half precisions).
+    """Return drawn elements: ``shape``, in ``dtype`` (float32 for the half precisions and float8).
 
     Args:
         streams: Source of the random words.

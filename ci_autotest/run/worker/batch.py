@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.values.result import REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ class TestRun(NamedTuple):
         key: Key of its random stream.
         draw: Draws and records an attempt, by case and number of the attempt.
         contenders: The candidates, by name.
+        reference: PyTorch as a candidate, which is held against what the body expects.
         order: Each candidate's position in the message, which is how the progress beacon names it.
         asks_refused: As in ``RunCases``.
         ends_if_changed: As in ``RunCases``.
@@ -34,9 +36,14 @@ class TestRun(NamedTuple):
     key: int
     draw: Callable[[int, int], Attempt]
     contenders: Mapping[str, Contender]
+    reference: Contender
     order: Mapping[str, int]
     asks_refused: bool
     ends_if_changed: bool
+
+    def contender(self, name: str) -> Contender:
+        """Return a candidate, or PyTorch as one."""
+        return self.reference if name == REFERENCE_CANDIDATE else self.contenders[name]
 
 
 class Batch(NamedTuple):

@@ -25,6 +25,7 @@ from ci_autotest.run.worker.batch import Judged, is_aligned
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.values.aligned_error import is_measured
 from ci_autotest.values.case import has_series, is_guarded_case, window_of
+from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class BatchComparison:
 
     def compare(self, run: TestRun, name: str, batch: Batch) -> Judged:
         """Compare one candidate's traces of a batch with the reference."""
-        contender, attempts = run.contenders[name], batch.attempts
+        contender, attempts = run.contender(name), batch.attempts
         traces = batch.submissions[name].traces()
         if name in batch.meters:
             batch.meters[name].stop()
@@ -73,7 +74,7 @@ class BatchComparison:
                 found = self._probe_suspicion(batch.spots[position][0], probe, trace, contender)
                 if found is not None:
                     suspected[position] = found
-        if contender.backend.is_in_process and contender.backend.shows_steps:
+        if contender.backend.is_in_process and contender.backend.shows_steps and name != REFERENCE_CANDIDATE:
             suspected = {**dict(self._repeat_suspicions(run, name, batch, traces, sure)), **suspected}
         return Judged(traces[: len(attempts)], sure, verdicts, suspected, errors)
 

@@ -12,6 +12,7 @@ from ci_autotest.alignment.cases import Accepted, accept, differentiate
 from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.backends.operator_usage import OperatorUsage
+from ci_autotest.program.expectations import has_expectation
 from ci_autotest.run.messages import CasesDone, Cost, Left, RunCases
 from ci_autotest.run.progress_beacon import IN_REFUSED, NOWHERE
 from ci_autotest.run.worker.batch import Batch, TestRun, operators
@@ -22,6 +23,7 @@ from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import has_series, is_late, test_key, window_of
+from ci_autotest.values.result import REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,7 +123,9 @@ class CaseRunner:
                 name: worker_context.contender(name, declaration, asks_float64=message.asks_float64)
                 for name in message.candidates
             },
-            {name: position for position, name in enumerate(message.candidates)}, message.asks_refused,
+            worker_context.contender(REFERENCE_CANDIDATE, declaration, asks_float64=False),
+            {REFERENCE_CANDIDATE: REFERENCE, **{name: position for position, name in enumerate(message.candidates)}},
+            message.asks_refused,
             message.ends_if_changed,
         )  # fmt: skip
 
@@ -164,6 +168,9 @@ class CaseRunner:
             )
             for name, contender in run.contenders.items()
         }
+        if any(has_expectation(attempt.program.steps) for attempt in attempts):
+            backend, enter = run.reference.backend, self._beacon.entering(REFERENCE, spots)
+            submissions[REFERENCE_CANDIDATE] = backend.submit(attempts, enter)
         reference_s = median(seconds) * len(seconds) if seconds else 0.0
         return Batch(
             cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, mapped, allocated
@@ -189,7 +196,7 @@ class CaseRunner:
 
     def _draw_again(self, case: int, refused: Attempt, run: TestRun) -> Accepted:
         """Draw a case again after the reference rejected its first attempt; try rejected inputs on the candidates."""
-        positions = {"": REFERENCE, **run.order}
+        positions = {**run.order, "": REFERENCE}
 
         def enter(case: int, name: str, number: int) -> None:
             self._beacon.enter(case, positions[name], number, IN_REFUSED if name else NOWHERE)
@@ -276,7 +283,7 @@ class CaseRunner:
         do not count: they run again in another process.
         """
         judged = {}
-        for name in run.contenders:
+        for name in batch.submissions:
             judged[name] = found = self._comparison.compare(run, name, batch)
             for position, verdict in found.verdicts.items():
                 if verdict.kind is None:

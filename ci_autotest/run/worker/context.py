@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,20 +18,24 @@ from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.config import of_reference
 from ci_autotest.errors import UnavailableError
 from ci_autotest.opinfo.source import Opinfo
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.grids import grid_points, may_have_grid
 from ci_autotest.record.user_operators import declare_operators
 from ci_autotest.run.worker.gpu import prepare
 from ci_autotest.run.worker.source_locations import source_locations
 from ci_autotest.run.worker.tests import Library
-from ci_autotest.values.result import CandidateInfo
+from ci_autotest.values.case import test_key
+from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate
     from ci_autotest.record.declaration import Declaration
     from ci_autotest.run.messages import Hello, TestInfo
@@ -82,7 +87,9 @@ class WorkerContext:
         self._add_device(device)
         declare_operators(hello.candidates)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
+        self.candidates[REFERENCE_CANDIDATE] = of_reference(device)
         self.infos = [self._build(candidate) for candidate in hello.candidates]
+        self.backends[REFERENCE_CANDIDATE] = TorchBackend(device, is_candidate=True)
 
     def _build(self, candidate: Candidate) -> CandidateInfo:
         """Build a candidate's backend, or return why it is not available."""
@@ -116,7 +123,19 @@ class WorkerContext:
 
     def test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
         """Return a test's declaration and body."""
-        return self.library.find(test)
+        declaration, call = self.library.find(test)
+        return replace(declaration, grid=test.grid), call
+
+    def with_grid(self, test: TestInfo) -> TestInfo:
+        """Return a test with the number of points of its grid, for which cases of it are drawn."""
+        if test.candidate or not may_have_grid(test.file):
+            return test
+        key = test_key(self.hello.seed, test.id)
+
+        def draw(case: int) -> Attempt:
+            return self.attempts.attempt(*self.library.find(test), (key, test.id, case, 0))
+
+        return msgspec.structs.replace(test, grid=grid_points(draw))
 
     def contender(
         self, name: str, declaration: Declaration | None, compiler: str = "", *, asks_float64: bool = True

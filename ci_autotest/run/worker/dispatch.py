@@ -130,8 +130,9 @@ class Dispatcher:
         assert self._state is not None  # noqa: S101 - the parent says hello first
         self._beacon.enter(REFERENCE, REFERENCE)
         # What the import of a file changes is not the doing of a kernel.
-        library, file = self.worker_context.library, message.file
-        tests = library.tests(file, message.wanted, message.cases)
+        context = self.worker_context
+        library, file = context.library, message.file
+        tests = list(map(context.with_grid, library.tests(file, message.wanted, message.cases)))
         found = Discovered(tests=tests, lost=library.lost(file), foreign=library.foreign(file))
         self._state.renew()
         return found

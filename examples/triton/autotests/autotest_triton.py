@@ -1,5 +1,7 @@
 """What the kernels take: rows, vectors and matrices of float32."""
 
+from references import rope
+
 from ci_autotest import autotest, random, random_tensor, torch
 
 
@@ -22,3 +24,10 @@ def product():
     return torch.matmul(
         random_tensor(2, dim0=random(1, 20), dim1=inner), random_tensor(2, dim0=inner, dim1=random(1, 20))
     )
+
+
+@autotest()
+def rotary_embedding():
+    tokens, half = random(1, 6).to(int), random(1, 20).to(int)
+    x = random_tensor(3, dim0=random(1, 4), dim1=tokens, dim2=half * 2)
+    return rope(x, random_tensor(2, dim0=tokens, dim1=half), random_tensor(2, dim0=tokens, dim1=half))

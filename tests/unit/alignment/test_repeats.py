@@ -23,6 +23,11 @@ def one() -> Any:
     return torch.sigmoid(random_tensor(ndim=2, dim0=3, dim1=4))
 
 
+def with_late_input() -> Any:
+    y = torch.sigmoid(random_tensor(ndim=2, dim0=3, dim1=4))
+    return y * random_tensor(ndim=2, dim0=3, dim1=4)  # the repeat begins behind this input
+
+
 def with_kept_graph() -> Any:
     kept: dict[int, real.Tensor] = {}
 
@@ -40,7 +45,7 @@ def repeat(body: Any, backend: Any) -> Any:
     return repeated(attempt, trace, Contender(backend, RULES), has_backward=True)
 
 
-@pytest.mark.parametrize("body", [several, one])
+@pytest.mark.parametrize("body", [several, one, with_late_input])
 def test_repeated__right_kernel__is_the_same(body: Any):
     assert repeat(body, TorchBackend()) is None
 

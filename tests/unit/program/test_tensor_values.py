@@ -29,6 +29,8 @@ ELEMENTS = {
     "float32": np.array([0.1, -0.0, 1e-45, 3.4028235e38, 16777217.0, NAN, INF, -INF], "<f4"),
     "float64": np.array([0.1, -0.0, 5e-324, 1.7976931348623157e308, NAN, INF, -INF], "<f8"),
     "complex64": np.array([0.1 - 0.0j, complex(-0.0, NAN), complex(INF, 1e-45)], "<c8"),
+    "float8_e4m3fn": np.array([0x00, 0x80, 0x01, 0x38, 0x7E, 0xFE, 0x7F], "u1"),
+    "float8_e5m2": np.array([0x00, 0x80, 0x01, 0x3C, 0x7B, 0x7C, 0xFC, 0x7F], "u1"),
     "complex128": np.array([0.1 - 0.0j, complex(-0.0, NAN), complex(INF, 5e-324)], "<c16"),
 }
 

@@ -16,6 +16,7 @@ from ci_autotest.values.dtypes import (
     COMPLEX,
     DIFFERENTIABLE,
     DTYPES,
+    FLOAT8,
     FLOATING,
     HALF,
     INTEGERS,
@@ -70,13 +71,14 @@ def test_dtypes__sets__are_those_of_torch():
     assert those(is_integer) == INTEGERS
     assert those(lambda dtype: is_integer(dtype) and not dtype.is_signed) == UNSIGNED
     assert those(lambda dtype: dtype.is_floating_point and torch.finfo(dtype).bits == 16) == HALF
-    assert those(lambda dtype: dtype.is_floating_point or dtype.is_complex) == DIFFERENTIABLE
+    assert those(lambda dtype: dtype.is_floating_point and torch.finfo(dtype).bits == 8) == FLOAT8
+    assert those(lambda dtype: dtype.is_floating_point or dtype.is_complex) == DIFFERENTIABLE | FLOAT8
     assert DTYPES.keys() - FLOATING - COMPLEX - INTEGERS == {"bool"}
 
 
 @each_dtype
 def test_dtypes__requires_grad__is_refused_for_others(name):
-    if name in DIFFERENTIABLE:
+    if name in DIFFERENTIABLE | FLOAT8:
         assert torch.zeros(1, dtype=of_torch(name), requires_grad=True).requires_grad
     else:
         with pytest.raises(RuntimeError, match="floating point and complex"):
@@ -85,7 +87,8 @@ def test_dtypes__requires_grad__is_refused_for_others(name):
 
 @pytest.mark.parametrize("name", TOLERANCES)
 def test_tolerances__each_dtype__are_those_of_torch_testing(name):
-    assert TOLERANCES[name] == default_tolerances(of_torch(name))
+    own = {"float8_e4m3fn": (2.0**-3, 2.0**-9), "float8_e5m2": (2.0**-2, 2.0**-16)}  # torch has none for these
+    assert TOLERANCES[name] == own.get(name, default_tolerances(of_torch(name)))
     assert (tolerance_for(name).rtol, tolerance_for(name).atol) == TOLERANCES[name]
 
 
@@ -95,6 +98,7 @@ def test_parts__complex_dtypes__are_those_of_their_real_part():
 
 def test_wide__narrower_dtypes__are_those_that_a_float64_changes():
     promoted = {name: str(torch.promote_types(of_torch(name), torch.float64))[6:] for name in DIFFERENTIABLE}
+    promoted |= dict.fromkeys(FLOAT8, "float64")  # torch promotes these with nothing
     assert {name: wide for name, wide in promoted.items() if wide != name} == WIDE
 
 
@@ -114,6 +118,21 @@ def test_elements__each_floating_dtype__are_converted_both_ways(name):
     tensor = torch.tensor(NUMBERS, dtype=torch.float64).to(of_torch(name))
     assert array_of(bytes_of(tensor), name, (-1,)).astype(np.float64).tobytes() == bytes_of(tensor.double())
     assert rounded_bytes(np.array(NUMBERS), name) == bytes_of(tensor)
+
+
+@pytest.mark.parametrize("name", sorted(FLOAT8))
+def test_elements__each_byte_of_a_float8__is_the_number_that_torch_reads(name):
+    every = torch.arange(256, dtype=torch.uint8)
+    numbers = every.view(of_torch(name)).double().numpy()
+    np.testing.assert_array_equal(array_of(bytes(range(256)), name, (-1,)).astype(np.float64), numbers)
+    is_number = ~np.isnan(numbers)
+    assert rounded_bytes(numbers[is_number], name) == bytes(np.arange(256, dtype=np.uint8)[is_number])
+
+
+@pytest.mark.parametrize("name", sorted(FLOAT8))
+def test_rounded_bytes__numbers_between_those_of_a_float8__are_rounded_as_torch_does(name):
+    numbers = np.concatenate([np.linspace(-500, 500, 4001), np.linspace(-1e-2, 1e-2, 4001), [7e4, -7e4]])
+    assert rounded_bytes(numbers, name) == bytes_of(torch.from_numpy(numbers).to(of_torch(name)))
 
 
 def test_bits__dtypes_without_a_numpy_format__have_integers_of_their_size():

@@ -1,0 +1,115 @@
+"""Expectations of a body: a value, written by hand or computed by another library, that every side is held against.
+
+What is expected becomes an input of the program, so that replays, repros and other interpreters need neither the
+function that computed it nor its library. The reference is held against it too: PyTorch may be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ci_autotest.backends.operators.numpy_functions import array_of
+from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, Step
+from ci_autotest.record.context import outside, recorder_for
+from ci_autotest.record.draw.generators import settle
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from ci_autotest.record.protocol import Recorder
+
+_NUMBERS: frozenset[str] = frozenset("biufc")
+
+
+def expect(y: Any, expected: Any, *args: Any, rtol: float | None = None, atol: float | None = None) -> None:
+    """Expect a value of a test: PyTorch and every candidate are held against it.
+
+    A finding of PyTorch's own is one of the candidate ``reference``, and fails the run.
+
+    Args:
+        y: A recorded tensor.
+        expected: A number, an array, a list or a tensor; or a function that returns one, called with ``args``. A number
+            stands for a tensor of that number.
+        args: Arguments of the function; recorded tensors are passed as NumPy arrays, bfloat16 as float32.
+        rtol: Ratio to what is expected; give ``atol`` too. By default, the tolerance of the test.
+        atol: In the unit of the elements.
+
+    Raises:
+        AuthorError: Called outside a test, or with something that is no recorded tensor, no numbers or no tolerance.
+    """
+    recorder = recorder_for("expect")
+    if not isinstance(y, Value):
+        message = f"expect() got {_kind(y)}, which is no recorded tensor. Write expect(torch.exp(x), …) in a test."
+        raise AuthorError(message)
+    _check_tolerance(rtol, atol)
+    wanted = _wanted(recorder, expected, args)
+    source = _like(wanted, y._tensor)
+    placeholder = recorder.tensor(source, contiguous_spec(source), "expected")
+    name = recorder.steps[y._ref.index].name
+    step = Step(CALL_FUNCTION, EXPECT, (y._ref, placeholder._ref, _number(rtol), _number(atol)), (), name)
+    recorder.keep(step, placeholder._tensor.clone())
+
+
+def _check_tolerance(rtol: object, atol: object) -> None:
+    if (rtol is None) != (atol is None):
+        message = "expect() got only one of rtol and atol. Write both, or neither for the tolerance of the test."
+        raise AuthorError(message)
+    for name, bound in (("rtol", rtol), ("atol", atol)):
+        is_number = isinstance(bound, int | float) and not isinstance(bound, bool) and 0 <= bound < math.inf
+        if bound is not None and not is_number:
+            message = f"expect({name}={bound!r}) is not a tolerance. Write a number that is 0 or more."
+            raise AuthorError(message)
+
+
+def _wanted(recorder: Recorder, expected: Any, args: tuple[Any, ...]) -> torch.Tensor:
+    """Return what is expected as a tensor on the host."""
+    given = [settle(recorder.drawer, arg) for arg in (expected, *args)]
+    found = given[0]
+    if callable(found) and not isinstance(found, Value | torch.Tensor):
+        arrays = [array_of(arg._tensor) if isinstance(arg, Value) else arg for arg in given[1:]]
+        found = outside(found)(*arrays)
+    elif args:
+        message = f"expect() got {_kind(found)} and arguments: only a function takes arguments."
+        raise AuthorError(message)
+    if isinstance(found, Value):
+        found = found._tensor
+    if isinstance(found, torch.Tensor):
+        return found.detach().resolve_conj().resolve_neg().to_dense().cpu().clone()
+    try:
+        array = np.array(found)
+    except ValueError:
+        array = np.array(None)
+    if array.dtype.kind not in _NUMBERS:
+        message = (
+            f"expect() got {_kind(found)}, which is no array of numbers. Give numbers, or a function that returns some."
+        )
+        raise AuthorError(message)
+    # NumPy has floats that torch has not.
+    return torch.from_numpy(array.astype(np.float64) if array.dtype == np.longdouble else array)
+
+
+def _like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return what is expected in the dtype of a value, unless that changes more than a rounding; a number in its shape.
+
+    A dtype that stays another one is a difference by itself.
+    """
+    if wanted.dim() == 0:
+        wanted = wanted.expand(value.shape)
+    found = wanted.to(value.dtype) if value.is_complex() or not wanted.is_complex() else wanted
+    is_exact = not (found.is_floating_point() or found.is_complex())
+    if is_exact and not torch.equal(found.to(wanted.dtype), wanted):
+        found = wanted
+    return found.contiguous().clone()
+
+
+def _number(bound: float | None) -> float | None:
+    return None if bound is None else float(bound)
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.60}"

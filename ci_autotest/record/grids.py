@@ -1,0 +1,125 @@
+"""Grids: every combination of the values of a test's ``every`` is a case, counted before the run.
+
+The rule of this module: a case's point of the grid follows from its number and from the axes that it draws, so that a
+case can be drawn alone. So each case must draw the same axes, and a test that does not is broken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.draw.generators import Generator, settle
+from ci_autotest.values.case import GRID_AT_MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.record.declaration import Declaration
+    from ci_autotest.record.draw.draws import Drawer
+
+T = TypeVar("T")
+
+#: Cases that are drawn to count a grid, until the reference accepts one: some points may be refused.
+_CASES: Final = 20
+_CALL: Final = re.compile(r"\bevery\(")
+
+
+class Every(Generator):
+    """A value of which a test's cases have all, in every combination with those of others."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Sequence[object]) -> None:
+        self.values = values
+        if not values:
+            message = "every() has no value. Write every(1, 2, 3) or every(range(3))."
+            raise AuthorError(message)
+
+    def __repr__(self) -> str:
+        return f"every({', '.join(map(repr, islice(self.values, 3)))}{', …' if len(self.values) > 3 else ''})"  # noqa: PLR2004 - three show what it is
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
+        """Return the case's value."""
+        return settle(drawer, self.values[drawer.grid_choice(site, len(self.values))], wanted)
+
+
+def every(*values: T | Iterable[T]) -> T:
+    """Return a generator that has each of some values: the cases of a test are all combinations of these.
+
+    ``ci-autotest list`` shows how many. Such a test has as many cases, whatever ``--cases`` says, and no profiles unless
+    ``@autotest(profiles=…)`` asks for some; what is drawn at random beside them differs in each case.
+
+    Args:
+        values: The values; or one range, list or other iterable of them.
+
+    Raises:
+        AuthorError: There is no value, or an iterable has more than a million.
+    """
+    if len(values) != 1 or isinstance(values[0], str) or not isinstance(values[0], Iterable):
+        return cast("T", Every(values))
+    found: Any = values[0]
+    if not isinstance(found, Sequence):
+        found = tuple(islice(found, GRID_AT_MOST + 1))
+    return cast("T", Every(found))
+
+
+def may_have_grid(file: str) -> bool:
+    """Whether a test file calls ``every``, so that its tests must be drawn once to count their points."""
+    try:
+        return _CALL.search(Path(file).read_text("utf-8", "replace")) is not None
+    except OSError:
+        return False
+
+
+def grid_points(draw: Callable[[int], Attempt]) -> int:
+    """Return the number of points of a test's grid, 0 without one; a broken test has none, and its run says why."""
+    found = 1
+    for case in range(_CASES):
+        try:
+            attempt = draw(case)
+        except AuthorError:
+            break
+        found = max(found, attempt.grid)
+        # The points after a refused step are unknown.
+        if attempt.refused is None:
+            break
+    return found if found > 1 else 0
+
+
+def refuse_too_many(declaration: Declaration) -> None:
+    """Refuse a test whose grid has too many points.
+
+    Raises:
+        AuthorError: It has more than a million.
+    """
+    if (declaration.grid or 0) > GRID_AT_MOST:
+        message = (
+            f"its grid has {declaration.grid:,} points, and {GRID_AT_MOST:,} are allowed. Give every() fewer values, or "
+            "draw some of them with oneof() or random()."
+        )
+        raise AuthorError(message)
+
+
+def check_grid(declaration: Declaration, points: int) -> None:
+    """Refuse a case that draws other axes than the case by which the grid was counted: points would be left out.
+
+    Raises:
+        AuthorError: It does.
+    """
+    counted = max(declaration.grid or 0, 1)
+    if declaration.grid is None or points == counted:
+        return
+    if declaration.grid == 0:
+        message = "every() is called outside of the test's file, where it was not counted. Call it in the test's file."
+    else:
+        message = (
+            f"every() has {points:,} combinations in this case and {counted:,} in the case by which they were counted. "
+            "Draw each every() in all cases: write .value() before any branch."
+        )
+    raise AuthorError(message)
