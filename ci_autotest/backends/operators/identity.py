@@ -90,7 +90,7 @@ RANDOM: Final = frozenset({
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
     "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",
     "poisson", "gumbel_softmax", "uniform", "cauchy", "exponential", "geometric", "log_normal", "random",
-    "scaled_dot_product_attention", "fractional_max_pool2d", "fractional_max_pool3d",
+    "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
 })  # fmt: skip
 
 #: Calls that compute nothing themselves, so a wrong value after one of them comes from another step.
