@@ -22,7 +22,7 @@ _VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 #: Calls that return a tensor and compute nothing: autograd's, those that bring in data, and uninitialised memory.
 _NO_OPERATORS: Final = frozenset({
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.from_numpy", "torch.frombuffer", "torch.load",
-    "torch.autograd.grad", "torch.autograd.backward", "torch.empty", "torch.empty_like", "torch.empty_strided",
+    "torch.empty", "torch.empty_like", "torch.empty_strided",
     *(
         f"torch.Tensor.{name}"
         for name in (
@@ -66,6 +66,8 @@ class Callee:
 
 def callee_of(func: Callable[..., Any]) -> Callee | None:
     """Return what is known of a function before its first call; ``None`` if it is no operator."""
+    if func in {torch.autograd.grad, torch.autograd.backward}:  # torch lists no public name for them
+        return None
     name = public_name(func)
     if name is None:
         own = f"{getattr(func, '__module__', None) or 'torch'}.{getattr(func, '__name__', type(func).__name__)}"
@@ -112,7 +114,10 @@ def defaults_of(func: Callable[..., Any]) -> dict[str, object]:
     """
     if not isinstance(func, FunctionType):
         return {"generator": None, "memory_format": torch.preserve_format, "dtype": None, "device": None, "out": None}
-    parameters = inspect.signature(func).parameters.values()
+    try:
+        parameters = inspect.signature(func).parameters.values()
+    except ValueError:  # `x ** 2` is a Python function around a built-in method
+        return {}
     return {"_stacklevel": 3, **{one.name: one.default for one in parameters if one.default is not one.empty}}
 
 

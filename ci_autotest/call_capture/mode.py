@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -145,7 +146,7 @@ class CallMode(TorchFunctionMode):
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())
-        return Capture(tuple(calls), omissions, str(torch.__version__), is_complete)
+        return Capture(tuple(calls), omissions, str(torch.__version__).partition("+")[0], is_complete)
 
     def _first(
         self, func: Callable[..., Any], key: tuple[Any, ...], floats: list[float], args: Any, kwargs: Any
@@ -197,6 +198,8 @@ class CallMode(TorchFunctionMode):
                 elements[0] = _ANY
         except UnsupportedArgumentError as error:
             return Observed(None, [], (callee.name, str(error)))
+        except Exception as error:  # noqa: BLE001 - reading a tensor runs foreign code, and the program must go on
+            return Observed(None, [], (callee.name, f"its tensors cannot be read ({type(error).__name__})"))
         call = ObservedCall(
             number=len(self._observed),
             op=callee.op,
@@ -214,12 +217,14 @@ class CallMode(TorchFunctionMode):
 
     def _look_again(self, found: Observed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors: list[torch.Tensor] = []
-        for value in (*args, *kwargs.values()):
-            argument(value, tensors)
-        found.elements = [
-            seen if seen is _ANY else seen_again(seen, tensor)
-            for seen, tensor in zip(found.elements, tensors, strict=True)
-        ]
+        # What was read once can be read again, but for tensors inside of a transform of torch.func.
+        with suppress(UnsupportedArgumentError, RuntimeError):
+            for value in (*args, *kwargs.values()):
+                argument(value, tensors)
+            found.elements = [
+                seen if seen is _ANY else seen_again(seen, tensor)
+                for seen, tensor in zip(found.elements, tensors, strict=True)
+            ]
 
     def _withdraw(self, found: Observed) -> None:
         if self._journal is not None and found.call is not None:

@@ -221,6 +221,33 @@ ARGUMENTS = {
     "report of nothing": Row("report nowhere", "'nowhere' holds no report.json. Give the output folder of a run."),
     "replay of nothing": Row("replay autotests", "'autotests' holds no program.json. Give the folder of a finding."),
 }
+CAPTURE = {
+    "capture: no program of Python": Row(
+        "capture torchrun train.py",
+        "capture runs a program of Python, and 'torchrun' is none. Write for example: ci-autotest capture -o autotests "
+        "python train.py",
+    ),
+    "capture: no script": Row(
+        "capture python -u",
+        "'python -u' names no script, module (-m) or text (-c). Write for example: ci-autotest capture -o autotests "
+        "python train.py",
+    ),
+    "capture: no interpreter": Row(
+        "capture ./nowhere/python train.py",
+        "'./nowhere/python' cannot be run: No such file or directory. Write for example: ci-autotest capture -o "
+        "autotests python train.py",
+    ),
+    "capture: tests that exist": Row(
+        "capture python train.py",
+        "autotests/autotest_train.py exists, and somebody may have changed it. Choose another folder with --output, or "
+        "replace it with --force.",
+        files={"autotests/autotest_train.py": ""},
+    ),
+    "capture: a file in place of the folder": Row(
+        "capture -o autotest.yml python train.py",
+        "'autotest.yml' is a file. Name a folder for the tests with --output.",
+    ),
+}
 TESTS = {
     "no test in one file": Row(
         "run one.py",
@@ -304,7 +331,7 @@ DEVICES = {
         "run", f"the reference: {CUDA}", status=4, config="reference: {device: cuda}\n" + TORCH
     ),
 }
-ROWS = {**CONFIGURATION, **ARGUMENTS, **TESTS, **DEVICES}
+ROWS = {**CONFIGURATION, **ARGUMENTS, **CAPTURE, **TESTS, **DEVICES}
 
 
 def project_of(row: Row, folder: Path) -> Project:
