@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -15,9 +15,6 @@ from junitparser import JUnitXml
 
 from ci_autotest.report.report_json import json_schema
 from tests.projects import Project, ended, processes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.heavy
 MARK = "CI_AUTOTEST_CHAOS"
@@ -36,6 +33,8 @@ MARK = ("CI_AUTOTEST_CHAOS=" + os.environ["CI_AUTOTEST_CHAOS"]).encode()
 
 
 def sigmoid(x):
+    with Path(os.environ["CI_AUTOTEST_CHAOS"], "calls").open("a") as calls:
+        calls.write("sigmoid\\n")
     return torch.Tensor.sigmoid(x)
 
 
@@ -150,8 +149,18 @@ def chaotic(folder: Path, times: int) -> Project:
 
 
 def kill_now_and_then(mark: str, is_over: threading.Event, killed: list[int]) -> None:
+    """Kill a process of the run every few seconds, but none before the run has come further since the last one.
+
+    A run whose workers are killed again and again while they are set up is given up, as it should be; on a slow machine
+    a pause of some seconds would come to that.
+    """
     drawn = random.Random(7)  # noqa: S311 - moments
+    calls, seen = Path(mark, "calls"), 0
     while not is_over.wait(drawn.uniform(4, 14)):
+        count = calls.stat().st_size if calls.exists() else 0
+        if count == seen:
+            continue
+        seen = count
         # Spawned workers, the preloaded process, and what it has forked.
         workers = [line for line in processes(f"{MARK}={mark}") if "ci_autotest.run." in line]
         if workers:
