@@ -8,13 +8,16 @@ ONE_THREAD := OMP_NUM_THREADS=1
 # Each process of a test would compile the package anew where the environment forbids bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 PARTS      := -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
-# Tests that share a run are one group; the groups begin in this order, so that the longest are not the last.
-END_TO_END := -n auto --dist loadgroup --no-loadscope-reorder tests/end_to_end
+# What times kernels, and what kills workers as they start, needs a machine that does nothing else.
+ALONE      := tests/end_to_end/test_speed.py tests/end_to_end/test_chaos.py
+# The files begin in this order, not with those of the most tests, which are not the longest.
+END_TO_END := -n auto --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end
+HEAVY      := 'heavy and not matrix'
 BESIDE := ray onnx onnxruntime onnxscript 'triton==3.9.0' 'numba==0.68.1' 'ninja==1.13.2'
 LOCK   := $(BIN)/uv pip compile pyproject.toml --quiet --generate-hashes --no-annotate --no-header --constraints constraints.txt
 IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: run test test-all candidates check lock bench soak docs pictures format clean
+.PHONY: run test test-all matrix candidates check lock bench soak docs pictures format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -31,13 +34,18 @@ run: $(READY)  ## the shipped suite and the kernel example, on this machine
 test: check  ## everything that needs torch only
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PARTS)
 	$(BIN)/python -m pytest $(END_TO_END)
+	$(BIN)/python -m pytest tests/end_to_end/test_speed.py
 
 test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other frameworks
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray, onnxruntime, onnxscript, triton, numba, ninja' 2> /dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
-	$(ONE_THREAD) $(BIN)/python -m pytest -m heavy $(PARTS)
-	$(BIN)/python -m pytest -m heavy $(END_TO_END)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(PARTS)
+	$(BIN)/python -m pytest -m $(HEAVY) $(END_TO_END)
+	$(BIN)/python -m pytest -m $(HEAVY) $(ALONE)
+
+matrix: $(READY)  ## the rows of large tables that the tests above leave out
+	$(BIN)/python -m pytest -m matrix tests
 
 # `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, mindspore, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
 candidates: $(READY)  ## interpreters of other frameworks, below .venvs

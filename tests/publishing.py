@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +15,7 @@ from ci_autotest.github.comment_sections import Section, Turn, compose, marker
 from ci_autotest.github.event import Event, PullRequestTarget, RunTarget
 from ci_autotest.github.origin import find_pull_request
 from ci_autotest.github.sticky import Wanted
+from tests.fakes.clock import FakeClock, HurriedClock
 from tests.fakes.github import NUMBER, REPOSITORY, SHA
 
 if TYPE_CHECKING:
@@ -26,23 +25,6 @@ if TYPE_CHECKING:
 
 LIST = f"/repos/{REPOSITORY}/issues/{NUMBER}/comments"
 POST = f"POST {LIST}"
-
-
-@dataclass
-class FakeClock:
-    """Tell a time that only ``sleep`` and ``tick_s`` move; seconds."""
-
-    now_s: float = 0.0
-    tick_s: float = 0.0
-    slept_s: list[float] = field(default_factory=list)
-
-    def __call__(self) -> float:
-        self.now_s += self.tick_s
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.slept_s.append(seconds)
-        self.now_s += seconds
 
 
 def event_of(
@@ -113,17 +95,6 @@ def ours(text: str, run_id: int = 500, attempt: int = 1, name: str = "ci-autotes
 
 def url(comment_id: int) -> str:
     return f"https://github.com/{REPOSITORY}/pull/{NUMBER}#issuecomment-{comment_id}"
-
-
-@dataclass
-class HurriedClock(FakeClock):
-    """Tell the real time, and sleep a quarter of what is asked."""
-
-    def __call__(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds / 4)
 
 
 def at_once(github: FakeGithub, publishers: list[dict]) -> list[str]:

@@ -4,34 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.action_repository import Repository, checked_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xdist.remote import Producer
+
     from tests.action_runner import ActionRecord
 
 
-#: Files whose tests need a cluster of their own: two at once are more than a small machine has memory for.
-CLUSTERS = {"test_ray", "test_ray_nodes"}
+#: Files that share the run of the action, and files whose clusters are too much for a small machine at once.
+TOGETHER = {
+    "test_action": "action", "test_action_hostile": "action", "test_action_jobs": "action", "test_ray": "cluster",
+    "test_ray_nodes": "cluster",
+}  # fmt: skip
+
+
+class FilesTogether(LoadFileScheduling):
+    """Give the tests of a file to one process, in order, because they share its runs."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.partition("::")[0]).stem
+        return TOGETHER.get(file, file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
+    return FilesTogether(config, log)
 
 
 def pytest_xdist_auto_num_workers() -> int:
     """Return half as many processes again as there are cores: a run waits for its worker, and its worker for the run."""
     return (os.cpu_count() or 2) * 3 // 2
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests together that share a run: those of a file, and those of the action or of a cluster."""
-    for item in items:
-        file = item.path.stem
-        shared = "cluster" if file in CLUSTERS else file
-        item.add_marker(pytest.mark.xdist_group("action" if "repository" in item.fixturenames else shared))
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+MATRIX = pytest.mark.matrix
 KERNELS = """
 import torch
 
@@ -94,7 +95,7 @@ def printed(done: Done) -> list[str]:
     return [name for name in ("exp", "tanh") if f"misaligned: torch.{name} on kernels, value of {name}" in done.out]
 
 
-@pytest.mark.parametrize("left", [0, 4096, 16_384, 40_960, 57_344])
+@pytest.mark.parametrize("left", [0, 16_384, 57_344, *(pytest.param(size, marks=MATRIX) for size in (4096, 40_960))])
 def test_run__disk_is_full__prints_what_was_found_and_writes_what_fits(left: int, tmp_path: Path):
     project = project_in(tmp_path / "project")
     with disk(project.folder / "out", 64 << 10, left) as output:
@@ -141,7 +142,7 @@ def test_run__nothing_is_found_and_no_room_for_the_report__is_not_green(tmp_path
     assert f"junit.xml {FULL}" in done.out or f"report.json {FULL}" in done.out
 
 
-@pytest.mark.parametrize("limit", [1024, 4096, 8192, 20_480])
+@pytest.mark.parametrize("limit", [1024, 20_480, *(pytest.param(size, marks=MATRIX) for size in (4096, 8192))])
 def test_run__files_have_a_size_at_most__prints_what_was_found(limit: int, tmp_path: Path):
     project = project_in(tmp_path / "project")
     words = [sys.executable, "-c", LIMITED, str(limit), "run", "--workers", "1"]

@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from ci_autotest.github import artifact, event, origin, sticky
+from tests.fakes.clock import FakeClock
 from tests.fakes.github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
 from tests.fakes.github_server import serving
 from tests.npm import fetched
 from tests.objections import CASES, OBJECTIONS, OWN, Way, arranged, commented
 from tests.openapi import Description, described
-from tests.publishing import FakeClock, at_once, ours, published
+from tests.publishing import at_once, ours, published
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

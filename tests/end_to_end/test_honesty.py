@@ -9,6 +9,7 @@ import pytest
 
 from ci_autotest.doc_links import Page, more
 from tests.projects import Project, finding_of, outcomes
+from tests.tables import crossed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,8 +132,9 @@ torch.Tensor.__bool__ = lambda self: True
 }
 
 
-@pytest.mark.parametrize("layout", ["", ".t()"], ids=["contiguous", "transposed"])
-@pytest.mark.parametrize("name", PATCHES)
+@pytest.mark.parametrize(
+    ("name", "layout"), crossed({name: name for name in PATCHES}, {"contiguous": "", "transposed": ".t()"})
+)
 def test_run__test_file_patches_torch__a_wrong_kernel_is_not_green(name: str, layout: str, tmp_path: Path):
     """A patch that the run cannot see through may break the run, but it may not make it end with 0."""
     project = project_in(tmp_path, "", "tanh")
@@ -323,8 +325,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("isolated", [False, True], ids=["in the worker", "isolated"])
-@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize(("words", "isolated"), crossed(WORDS, {"in the worker": False, "isolated": True}))
 def test_run__kernel_that_is_not_written__ends_alike_in_whatever_words(tmp_path: Path, words: str, *, isolated: bool):
     kernels = f"def exp(x):\n    raise NotImplementedError({words!r})\n\n\ndef sin(x):\n    return x.sin()\n"
     project = Project(tmp_path)

@@ -84,7 +84,7 @@ def test_run__both_sides_refuse__is_aligned_and_green(tmp_path, tests: str):
         pytest.param(DEMANDED, (), 1, id="demanded"),
         pytest.param(CAUGHT, (), 0, id="caught"),
         pytest.param(REJECTED, (), 0, id="rejected"),
-        pytest.param(REJECTED, ("--fail-on", "leniency"), 1, id="rejected, asked for"),
+        pytest.param(REJECTED, ("--fail-on", "leniency"), 1, id="rejected, asked for", marks=pytest.mark.matrix),
     ],
 )
 def test_run__candidate_accepts__is_a_leniency_with_a_repro_that_verifies(tmp_path, tests: str, options, status: int):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.errors import PublishError
+from tests.fakes.clock import FakeClock
 from tests.fakes.github import BOT, NUMBER, SHA, TOKEN, FakeGithub, Fault
 from tests.fakes.github_server import serving
-from tests.publishing import LIST, POST, FakeClock, event_of, ours, published, refused, url
+from tests.publishing import LIST, POST, event_of, ours, published, refused, url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

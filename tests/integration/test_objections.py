@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.fakes.github import BOT, FakeGithub
 from tests.fakes.github_server import serving
 from tests.objections import CASES, OBJECTIONS, Way, arranged, commented
-from tests.publishing import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ci_autotest.alignment.blame.operator_mode import OperatorMode
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 #: Dtypes whose results are rounded.
 _WIDE: Final = frozenset(getattr(torch, name) for name in WIDE.values())
-#: Operators that round at most once. Torch can decompose them, but that only costs time.
+#: Operators that round at most once. Torch can decompose them, but that only costs time: for some it imports Dynamo.
 _WHOLE: Final = frozenset({
-    torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.rsub, torch.ops.aten.stack, torch.ops.aten.sum,
+    torch.ops.aten.amax, torch.ops.aten.amin, torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.rsub,
+    torch.ops.aten.stack, torch.ops.aten.sum,
 })  # fmt: skip
 _SOFTMAX: Final = frozenset({torch.ops.aten.softmax, torch.ops.aten._softmax})  # noqa: SLF001 - its only name
 #: Sums of earlier results, whose terms another order or formula rounds differently.
@@ -55,7 +56,7 @@ class Formula(Enum):
     OF_KEPT_DENOMINATORS = auto()
 
 
-class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RandomRounding(OperatorMode):  # type: ignore[no-untyped-call]
     """Round the float64 results of operators to fewer bits, up or down at random.
 
     Args:
@@ -65,7 +66,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, bits: int, seed: int, formula: Formula = Formula.ITS_OWN) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._bits, self._formula = bits, formula
         self._generator = torch.Generator().manual_seed(seed)
 

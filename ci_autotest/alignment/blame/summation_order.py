@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch._decomp import decomposition_table
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ci_autotest.alignment.blame.operator_mode import OperatorMode
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -81,9 +82,9 @@ def worst_results(question: Question, dtype: torch.dtype, formulas: Formulas) ->
         return None
 
 
-class _WorstOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _WorstOrder(OperatorMode):  # type: ignore[no-untyped-call]
     def __init__(self, dtype: torch.dtype, formulas: Formulas) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._end = torch.finfo(dtype).max
         self._has_others = formulas is Formulas.ANY
 

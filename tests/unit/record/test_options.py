@@ -11,7 +11,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.record.draw.profiles import TURNS
 from ci_autotest.record.options import dtype_of
-from tests.engine import Rules, record, substitute, tried
+from tests.engine import record, substitute, tried
 
 KNOWN = (
     "It has n, auto_backward, rtol, atol, check_dtype, check_allclose, check_grad_use_random_data, check_graph, "
@@ -155,46 +155,3 @@ def test_check_grad_use_random_data__false__puts_ones_in():
     attempt = record(body, check_grad_use_random_data=False)
     assert real.equal(attempt.cotangents[0], real.ones_like(attempt.trace.values[-2]))
     assert not real.equal(record(body).cotangents[0], attempt.cotangents[0])
-
-
-def by_mode(x):
-    """Give something else where a compiler looks: what a graph check is for."""
-    return real.Tensor.exp(x) + (1.0 if real.compiler.is_compiling() else 0.0)
-
-
-@pytest.mark.heavy
-def test_check_graph__kernel_that_differs_in_a_graph__is_of_kind_graph():
-    verdict = tried(body, substitute(exp=by_mode), Rules(check_graph=True))
-    assert (verdict.outcome, verdict.kind, verdict.operator, verdict.blame) == (
-        "misaligned", "graph", "torch.exp", "candidate",
-    )  # fmt: skip
-    assert verdict.misalignment is not None
-    assert verdict.misalignment.what == "value of exp, as a graph"
-
-
-def test_check_graph__not_asked_for__is_not_done():
-    assert tried(body, substitute(exp=by_mode)).outcome == "aligned"
-
-
-def method():
-    return random_tensor(ndim=2).exp()
-
-
-def test_check_graph__operator_spelled_as_a_method__is_answered_by_the_kernel_too():
-    assert tried(method, substitute(exp=by_mode), Rules(check_graph=True)).kind == "graph"
-
-
-def test_check_graph__same_in_both_modes__is_aligned():
-    assert tried(body, substitute(exp=lambda x: real.Tensor.exp(x)), Rules(check_graph=True)).outcome == "aligned"
-
-
-def not_one_graph(x):
-    real._dynamo.graph_break()
-    return real.Tensor.exp(x)
-
-
-def test_check_graph__body_that_is_not_one_graph__says_so():
-    verdict = tried(body, substitute(exp=not_one_graph), Rules(check_graph=True))
-    assert (verdict.outcome, verdict.kind) == ("misaligned", "graph")
-    assert verdict.misalignment is not None
-    assert "graph_break" in verdict.misalignment.detail

@@ -2,72 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 
 from ci_autotest.run import messages
-from ci_autotest.run.crash_attribution import Inquiry, Job, Loss, Received, inquire, settle, unsettled
+from ci_autotest.run.crash_attribution import Inquiry, Job, Loss, inquire, settle, unsettled
 from ci_autotest.run.events import Cut, Lost, Part, Passed, Task, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED, Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.finding import Location
+from tests.fakes.dying_worker import FakeWorker, done, lost_in
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 NAMES = ("first", "second")
-
-
-def done(message: RunCases) -> CasesDone:
-    count = len(message.cases)
-    return CasesDone(
-        done=message.cases, aligned=dict.fromkeys(message.candidates, count), unsupported={}, failures=[],
-        accepted=count, rejected=0, ordinary_accepted=count, ordinary_rejected=0, empty=0, undefined=0, refusal="",
-        profiles={"ordinary": count}, seen={}, duration_s=0.0, last=True,
-    )  # fmt: skip
-
-
-def lost_in(case: int, candidate: int = 0, **more) -> WorkerLostError:
-    return WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(case, candidate, -1, 0, 1), "", **more)
-
-
-class FakeWorker:
-    """Answer jobs as a worker would in which some (case, candidate) end the process.
-
-    Args:
-        ends: Says, of what the process has run and what it runs now, whether that ends it.
-    """
-
-    def __init__(self, ends: Callable[[list[tuple[int, str]], int, str], bool]) -> None:
-        self.ends = ends
-        self.ran: list[tuple[int, str]] = []
-        self.told: list[RunCases] = []
-        self.started = 1
-
-    def answer(self, job: Job) -> Received:
-        if job.is_fresh and self.told:
-            self.ran, self.told = [], []
-            self.started += 1
-        before = tuple(self.told)
-        answer: CasesDone | WorkerLostError | None = None
-        for message in job.messages:
-            self.told.append(message)
-            answer = self.run(message)
-            if isinstance(answer, WorkerLostError):
-                self.ran, self.told = [], []
-                self.started += 1
-                break
-        assert answer is not None
-        return Received(answer, before)
-
-    def run(self, message: RunCases) -> CasesDone | WorkerLostError:
-        for case in message.cases:
-            for name in message.candidates or [""]:
-                if self.ends(self.ran, case, name):
-                    return lost_in(case, message.candidates.index(name) if name else -1)
-                self.ran.append((case, name))
-        return done(message)
 
 
 def asked(loss: Loss, worker: FakeWorker) -> list:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 
 from ci_autotest.run import messages
 from ci_autotest.run.events import Changed, Task
-from ci_autotest.run.messages import CasesDone, Change, Hello, Left, Ready, RunCases
+from ci_autotest.run.messages import CasesDone, Change, Hello, Left, RunCases
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.recurring_changes import ENDED_AT_MOST, RecurringChanges
 from ci_autotest.run.slot import Slot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.finding import Location
+from tests.fakes.executor import FakeExecutor
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 HELLO = Hello(root="", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[])
-READY = Ready(torch="2", candidates=[])
 RECURRING = Left(candidate="k", operators=["torch.exp"], changes=[Change(what="environment: A", is_recurring=True)])
 LASTING = Left(
     candidate="k", operators=["torch.exp"], changes=[Change(what="default dtype: changed", is_recurring=False)]
@@ -36,42 +34,6 @@ def done(*cases: int, last: bool = True, left: Left | None = None, again: tuple[
 
 def lost(case: int) -> WorkerLostError:
     return WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(case, 0, -1, 0, 1), "")
-
-
-class FakeWorker:
-    """Answer with what it is given, whatever it is sent."""
-
-    def __init__(self) -> None:
-        self.sent, self.answers = [], deque([READY])
-
-    def begin(self) -> None:
-        pass
-
-    def send(self, message) -> None:
-        self.sent.append(message)
-
-    def receive(self):
-        answer = self.answers.popleft()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def buffered(self):
-        return None
-
-    def close(self) -> None:
-        pass
-
-
-class FakeExecutor:
-    slots = 1
-
-    def __init__(self) -> None:
-        self.started: list[FakeWorker] = []
-
-    def start(self, _slot) -> FakeWorker:
-        self.started.append(FakeWorker())
-        return self.started[-1]
 
 
 def slot_of(changes: RecurringChanges | None = None) -> tuple[Slot, FakeExecutor]:
