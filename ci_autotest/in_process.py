@@ -232,6 +232,8 @@ def _run_cases(
             ):
                 raise AssertionError(message)
         if found.attempt is None:
+            if case < len(declared.examples) and not found.skipped:
+                sys.stderr.write(f"ci-autotest: {setting.test}: examples[{case}] is rejected: {found.refusal}\n")
             continue
         differentiate(found.attempt, reference)
         is_held = has_expectation(found.attempt.program.steps)

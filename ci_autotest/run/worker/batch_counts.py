@@ -36,10 +36,12 @@ class BatchCounts:
 
     Args:
         usage: Maps a program to its form, which says how it exercises each operator.
+        examples: Number of the test's first cases that have named draws.
     """
 
-    def __init__(self, usage: OperatorUsage) -> None:
+    def __init__(self, usage: OperatorUsage, examples: int = 0) -> None:
         self._usage = usage
+        self._examples = examples
         #: By candidate and form of program: the cases compared, and those aligned.
         self._covered: dict[str, dict[int, list[int]]] = {}
         #: What the cases have changed in this process, and the cases that must run again because of it.
@@ -59,7 +61,7 @@ class BatchCounts:
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._undefined = self._outside = self._skipped = 0
         self._skip_reason = ""
-        self._has_loader = False
+        self._notes: list[str] = []
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
 
@@ -89,7 +91,8 @@ class BatchCounts:
         self._cover("", forms, [True] * len(forms))
         self._undefined += len(batch.undefined.intersection(counted))
         self._outside += sum(attempt.has_outside for attempt in attempts)
-        self._has_loader |= any(attempt.has_loader for attempt in attempts)
+        if any(attempt.has_loader for attempt in attempts) and _LOADER not in self._notes:
+            self._notes.append(_LOADER)
         for name, one in judged.items():
             for position in counted:
                 self._count_case(name, batch, position, one)
@@ -104,6 +107,8 @@ class BatchCounts:
     def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
+        if case < self._examples and found.attempt is None and not found.skipped:
+            self._notes.append(f"examples[{case}] is not tested, because the reference rejects it: {found.refusal}")
         self._skipped += bool(found.skipped)
         self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
         # The least of them, so that the message does not depend on the order of the cases.
@@ -174,7 +179,7 @@ class BatchCounts:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
-            left=self.left, again=self.again, notes=[_LOADER] if self._has_loader else [],
+            left=self.left, again=self.again, notes=self._notes,
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:
