@@ -31,9 +31,9 @@ from ci_autotest.record.draw.variables import (
     random_or_nothing,
 )
 from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.record.expectations import expect
 from ci_autotest.record.grids import every, grid_points, may_have_grid
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
-from ci_autotest.record.expectations import expect
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.notes import note
 from ci_autotest.record.options import declared
@@ -64,7 +64,6 @@ __all__ = [
     "constant",
     "cpu_device",
     "every",
-    "expect",
     "expect",
     "generator",
     "gpu_device",

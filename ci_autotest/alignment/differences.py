@@ -20,14 +20,13 @@ from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.gradients import gradient_differences
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live
+from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
-
-from ci_autotest.alignment.tolerance_rules import expected_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,10 +15,10 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import NAMES, close, same_bits
 from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
+from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.remote.response import ResponseModule
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
-from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.program.ir import CALL_METHOD, EXPECT
 from ci_autotest.values.tolerance import Tolerance

@@ -19,7 +19,6 @@ from ci_autotest.backends.trace import Failure
 from ci_autotest.program.call_probe import is_write
 from ci_autotest.program.call_sequence import GRAD, is_repeatable
 from ci_autotest.program.ir import PLACEHOLDER, UNPACK, maker_of, step_refs
-
 from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of
 from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.examples import check_example
-from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.expected_refusals import record_expected_errors
+from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of

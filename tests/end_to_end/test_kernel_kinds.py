@@ -6,15 +6,12 @@ import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
 from tests.projects import Project, outcomes, together
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REFS = """
 import torch
@@ -147,6 +144,9 @@ TRITON = """
 import torch
 import triton
 import triton.language as tl
+
+# Its process replays the other tests too.
+torch.ops.load_library(str(Path(__file__).with_name("libcppops.so")))
 
 
 @triton.jit
@@ -283,7 +283,7 @@ CANDIDATES: list[dict[str, Any]] = [
         "forward_only": ["torch.cumsum", "torch.square", "torch.remainder", "refs.float8_matmul"],
     },
     {
-        "name": "triton", "backend": "substitute", "load": ["libcppops.so"], "env": {"TRITON_INTERPRET": "1"},
+        "name": "triton", "backend": "substitute", "env": {"TRITON_INTERPRET": "1"},
         "replace": {"refs.rope": "tritonkernels.rope"}, "forward_only": True,
     },
 ]  # fmt: skip
@@ -293,7 +293,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.skipif(bool(MISSING), reason=f"not 
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("kinds"))
     files = {
         "refs.py": REFS,
@@ -317,7 +317,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     project.tests(TESTS)
     done = project.run()
     assert done.status == 1, done.said
-    yield project
+    return project
 
 
 def test_run__fault_of_each_kind_of_kernel__is_found_under_its_operator(project: Project):

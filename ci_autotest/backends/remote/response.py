@@ -17,7 +17,7 @@ from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError, Unsupported
 from ci_autotest.program.json_values import argument_of
-from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, FLOAT8, DTYPES
+from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, DTYPES, FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
