@@ -141,6 +141,8 @@ def cumsum(x, dim):
     return torch.from_numpy(out)
 """
 TRITON = """
+from pathlib import Path
+
 import torch
 import triton
 import triton.language as tl
