@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import unittest
+from collections import Counter
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -39,6 +40,7 @@ from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ci_autotest.alignment.cases import Accepted
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
@@ -215,14 +217,11 @@ def _run_cases(
 ) -> None:
     """Run the cases; ``own`` is PyTorch as a candidate, which is held against what a case expects."""
     __tracebackhide__ = True
-    config = setting.config
-    compared = dict.fromkeys(contenders, 0)
+    compared: Counter[str] = Counter()
     reasons: dict[str, str] = {}
     refusal = skipped = ""
     reference = TorchBackend()
-    own_cases = declared.grid + len(declared.examples) if declared.grid else len(declared.examples)
-    usual = 0 if declared.grid else config.cases
-    for case in range(max(setting.cases or declared.n or usual, own_cases)):
+    for case in range(_count(declared, setting)):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal, skipped = found.refusal or refusal, skipped or found.given_up
         for candidate in setting.candidates:
@@ -232,17 +231,15 @@ def _run_cases(
             ):
                 raise AssertionError(message)
         if found.attempt is None:
+            _note_example(declared, setting, case, found)
             continue
         differentiate(found.attempt, reference)
-        is_held = has_expectation(found.attempt.program.steps)
-        for candidate in (*setting.candidates, *([of_reference()] if is_held else ())):
+        for candidate in _held(found.attempt, setting):
             judged = try_case(found.attempt, contenders.get(candidate.name, own), reference)
             noted = msgspec.structs.replace(judged.verdict, notes=found.attempt.notes)
             message = _failure(judged._replace(verdict=noted), candidate, setting, (case, found.attempt.profile))
             if message:
                 raise AssertionError(message)
-            if candidate.name == REFERENCE_CANDIDATE:
-                continue
             # A misalignment that gets here is a known difference: it was compared all the same.
             compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
                 "aligned",
@@ -250,13 +247,32 @@ def _run_cases(
             }
             untested = found.attempt.untested
             reasons[candidate.name] = untested.detail if untested is not None else judged.verdict.oracle
-    for name, count in compared.items():
+    for name in contenders:
+        count = compared[name]
         if not count and skipped and not (reasons.get(name) or refusal):
             raise unittest.SkipTest(skipped)
         if not count:
             reason = reasons.get(name) or refusal or "no case was accepted"
             text = f"{setting.test} compared nothing on {name}: {reason}."
             raise AuthorError(text)
+
+
+def _count(declared: Any, setting: Setting) -> int:
+    """Return the number of cases of a test; each example and each point of a grid is one."""
+    own = (declared.grid or 0) + len(declared.examples)
+    return max(setting.cases or declared.n or (0 if declared.grid else setting.config.cases), own)
+
+
+def _held(attempt: Attempt, setting: Setting) -> tuple[Candidate, ...]:
+    """Return what a case is compared on: PyTorch too, if the case expects a value."""
+    own = (of_reference(),) if has_expectation(attempt.program.steps) else ()
+    return (*setting.candidates, *own)
+
+
+def _note_example(declared: Any, setting: Setting, case: int, found: Accepted) -> None:
+    """Say that the reference rejects an example, if the case is one."""
+    if case < len(declared.examples) and not found.skipped:
+        sys.stderr.write(f"ci-autotest: {setting.test}: examples[{case}] is rejected: {found.refusal}\n")
 
 
 def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:

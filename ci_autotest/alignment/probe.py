@@ -81,7 +81,7 @@ def _without_expectations(attempt: Attempt) -> Attempt:
     held = {i for i, step in enumerate(program.steps) if step.target == EXPECT}
     if not held:
         return attempt
-    held |= {found for i in held if (found := expected_input(program.steps, i)) is not None}
+    held |= {index for i in held if (index := expected_input(program.steps, i)) is not None}
     kept = [i for i in range(len(program.steps)) if i not in held]
     indices = {old: new for new, old in enumerate(kept)}
     steps = without_expectations(program).steps
@@ -145,8 +145,8 @@ def _changed(
         tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
         flat = _plain(tensor.contiguous().reshape(-1))
         if others := change(flat):
-            given = (others[0], others[-1])
-            found[index] = tuple(each.to(tensor.dtype).reshape(spec.shape) for each in given)  # type: ignore[assignment]
+            one, other = (each.to(tensor.dtype).reshape(spec.shape) for each in (others[0], others[-1]))
+            found[index] = one, other
     return found
 
 

@@ -115,10 +115,8 @@ def expression(
 
 
 def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) -> str:
-    if step.target == UNPACK:
-        return f"{args[0]}[{args[1]}]"
-    if step.target == EXPECT:
-        return f"{args[0]}.detach().clone()"
+    if step.target in {UNPACK, EXPECT}:
+        return f"{args[0]}[{args[1]}]" if step.target == UNPACK else f"{args[0]}.detach().clone()"
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
         return f"{args[0]}.{_identifier(step.args[1])}"
     # Which names of another framework may be used is checked where its program is read; here only their form.

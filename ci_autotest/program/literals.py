@@ -22,7 +22,8 @@ _IMPLIED: Final = {"float32", "int64", "bool"}
 def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a storage's elements in ``shape``; bfloat16 and float8 become the float32 of the same values."""
     if dtype in FLOAT8:
-        return _numbers_of(dtype)[np.frombuffer(data, "u1")].reshape(shape)
+        numbers: NDArray[Any] = _numbers_of(dtype)[np.frombuffer(data, "u1")]
+        return numbers.reshape(shape)
     if dtype in BITS:
         # The bits of a bfloat16 are the upper half of the float32 of the same value.
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
@@ -71,7 +72,8 @@ def _float8_bytes(numbers: NDArray[np.float64], positive: NDArray[np.float64]) -
     share = (size - ends[below]) / (ends[below + 1] - ends[below])
     is_up = (share > 0.5) | ((share == 0.5) & (below % 2 == 1))  # noqa: PLR2004 - half of a step
     bits = np.where(np.isnan(numbers), 0x7F, below + is_up)
-    return (bits | (np.signbit(numbers).astype(np.int64) << 7)).astype("u1").tobytes()
+    signed: NDArray[Any] = bits | (np.signbit(numbers).astype(np.int64) << 7)
+    return signed.astype("u1").tobytes()
 
 
 def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:

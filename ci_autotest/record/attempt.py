@@ -125,6 +125,9 @@ class Attempts:
         if recorder.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:
+            # A refusal that the author expects is the end of the case, and its draws are all that it makes.
+            if example and not edits and is_demanded(recorder.steps[ended_at]):
+                check_example(case, example, draws_of(drawer.log))
             return _ended(recorder, ended_at)._replace(key=key_of(key, case, number))
         if example and not edits:
             check_example(case, example, draws_of(drawer.log))

@@ -52,8 +52,8 @@ class Every(Generator):
 def every(*values: T | Iterable[T]) -> T:
     """Return a generator that has each of some values: the cases of a test are all combinations of these.
 
-    ``ci-autotest list`` shows how many. Such a test has as many cases, whatever ``--cases`` says, and no profiles unless
-    ``@autotest(profiles=…)`` asks for some; what is drawn at random beside them differs in each case.
+    ``ci-autotest list`` shows how many. All of them run, whatever ``--cases`` says, without profiles unless
+    ``@autotest(profiles=…)`` asks for some. What is drawn at random beside them differs in each case.
 
     Args:
         values: The values; or one range, list or other iterable of them.
@@ -100,8 +100,8 @@ def refuse_too_many(declaration: Declaration) -> None:
     """
     if (declaration.grid or 0) > GRID_AT_MOST:
         message = (
-            f"its grid has {declaration.grid:,} points, and {GRID_AT_MOST:,} are allowed. Give every() fewer values, or "
-            "draw some of them with oneof() or random()."
+            f"its grid has {declaration.grid:,} points, and {GRID_AT_MOST:,} are allowed. Give every() fewer "
+            "values, or draw some of them with oneof() or random()."
         )
         raise AuthorError(message)
 

@@ -89,3 +89,14 @@ def test_run__examples__run_first_count_in_list_and_their_finding_shrinks(tmp_pa
     assert (done.status, finding["case"], finding["repro_verified"]) == (1, 2, True)
     draws = project.command("draws", finding["test"], "--case", "2")
     assert "2 = 8" in draws.said or json.dumps(8) in draws.said
+
+
+def refused() -> object:
+    return torch.ones(2) + torch.ones(random(3, 6).to(int))
+
+
+@pytest.mark.parametrize(("example", "said"), [({"1": 9}, "outside its range"), ({"7": 3}, "names the draw '7'")])
+def test_examples__of_a_test_that_must_be_refused__are_checked_too(example: dict[str, int], said: str):
+    assert record(refused, raises=(RuntimeError,), examples=({"1": 4},)).is_complete
+    with pytest.raises(AuthorError, match=said):
+        record(refused, raises=(RuntimeError,), examples=(example,))

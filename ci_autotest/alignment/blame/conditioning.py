@@ -179,7 +179,7 @@ def _inputs(live: Live) -> list[tuple[str, float]]:
     for step in live.program.body:
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec) and spec.dtype in FLOATING:
-            # Nothing computes in float8: its elements are converted first, and a unit of theirs would excuse any kernel.
+            # Nothing computes in float8: elements are converted first, and a unit of theirs would excuse any kernel.
             dtype = "float32" if spec.dtype in FLOAT8 else spec.dtype
             found.append((step.target, torch.finfo(getattr(torch, dtype)).eps / 2))
     return found

@@ -127,8 +127,9 @@ def _values(recording: Recording, details: Mapping[str, Any], literals: Mapping[
     if details["kind"] == "nondeterminism":  # The candidate is compared with itself.
         return f"{_carried(recording, literals, needs)}{settings}"
     program, named = recording.program, names(recording.program)
+    given = "test expects" if needs.expected else "reference gave when this was found"
     return (
-        f"# What the {'test expects' if needs.expected else 'reference gave when this was found'}, by position and by name.\n"
+        f"# What the {given}, by position and by name.\n"
         f"OUTPUTS = {mapping_text(output_texts(recording, literals))}\n"
         f"NAMES = {[named[ref.index] for ref in output_refs(program)]}\n"
         f"{_carried(recording, literals, needs)}{settings}"

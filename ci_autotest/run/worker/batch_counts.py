@@ -44,10 +44,12 @@ class BatchCounts:
 
     Args:
         usage: Maps a program to its form, which says how it exercises each operator.
+        examples: Number of the test's first cases that have named draws.
     """
 
-    def __init__(self, usage: OperatorUsage) -> None:
+    def __init__(self, usage: OperatorUsage, examples: int = 0) -> None:
         self._usage = usage
+        self._examples = examples
         #: By candidate and form of program: the cases compared, and those aligned.
         self._covered: dict[str, dict[int, list[int]]] = {}
         #: What the cases have changed in this process, and the cases that must run again because of it.
@@ -68,6 +70,7 @@ class BatchCounts:
         self._undefined = self._outside = self._skipped = 0
         self._skip_reason = ""
         self._remarks: set[str] = set()
+        self._notes: list[str] = []
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
 
@@ -116,6 +119,8 @@ class BatchCounts:
     def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
+        if case < self._examples and found.attempt is None and not found.skipped:
+            self._notes.append(f"examples[{case}] is not tested, because the reference rejects it: {found.refusal}")
         self._skipped += bool(found.skipped)
         self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
         # The least of them, so that the message does not depend on the order of the cases.
@@ -186,7 +191,7 @@ class BatchCounts:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
-            left=self.left, again=self.again, notes=[_REMARKS[name] for name in sorted(self._remarks)],
+            left=self.left, again=self.again, notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks))],
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:
