@@ -292,7 +292,8 @@ def difference(
 
 
 def _index(tensor: torch.Tensor, flat: int) -> tuple[int, ...]:
-    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), tensor.shape)) if tensor.dim() else ()
+    # `torch.unravel_index` imports sympy, which takes half a second.
+    return tuple(map(int, np.unravel_index(flat, tensor.shape))) if tensor.dim() else ()
 
 
 def _finite(number: float) -> float | None:

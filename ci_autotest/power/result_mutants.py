@@ -160,9 +160,19 @@ def written_input(call: Call) -> Any:
     given = [each for each in tensors_in([*call.args, *call.kwargs.values()]) if each.numel()]
     if given:
         # `.data`, because a kernel that writes through a pointer does not tell autograd either.
-        at, target = (0,) * given[0].ndim, given[0].data
-        target[at] = ~target[at] if target.dtype is torch.bool else target[at] + 1
+        target = given[0].data
+        target[(0,) * target.ndim] = _other_element(target)
     return result
+
+
+def _other_element(tensor: torch.Tensor) -> torch.Tensor:
+    """Return something else than the first element; of integers, which may be indices, the last one or zero."""
+    first, last = tensor[(0,) * tensor.ndim], tensor[(-1,) * tensor.ndim]
+    if tensor.dtype is torch.bool:
+        return ~first
+    if tensor.is_floating_point() or tensor.is_complex():
+        return first + 1
+    return torch.zeros_like(last) if bool(first == last) else last
 
 
 #: Mutants that replace elements, and the operators that can have the mistake; ``None``: all.
