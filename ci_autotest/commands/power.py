@@ -31,7 +31,7 @@ from ci_autotest.run.messages import Broken, MutantsTried, TryMutants
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.case import root_seed
-from ci_autotest.values.power import FAILURES, PowerResult, TestPower, UnscoredReason, power_of_tests
+from ci_autotest.values.power import EXPLAINING, FAILURES, PowerResult, TestPower, UnscoredReason, power_of_tests
 from ci_autotest.values.result import Environment, RunResult, Summary
 from ci_autotest.version import VERSION
 
@@ -199,6 +199,9 @@ class _Trial:
             if answer.is_killed and killed.setdefault(test, 0) < _KILLED_AT_MOST:
                 killed[test] += 1
                 return message
+            if answer.spot.attempt == EXPLAINING:  # The mutant ran on all cases, and none noticed it.
+                unexplained = [*message.unexplained, answer.spot.candidate]
+                return msgspec.structs.replace(message, unexplained=unexplained)
             if answer.spot.candidate >= 0:  # A mutant has ended it, which costs no other mutant.
                 kind: Kind = "timeout" if answer.timed_out else "crash"
                 return msgspec.structs.replace(message, lost={**message.lost, answer.spot.candidate: kind})

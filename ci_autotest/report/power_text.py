@@ -44,6 +44,7 @@ _SURVIVALS: Final = {
     SurvivalReason.SHAPE: "no case has {}",
     SurvivalReason.VALUES: "no case draws what shows it: {}",
     SurvivalReason.DTYPE: "no case is in {}",
+    SurvivalReason.UNKNOWN: "no case notices it, and a call that would tell why ended its process",
     SurvivalReason.REPEAT: "no two calls have the same shapes and other values",
 }
 _UNSCORED: Final = {

@@ -175,7 +175,7 @@ def test_power__mutant_that_ended_its_worker__is_noticed_and_not_run_again():
     trial = Trial("t", {0: attempt}, TorchBackend(), Terms(rules_for((), "tolerance", "", None), frozenset(), "0", 2))
     entered = []
 
-    found = trial.power(lambda case, number: entered.append(number), {0: "crash"})
+    found = trial.power(lambda case, number, _: entered.append(number), {0: "crash"})
 
     assert found.mutants[0].by == "crash"
     assert found.mutants[0].outcome == "killed"
