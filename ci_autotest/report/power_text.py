@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MISTAKES: Final = {
     MutantKind.ZEROS: "returns zeros",
-    MutantKind.UNRELATED: "returns its elements in another order",
+    MutantKind.UNRELATED: "returns unrelated elements of the same mean and spread",
     MutantKind.COPY_OF_INPUT: "returns a copy of its input",
     MutantKind.LAST_ELEMENT: "leaves the last element out",
     MutantKind.DIVISOR: "divides by N - 1",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.report.comment_text import render_comment
 from ci_autotest.commands.exit_status import FAILED, exit_code
+from ci_autotest.report.comment_text import render_comment
 from ci_autotest.report.power_text import mistake, power_lines, power_sentence, score_text, survival, unscored
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.power import (
