@@ -90,10 +90,14 @@ def power(request: Request, wanted: Wanted, environ: Mapping[str, str], progress
     check_writable(output)
     progress.say(f"seed {seed}: {plural(len(selection.files), 'test file')}, mutants of the reference as candidates")
     signals = Signals()
-    # Only what replaces operators says which ones count; nothing else is started.
-    request = replace(request, candidates=tuple(each for each in request.candidates if each.backend == "substitute"))
+    asked = request.candidates
+    # Replacements say which operators count; no other candidate is started.
+    request = replace(request, candidates=tuple(each for each in asked if each.backend == "substitute"))
     total_s = None if config.budget is None else configuration.duration_s(config.budget, "budget")
-    trial = _Trial(request, wanted, seed, None if total_s is None else begun + total_s)
+    trial = _Trial(
+        request, wanted, seed, None if total_s is None else begun + total_s,
+        tolerances=asked[0].name if len(asked) == 1 else "", has_all=len(request.candidates) < len(asked),
+    )  # fmt: skip
     is_interrupted = False
     means = means_for(request, Surroundings(environ, signals.interruptible))
     with signals.installed(), signals.held():
@@ -152,6 +156,8 @@ class _Trial:
         wanted: The mutants.
         seed: Root seed.
         deadline: Monotonic seconds after which no test begins; ``None``: never.
+        tolerances: The candidate whose rows of ``tolerances`` hold: the only one, if there is only one.
+        has_all: Whether a candidate computes every operator, so that all of them count.
         found: The power of the tests that have ended.
         broken: Files that cannot be imported.
     """
@@ -160,12 +166,14 @@ class _Trial:
     wanted: Wanted
     seed: int
     deadline: float | None
+    tolerances: str = ""
+    has_all: bool = False
     found: dict[str, TestPower] = field(default_factory=dict)
     broken: Sequence[BrokenTest] = ()
 
     def run(self, pool: Pool, tests: Sequence[TestInfo], infos: Sequence[CandidateInfo], progress: Progress) -> None:
         """Try the mutants of every test."""
-        operators = sorted({name for info in infos for name in info.replaces})
+        operators = [] if self.has_all else sorted({name for info in infos for name in info.replaces})
         for test in tests:
             unscored = UnscoredReason.LOADER if test.candidate else UnscoredReason.NOT_RUN
             self.found[test.id] = TestPower(test=test.id, unscored=unscored)
@@ -173,7 +181,7 @@ class _Trial:
             TryMutants(
                 test=test, cases=cases_of(test, self.request), seed=self.seed, mutants=self.wanted.mutants,
                 sources=self.wanted.sources,
-                operators=operators, tolerances=self._tolerances,
+                operators=operators, tolerances=self.tolerances,
             )
             for test in tests
             if not test.candidate
@@ -215,15 +223,9 @@ class _Trial:
             self.found[test] = TestPower(test=test, unscored=UnscoredReason.BROKEN, why=why)
         return None
 
-    @property
-    def _tolerances(self) -> str:
-        """The candidate whose rows of ``tolerances`` hold: the only one, if there is only one."""
-        names = [candidate.name for candidate in self.request.candidates]
-        return names[0] if len(names) == 1 else ""
-
     def result(self) -> PowerResult:
         """Return what is known so far."""
-        return power_of_tests(self.found.values(), self.seed, self.wanted.fail_under, self._tolerances)
+        return power_of_tests(self.found.values(), self.seed, self.wanted.fail_under, self.tolerances)
 
 
 def _report(

@@ -135,6 +135,28 @@ def test_power__part_of_the_tests__ends_with_0_and_prints_the_report(project):
     assert (project.folder / "part" / "comment.md").read_text("utf-8").startswith("### ✓ power: ")
 
 
+def test_power__kernels_of_the_configuration__are_what_counts(tmp_path):
+    project = Project(tmp_path)
+    project.tests(BODIES)
+    project.substitute({"torch.mean": "nowhere.mean"})
+
+    done = project.command("power", "--workers", "1", "-k", "mean or small", "--mutants", "6")
+
+    assert done.status == 0, done.said
+    report = project.report()
+    assert {each["operator"] for each in own(report, "mean")["mutants"]} == {"torch.mean"}
+    assert own(report, "small")["unscored"] == "not_replaced"
+    assert report["power"]["tolerances"] == "kernels"
+
+
+def test_power__budget_that_is_over__names_what_was_not_run(project):
+    done = project.command("power", "--workers", "1", "--budget", "1s", "--output", "short")
+
+    tests = project.report("short")["power"]["tests"]
+    assert {test.get("unscored") for test in tests} >= {"not_run"}
+    assert "the time was up" in done.out
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
