@@ -296,12 +296,8 @@ def difference(
 
 
 def _index(tensor: torch.Tensor, flat: int) -> tuple[int, ...]:
-    """Return the place of an element; ``torch.unravel_index`` would import sympy for it."""
-    place: list[int] = []
-    for size in reversed(tensor.shape):
-        flat, index = divmod(flat, size)
-        place.insert(0, index)
-    return tuple(place)
+    # `torch.unravel_index` imports sympy, which takes half a second.
+    return tuple(map(int, np.unravel_index(flat, tensor.shape))) if tensor.dim() else ()
 
 
 def _finite(number: float) -> float | None:

@@ -72,7 +72,7 @@ def exit_code(result: RunResult, fail_on: str) -> int:
         return FAILED
     if any(item.xfail.is_strict for item in unexpected_passes(result) if item.xfail is not None):
         return FAILED
-    if _is_failed_by_speed(result.speed, fail_on):
+    if _is_failed_by_speed(result.speed, fail_on) or (result.power is not None and result.power.is_too_low):
         return FAILED
     if (
         not result.results

@@ -31,7 +31,7 @@ from ci_autotest.run.messages import Broken, MutantsTried, TryMutants
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.case import root_seed
-from ci_autotest.values.power import FAILURES, PowerResult, TestPower, UnscoredReason, power_of_tests
+from ci_autotest.values.power import EXPLAINING, FAILURES, PowerResult, TestPower, UnscoredReason, power_of_tests
 from ci_autotest.values.result import Environment, RunResult, Summary
 from ci_autotest.version import VERSION
 
@@ -90,10 +90,14 @@ def power(request: Request, wanted: Wanted, environ: Mapping[str, str], progress
     check_writable(output)
     progress.say(f"seed {seed}: {plural(len(selection.files), 'test file')}, mutants of the reference as candidates")
     signals = Signals()
-    # Only what replaces operators says which ones count; nothing else is started.
-    request = replace(request, candidates=tuple(each for each in request.candidates if each.backend == "substitute"))
+    asked = request.candidates
+    # Replacements say which operators count; no other candidate is started.
+    request = replace(request, candidates=tuple(each for each in asked if each.backend == "substitute"))
     total_s = None if config.budget is None else configuration.duration_s(config.budget, "budget")
-    trial = _Trial(request, wanted, seed, None if total_s is None else begun + total_s)
+    trial = _Trial(
+        request, wanted, seed, None if total_s is None else begun + total_s,
+        tolerances=asked[0].name if len(asked) == 1 else "", has_all=len(request.candidates) < len(asked),
+    )  # fmt: skip
     is_interrupted = False
     means = means_for(request, Surroundings(environ, signals.interruptible))
     with signals.installed(), signals.held():
@@ -153,6 +157,8 @@ class _Trial:
         wanted: The mutants.
         seed: Root seed.
         deadline: Monotonic seconds after which no test begins; ``None``: never.
+        tolerances: The candidate whose rows of ``tolerances`` hold: the only one, if there is only one.
+        has_all: Whether a candidate computes every operator, so that all of them count.
         found: The power of the tests that have ended.
         broken: Files that cannot be imported.
     """
@@ -161,12 +167,14 @@ class _Trial:
     wanted: Wanted
     seed: int
     deadline: float | None
+    tolerances: str = ""
+    has_all: bool = False
     found: dict[str, TestPower] = field(default_factory=dict)
     broken: Sequence[BrokenTest] = ()
 
     def run(self, pool: Pool, tests: Sequence[TestInfo], infos: Sequence[CandidateInfo], progress: Progress) -> None:
         """Try the mutants of every test."""
-        operators = sorted({name for info in infos for name in info.replaces})
+        operators = [] if self.has_all else sorted({name for info in infos for name in info.replaces})
         for test in tests:
             unscored = UnscoredReason.LOADER if test.candidate else UnscoredReason.NOT_RUN
             self.found[test.id] = TestPower(test=test.id, unscored=unscored)
@@ -174,7 +182,7 @@ class _Trial:
             TryMutants(
                 test=test, cases=cases_of(test, self.request), seed=self.seed, mutants=self.wanted.mutants,
                 sources=self.wanted.sources,
-                operators=operators, tolerances=self._tolerances,
+                operators=operators, tolerances=self.tolerances,
             )
             for test in tests
             if not test.candidate
@@ -200,6 +208,9 @@ class _Trial:
             if answer.is_killed and killed.setdefault(test, 0) < _KILLED_AT_MOST:
                 killed[test] += 1
                 return message
+            if answer.spot.attempt == EXPLAINING:  # The mutant ran on all cases, and none noticed it.
+                unexplained = [*message.unexplained, answer.spot.candidate]
+                return msgspec.structs.replace(message, unexplained=unexplained)
             if answer.spot.candidate >= 0:  # A mutant has ended it, which costs no other mutant.
                 kind: Kind = "timeout" if answer.timed_out else "crash"
                 return msgspec.structs.replace(message, lost={**message.lost, answer.spot.candidate: kind})
@@ -213,15 +224,9 @@ class _Trial:
             self.found[test] = TestPower(test=test, unscored=UnscoredReason.BROKEN, why=why)
         return None
 
-    @property
-    def _tolerances(self) -> str:
-        """The candidate whose rows of ``tolerances`` hold: the only one, if there is only one."""
-        names = [candidate.name for candidate in self.request.candidates]
-        return names[0] if len(names) == 1 else ""
-
     def result(self) -> PowerResult:
         """Return what is known so far."""
-        return power_of_tests(self.found.values(), self.seed, self.wanted.fail_under, self._tolerances)
+        return power_of_tests(self.found.values(), self.seed, self.wanted.fail_under, self.tolerances)
 
 
 def _report(

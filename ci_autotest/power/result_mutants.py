@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ci_autotest.power.call import Call
     from ci_autotest.values.tolerance import Tolerance
 
+#: Correlation of unrelated elements with the right ones: that of a wrong kernel that passed a real test.
+CORRELATION: Final = 0.086
 #: How far beyond the allowed error an element is, as a multiple of it.
 _BEYOND: Final = 1.5
 #: Where no tolerance gives a number: units in the last place of the element.
@@ -74,10 +77,27 @@ def zeros(tensor: torch.Tensor, _: Call) -> torch.Tensor:
 
 
 def unrelated(tensor: torch.Tensor, _: Call) -> torch.Tensor:
-    """Return the elements in an order of chance, which has nothing to do with the right one."""
+    """Return elements with the right mean and spread that are hardly related to the right ones.
+
+    They are the elements in an order of chance, turned so that their correlation with the right ones is ``CORRELATION``
+    where that is defined.
+    """
     count = tensor.numel()
     order = torch.randperm(count, generator=torch.Generator().manual_seed(count))
-    return tensor.reshape(-1)[order.to(tensor.device)].reshape(tensor.shape)
+    moved = tensor.reshape(-1)[order.to(tensor.device)]
+    if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+        return moved.reshape(tensor.shape)
+    right = tensor.reshape(-1).double()
+    mean = right.mean()
+    along, across = right - mean, moved.double() - mean
+    size = along.norm()
+    across -= along * (across @ along) / size.square()
+    length = across.norm()
+    if not 0 < float(length) < math.inf or not float(size) < math.inf:
+        return moved.reshape(tensor.shape)
+    across *= size / length
+    wrong = mean + CORRELATION * along + math.sqrt(1 - CORRELATION**2) * across
+    return wrong.to(tensor.dtype).reshape(tensor.shape)
 
 
 def copy_of_input(tensor: torch.Tensor, call: Call) -> Any:
@@ -160,9 +180,19 @@ def written_input(call: Call) -> Any:
     given = [each for each in tensors_in([*call.args, *call.kwargs.values()]) if each.numel()]
     if given:
         # `.data`, because a kernel that writes through a pointer does not tell autograd either.
-        at, target = (0,) * given[0].ndim, given[0].data
-        target[at] = ~target[at] if target.dtype is torch.bool else target[at] + 1
+        target = given[0].data
+        target[(0,) * target.ndim] = _other_element(target)
     return result
+
+
+def _other_element(tensor: torch.Tensor) -> torch.Tensor:
+    """Return something else than the first element; of integers, which may be indices, the last one or zero."""
+    first, last = tensor[(0,) * tensor.ndim], tensor[(-1,) * tensor.ndim]
+    if tensor.dtype is torch.bool:
+        return ~first
+    if tensor.is_floating_point() or tensor.is_complex():
+        return first + 1
+    return torch.zeros_like(last) if bool(first == last) else last
 
 
 #: Mutants that replace elements, and the operators that can have the mistake; ``None``: all.

@@ -133,6 +133,11 @@ class Survivors:
         return _result(mutant, variation.reason, variation.words)
 
 
+def unknown(mutant: Mutant) -> MutantResult:
+    """Return a survivor of which no reason is known."""
+    return _result(mutant, SurvivalReason.UNKNOWN)
+
+
 def _name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 

@@ -21,12 +21,20 @@ from ci_autotest.power.call_comparison import CallComparison, Difference
 from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
 from ci_autotest.power.outcome import reference
-from ci_autotest.power.survival import Survivors
+from ci_autotest.power.survival import Survivors, unknown
 from ci_autotest.values.case import is_late, window_of
-from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, TestPower, UnscoredReason, power_of_test
+from ci_autotest.values.power import (
+    EXPLAINING,
+    HOLLOW,
+    MutantKind,
+    MutantResult,
+    TestPower,
+    UnscoredReason,
+    power_of_test,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from ci_autotest.alignment.properties.table import Row
     from ci_autotest.alignment.tolerance_rules import Rules
@@ -144,12 +152,16 @@ class Trial:
             )
             self.mutants.append(each.mutant)
 
-    def power(self, enter: Callable[[int, int], None], lost: Mapping[int, Kind]) -> TestPower:
+    def power(
+        self, enter: Callable[[int, int, int], None], lost: Mapping[int, Kind], unexplained: Collection[int] = ()
+    ) -> TestPower:
         """Return the power of the test.
 
         Args:
-            enter: Called with the case and the number of the mutant before the mutant runs.
+            enter: Called with the case and the number of the mutant before the mutant runs, and with ``EXPLAINING``
+                before other calls than the test's are made.
             lost: Mutants that have ended their worker, by number.
+            unexplained: Survivors whose reason cannot be looked for, because that has ended the worker.
         """
         if not self._attempts:
             return TestPower(test=self.test, unscored=UnscoredReason.NOTHING_COMPARED)
@@ -167,40 +179,49 @@ class Trial:
             entered = partial(_entered, enter, number)
             if number in lost:
                 results.append(_killed(mutant, None, lost[number]))
-            elif number in self._unchanged:
-                unchanged = self._unchanged[number]
-                own = Survivors(unchanged, asks_gradient=asks_gradient)
-                results.append(self._tried_source(mutant, unchanged, own, entered))
-            else:
-                results.append(self._tried(mutant, survivors[mutant.operator], entered))
+                continue
+            if number in unexplained:
+                results.append(unknown(mutant))
+                continue
+            unchanged = self._unchanged.get(number)
+            outcomes: list[Outcome | None] = []
+            noticed = (
+                self._noticed(mutant, outcomes, entered)
+                if unchanged is None
+                else self._noticed_in_source(mutant, unchanged, outcomes, entered)
+            )
+            if noticed is not None:
+                results.append(_killed(mutant, *noticed))
+                continue
+            enter(next(iter(self._attempts)), number, EXPLAINING)
+            own = survivors[mutant.operator] if unchanged is None else Survivors(unchanged, asks_gradient=asks_gradient)
+            results.append(own.explained(mutant, outcomes))
         return power_of_test(self.test, len(self._attempts), results)
 
-    def _tried(self, mutant: Mutant, survivors: Survivors, enter: Callable[[int], None]) -> MutantResult:
-        """Return what becomes of a mutant."""
+    def _noticed(
+        self, mutant: Mutant, outcomes: list[Outcome | None], enter: Callable[[int], None]
+    ) -> tuple[int, Kind] | None:
+        """Return the first case that notices a mutant, and the kind of the difference."""
         is_stale, row = mutant.kind is MutantKind.STALE, row_of(mutant.operator)
-        outcomes: list[Outcome | None] = []
         # One that remembers must see the cases in order, whatever is judged.
         if mutant.operator in self._large or (is_stale and row is not None):
             noticed = self._noticed_in_cases(mutant, enter)
         else:
             noticed = self._noticed_in_calls(mutant, outcomes, enter)
-        if noticed is None and is_stale:
-            noticed = self._noticed_in_probe(mutant, enter)
-        return survivors.explained(mutant, outcomes) if noticed is None else _killed(mutant, *noticed)
+        return self._noticed_in_probe(mutant, enter) if noticed is None and is_stale else noticed
 
-    def _tried_source(
-        self, mutant: Mutant, unchanged: CallComparison, survivors: Survivors, enter: Callable[[int], None]
-    ) -> MutantResult:
-        """Return what becomes of a change in a decomposition; one that only raises is no silent mistake."""
-        outcomes: list[Outcome | None] = []
+    def _noticed_in_source(
+        self, mutant: Mutant, unchanged: CallComparison, outcomes: list[Outcome | None], enter: Callable[[int], None]
+    ) -> tuple[int, Kind] | None:
+        """Return the first case that notices a change in a decomposition; one that only raises is no silent mistake."""
+        right = self._comparisons[mutant.operator]
         for number, noted in enumerate(unchanged.calls):
             enter(noted.case)
             outcomes.append(unchanged.wrong(number, reference, mutant.around))
             found = None if outcomes[-1] is None else unchanged.difference(number, outcomes[-1])
-            right = self._comparisons[mutant.operator]
             if found is not None and right.difference(number, unchanged.right(number)) is None:
-                return _killed(mutant, noted.case, found.kind)
-        return survivors.explained(mutant, outcomes)
+                return noted.case, found.kind
+        return None
 
     def _noticed_in_calls(
         self, mutant: Mutant, outcomes: list[Outcome | None], enter: Callable[[int], None]
@@ -277,8 +298,8 @@ def _nowhere(step: int) -> None:
     """Report no step."""
 
 
-def _entered(enter: Callable[[int, int], None], number: int, case: int) -> None:
-    enter(case, number)
+def _entered(enter: Callable[[int, int, int], None], number: int, case: int) -> None:
+    enter(case, number, 0)
 
 
 def _is_open(row: Row, found: Difference) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MISTAKES: Final = {
     MutantKind.ZEROS: "returns zeros",
-    MutantKind.UNRELATED: "returns its elements in another order",
+    MutantKind.UNRELATED: "returns unrelated elements of the same mean and spread",
     MutantKind.COPY_OF_INPUT: "returns a copy of its input",
     MutantKind.LAST_ELEMENT: "leaves the last element out",
     MutantKind.DIVISOR: "divides by N - 1",
@@ -44,6 +44,7 @@ _SURVIVALS: Final = {
     SurvivalReason.SHAPE: "no case has {}",
     SurvivalReason.VALUES: "no case draws what shows it: {}",
     SurvivalReason.DTYPE: "no case is in {}",
+    SurvivalReason.UNKNOWN: "no case notices it, and a call that would tell why ended its process",
     SurvivalReason.REPEAT: "no two calls have the same shapes and other values",
 }
 _UNSCORED: Final = {

@@ -50,6 +50,7 @@ _USAGE = 2
 #: Characters of the reason why a run ended before it compared anything.
 _WHY_CHARS = 300
 _NOTHING_COMPARED = 3
+_FAILED = 1
 
 
 def in_reading_order(result: RunResult) -> list[Finding]:
@@ -135,7 +136,7 @@ def verdict(result: RunResult) -> str:
         return _of_power(result, result.power)
     faults, caveats = _faults(result), _caveats(result)
     if faults:
-        return f"✗ {'; '.join(faults)}{_power_tail(result)}"
+        return f"✗ {'; '.join(faults)}{'' if _is_failed_by_power(result) else _power_tail(result)}"
     accepted = sum(finding.known is not None for finding in result.findings)
     accepted += sum(item.known is not None for item in result.speed)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
@@ -163,6 +164,12 @@ def _of_power(result: RunResult, power: PowerResult) -> str:
     hollow = any(test.powerless for test in power.tests)
     sign = "✗" if result.exit_code else "⚠" if hollow else "✓"
     return f"{sign} {'; '.join(words)}"
+
+
+def _is_failed_by_power(result: RunResult) -> bool:
+    """Whether the score is all that a run ended with 1 for."""
+    is_low = result.power is not None and result.power.is_too_low and result.exit_code == _FAILED
+    return is_low and not (_counting(result) or result.broken or _orphans(result) or result.interrupted)
 
 
 def _power_tail(result: RunResult) -> str:
@@ -217,6 +224,8 @@ def _exit_faults(result: RunResult) -> list[str]:
         return [_silence(result)]
     if result.exit_code and (slow := sum(map(is_too_slow, result.speed))):
         return [f"{plural(slow, 'timed call')} slower"]
+    if _is_failed_by_power(result):
+        return [f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"]
     if result.exit_code:
         flaky = sum(item.outcome == "flaky" for item in result.results)
         return [f"{plural(flaky, 'test')} flaky" if flaky else f"the command ended with status {result.exit_code}"]

@@ -211,6 +211,7 @@ class TryMutants(Message, frozen=True, kw_only=True):
         operators: Operators that may be mutated; empty: all.
         tolerances: The candidate whose rows of ``tolerances`` hold; empty: only rows for all candidates.
         lost: Mutants that have ended their worker, by number, and how.
+        unexplained: Survivors whose worker was lost while it looked for a call that tells why.
     """
 
     test: TestInfo
@@ -221,6 +222,7 @@ class TryMutants(Message, frozen=True, kw_only=True):
     operators: list[str] = []
     tolerances: str = ""
     lost: dict[int, Kind] = {}
+    unexplained: list[int] = []
 
 
 class Examine(Message, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ class MutantKind(str, Enum):
 
     Attributes:
         ZEROS: The result is all zeros.
-        UNRELATED: The result has the right elements in another order.
+        UNRELATED: The result has the right mean and spread, and a correlation of 0.086 with the right elements.
         COPY_OF_INPUT: The result is an input of the same shape.
         LAST_ELEMENT: The last element of the result is left out.
         DIVISOR: The divisor is N - 1 instead of N.
@@ -75,6 +75,7 @@ class SurvivalReason(str, Enum):
         VALUES: No case has the values that show it.
         DTYPE: No case has the dtype that shows it.
         REPEAT: No two calls with the same shapes have other values.
+        UNKNOWN: A call that would tell it from the reference ended the process.
     """
 
     TOLERANCE = "tolerance"
@@ -87,6 +88,7 @@ class SurvivalReason(str, Enum):
     VALUES = "values"
     DTYPE = "dtype"
     REPEAT = "repeat"
+    UNKNOWN = "unknown"
 
 
 class UnscoredReason(str, Enum):
@@ -115,6 +117,8 @@ class UnscoredReason(str, Enum):
 
 #: Why a test has no score although it was run: these fail the command.
 FAILURES: frozenset[UnscoredReason] = frozenset({UnscoredReason.BROKEN, UnscoredReason.LOST})
+#: Number of the attempt that a worker reports while it looks for the reason why a mutant survived.
+EXPLAINING = 1
 #: What became of a mutant. An equivalent one cannot be told from the reference by any call that was tried.
 MutantOutcome: TypeAlias = Literal["killed", "survived", "equivalent"]
 #: Mutants that show nothing of the reference: whoever lets them pass on account of the tolerance tests nothing.

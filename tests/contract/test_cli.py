@@ -25,6 +25,10 @@ OPTIONS = {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
         "fail-on", "output", "memory", "executor", "maxfail", "lf", "quiet", "verbose", "json", "speed", "compat",
     },
+    "power": {
+        "config", "set", "candidate", "cases", "fail-under", "mutants", "sources", "budget", "seed", "strictness",
+        "workers", "memory", "output", "quiet", "verbose", "json",
+    },
     "list": {"config", "set", "candidate", "cases", "shards", "compat"},
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
     "loader": {"workers", "epochs", "ranks", "config", "set", "seed", "output", "fail-on", "quiet", "verbose", "json"},

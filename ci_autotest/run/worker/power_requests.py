@@ -49,7 +49,7 @@ class PowerRequests:
             are_random=declaration.check_grad_use_random_data,
         )  # fmt: skip
         trial = Trial(test, attempts, context.reference, terms)
-        return MutantsTried(power=trial.power(self._beacon.enter, message.lost))
+        return MutantsTried(power=trial.power(self._beacon.enter, message.lost, message.unexplained))
 
     def _attempts(self, declaration: Declaration, message: TryMutants) -> dict[int, Attempt]:
         """Return the accepted attempts by case, with the reference's gradients."""
