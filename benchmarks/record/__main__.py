@@ -30,9 +30,16 @@ def report(results: list[Found]) -> None:
         else:
             line += f"missed in {result.called} cases: {reason_of(bug.name)}"
         sys.stdout.write(f"{line}\n")
+    aside = [result for result in results if ".aside." in result.bug.path]
+    summed("seen", [result for result in results if result not in aside])
+    summed("aside", aside)
+
+
+def summed(part: str, results: list[Found]) -> None:
+    """Print how many bugs of a part are found."""
     found = [result for result in results if result.case]
     sys.stdout.write(
-        f"{len(found)} of {len(results)} bugs found ({100 * len(found) / len(results):.1f} %), "
+        f"{part}: {len(found)} of {len(results)} bugs found ({100 * len(found) / max(len(results), 1):.1f} %), "
         f"{sum(result.is_right for result in found)} of them under the right operator\n"
     )
 
