@@ -1,1 +1,1 @@
-"""Bugs of record: historical bugs of operators, rewritten as small kernels, and what the shipped suite finds of them."""
+"""Bugs of record: historical bugs of operators, rewritten as small kernels; which of them the shipped suite finds."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.record [CASES] [SEED]``: which bugs of record the shipped suite finds, and why not the others."""
+"""``python -m benchmarks.record [CASES] [SEED]``: which bugs of record the shipped suite finds, or why it does not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import torch
 
 from benchmarks.record.bugs import bugs
+from benchmarks.record.reasons import reason_of
 from benchmarks.record.score import Found, score
 from ci_autotest.record.attempt import Attempts
 
@@ -27,11 +28,18 @@ def report(results: list[Found]) -> None:
             named = "" if result.is_right else f", under {result.operator}"
             line += f"found by {result.case}, {result.profile}, {result.kind}{named}"
         else:
-            line += f"missed in {result.called} cases"
+            line += f"missed in {result.called} cases: {reason_of(bug.name)}"
         sys.stdout.write(f"{line}\n")
+    aside = [result for result in results if ".aside." in result.bug.path]
+    summed("seen", [result for result in results if result not in aside])
+    summed("aside", aside)
+
+
+def summed(part: str, results: list[Found]) -> None:
+    """Print how many bugs of a part are found."""
     found = [result for result in results if result.case]
     sys.stdout.write(
-        f"{len(found)} of {len(results)} bugs found ({100 * len(found) / len(results):.1f} %), "
+        f"{part}: {len(found)} of {len(results)} bugs found ({100 * len(found) / max(len(results), 1):.1f} %), "
         f"{sum(result.is_right for result in found)} of them under the right operator\n"
     )
 

@@ -20,7 +20,7 @@ def put(operator, *args, **kwargs):
     # Into every second element of a larger tensor: what lies between them is compared too.
     result = operator(*args, **kwargs)
     room = torch.zeros((*result.shape, 2), dtype=result.dtype)
-    return result, operator(*args, **kwargs, out=room[..., random(0, 2).to(int)]), room
+    return operator(*args, **kwargs, out=room[..., random(0, 2).to(int)]), room
 
 
 @autotest()
@@ -89,8 +89,8 @@ def in_place_pointwise():
     x = random_tensor()
     y = x * 2
     return (
-        y.clone().neg_(), y.clone().exp_(), y.clone().clamp_(-0.5, 0.5), y.clone().add_(y, alpha=random(1, 4).to(int)),
-        y.clone().sigmoid_(), y.clone().masked_fill_(x > 0, 2), torch.nn.functional.relu_(y.clone()),
+        y.clone().neg_(), y.clone().clamp_(-0.5, 0.5), y.clone().add_(y, alpha=random(1, 4).to(int)),
+        y.clone().masked_fill_(x > 0, 2), torch.nn.functional.relu_(y.clone()),
         y.clone().div_(2, rounding_mode=oneof("floor", nothing())), y.clone().copy_(x), y.clone().zero_(),
     )  # fmt: skip
 

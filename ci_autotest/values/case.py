@@ -93,7 +93,8 @@ def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
 def pattern_of(case: int, shapes: int) -> int:
     """Return the ordinary case whose sizes and choices a case repeats with new data; the case itself without sharing.
 
-    If a number of shapes has no factor in common with the ten turns of profiles, as 3 has, each profile meets all shapes.
+    If a number of shapes has no factor in common with the ten turns of profiles, as 3 has, each profile meets all
+    shapes.
 
     Args:
         case: Number of the case.

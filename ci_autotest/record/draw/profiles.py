@@ -1,9 +1,10 @@
 """Profiles: boundary conditions that every test goes through, instead of leaving them to chance.
 
 Half of a test's cases are ordinary; the others go through the profiles in turn, starting at an offset that depends on
-the test's name. There are ten turns, so that 20 cases have each: one for each profile, and three for memory that is not
-contiguous, each with another layout. A profile changes only what the test leaves free: for example, it never changes a size that the test
-gives. If it changes nothing, or the reference rejects three attempts, the case is ordinary and counts as such.
+the test's name. There are ten turns, so that 20 cases have each: one for each profile, and three for memory that is
+not contiguous, each with another layout. A profile changes only what the test leaves free: for example, it never
+changes a size that the test gives. If it changes nothing, or the reference rejects three attempts, the case is
+ordinary and counts as such.
 """
 
 from __future__ import annotations
