@@ -411,8 +411,9 @@ class TestIt(flow.unittest.TestCase):
 
     @autotest(n=2)
     def test_it(test_case):
-        rows = list(GenArgDict(OrderedDict(a=[1, 2], b=[3])))
-        return random_tensor() * rows[0]["a"]
+        rows = list(GenArgDict(OrderedDict(a=[1, 2], device=["cpu", "cuda"])))
+        test_case.assertEqual(len(rows), 4 if flow.cuda.is_available() else 2)
+        return random_tensor().to(rows[0]["device"]) * rows[0]["a"]
 """,
     "profiled": """
     @profile(torch.nn.functional.relu)
