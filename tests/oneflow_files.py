@@ -166,6 +166,22 @@ class TestIt(flow.unittest.TestCase):
     def test_one_value(test_case):
         return random_tensor(1, 5, low=0, high=0).exp()
 """,
+    "assertions": """import numpy as np
+import oneflow as flow
+from oneflow.test_utils.automated_test_util import *
+
+
+class TestIt(flow.unittest.TestCase):
+    @autotest(n=12)
+    def test_no_negative_numbers(test_case):
+        x = random_tensor(2)
+        test_case.assertTrue(np.allclose(flow.sqrt(x.oneflow).numpy(), torch.sqrt(x.pytorch).numpy()))
+
+    @autotest(n=12)
+    def test_no_empty_dimension(test_case):
+        x = random_tensor(2, dim0=None)
+        return x[random(0, x.size(0)).to(int)]
+""",
     "dtypes": """
     @autotest(n=6, auto_backward="auto")
     def test_random_dtype(test_case):

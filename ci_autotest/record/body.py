@@ -53,12 +53,20 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
                 refuse_unrecorded_writes(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, declaration)}"
+        if recorder.is_widened:
+            recorder.assumption = message
+            return None
         raise AuthorError(message) from error
     except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
         pass_interrupt(error)
         line, hint = _body_line(error, declaration), meaning(error_text(error))
         if isinstance(error, bdb.BdbQuit):
             hint = ". A worker has no terminal: debug with `ci-autotest run --workers 0`"
+        if recorder.is_widened and isinstance(error, Exception):
+            recorder.assumption = (
+                f"the body does not take inputs that its harness never draws: {error_text(error)}{line}"
+            )
+            return None
         message = f"the body raised {type(error).__name__}: {error_text(error)}{line}{hint}"
         raise AuthorError(message) from error
     finally:
