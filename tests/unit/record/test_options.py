@@ -197,3 +197,20 @@ def test_check_graph__body_that_is_not_one_graph__says_so():
     assert (verdict.outcome, verdict.kind) == ("misaligned", "graph")
     assert verdict.misalignment is not None
     assert "graph_break" in verdict.misalignment.detail
+
+
+def test_autotest__one_tolerance__is_the_bound_of_its_test():
+    def loose(x):
+        return real.exp(x) * (1 + 1e-3)
+
+    declaration = declaration_of(autotest(rtol=1e-2)(body))
+    rules = rules_for((), "tolerance", "kernels", declaration)
+    assert tried(body, substitute(exp=loose), rules).outcome == "aligned"
+    assert (
+        tried(
+            body,
+            substitute(exp=loose),
+            rules_for((), "tolerance", "kernels", declaration_of(autotest(atol=1e-9)(body))),
+        ).outcome
+        == "misaligned"
+    )
