@@ -341,6 +341,10 @@ class TestIt(flow.unittest.TestCase):
         return TestIt.Graph()(random_tensor(2))
 
     @autotest(n=2)
+    def test_attribute(test_case):
+        return random_tensor(2).no_such_method()
+
+    @autotest(n=2)
     def test_other(test_case):
         return random_tensor(2) + 1
 """,
@@ -489,7 +493,7 @@ class TestIt(flow.unittest.TestCase):
 
     @autotest(n=2)
     def test_own_error(test_case):
-        return random_tensor().no_such_method()
+        return random_tensor() + [][1]
 
     @autotest(n=2)
     def test_nothing_compared(test_case):
@@ -532,7 +536,7 @@ def test_function(test_case):
 }
 #: Outcome of each test that is not aligned.
 OTHERS = {
-    "missing": {"TestIt.test_function": "unsupported", "TestIt.test_class": "unsupported"},
+    "missing": dict.fromkeys(("TestIt.test_function", "TestIt.test_class", "TestIt.test_attribute"), "unsupported"),
     "ranks": dict.fromkeys(
         ("TestIt.test_global", "TestIt.test_to_global", "TestIt.test_sbp", "TestIt.test_module"), "unsupported"
     ),
@@ -550,7 +554,7 @@ BROKEN = {
         "faults",
         "TestIt.test_no_argument",
     ): "torch.nn.Softshrink has no argument 'alpha'. It has lambd. ({file}, line 13)",
-    ("faults", "TestIt.test_own_error"): "torch.Tensor has no attribute 'no_such_method'. ({file}, line 17)",
+    ("faults", "TestIt.test_own_error"): "the body raised IndexError: list index out of range ({file}, line 17)",
     (
         "faults",
         "TestIt.test_nothing_compared",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.compat.missing_names import MissingName
@@ -88,7 +89,7 @@ def autotest(
                 raise AuthorError(message)
             return body(*called, **named)
 
-        setattr(test, ATTRIBUTE, declared(body, given))
+        setattr(test, ATTRIBUTE, replace(declared(body, given), is_foreign=True))
         return test  # type: ignore[return-value]
 
     return decorate

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.user_errors import pass_interrupt
-from ci_autotest.errors import AuthorError, error_text, is_own
+from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text, is_own
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.assumptions import FalseAssumption
@@ -20,6 +20,7 @@ from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning
+from ci_autotest.record.values import Value
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ def _called(
         recorder.assumption = f"assume(){_body_line(error, declaration)} was false"
         return None, None
     except Exception as error:
+        if declaration.is_foreign and isinstance(error, AttributeError) and isinstance(error.obj, Value):
+            recorder.untested = Unsupported(UnsupportedReason.OTHER_API, error_text(error))
+            return None, None
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise
         return _ended_at(recorder, declaration, *recorder.refusal), None

@@ -34,6 +34,7 @@ class Declaration:
         raises: The exceptions that must end the body on every side, because a step must be refused; empty: none.
         match: A regular expression for the reference's error message.
         examples: Draws by site of the first cases.
+        is_foreign: Whether the test was written for another harness, with tensors that may have more attributes.
     """
 
     body: Callable[..., Any]
@@ -51,6 +52,7 @@ class Declaration:
     raises: tuple[type[Exception], ...] = ()
     match: str | None = None
     examples: tuple[Mapping[str, DrawnValue], ...] = ()
+    is_foreign: bool = False
 
 
 def declaration_of(value: object) -> Declaration | None:
