@@ -166,6 +166,22 @@ class TestIt(flow.unittest.TestCase):
     def test_one_value(test_case):
         return random_tensor(1, 5, low=0, high=0).exp()
 """,
+    "assertions": """import numpy as np
+import oneflow as flow
+from oneflow.test_utils.automated_test_util import *
+
+
+class TestIt(flow.unittest.TestCase):
+    @autotest(n=12)
+    def test_no_negative_numbers(test_case):
+        x = random_tensor(2)
+        test_case.assertTrue(np.allclose(flow.sqrt(x.oneflow).numpy(), torch.sqrt(x.pytorch).numpy()))
+
+    @autotest(n=12)
+    def test_no_empty_dimension(test_case):
+        x = random_tensor(2, dim0=None)
+        return x[random(0, x.size(0)).to(int)]
+""",
     "dtypes": """
     @autotest(n=6, auto_backward="auto")
     def test_random_dtype(test_case):
@@ -325,6 +341,10 @@ class TestIt(flow.unittest.TestCase):
         return TestIt.Graph()(random_tensor(2))
 
     @autotest(n=2)
+    def test_attribute(test_case):
+        return random_tensor(2).no_such_method()
+
+    @autotest(n=2)
     def test_other(test_case):
         return random_tensor(2) + 1
 """,
@@ -411,8 +431,9 @@ class TestIt(flow.unittest.TestCase):
 
     @autotest(n=2)
     def test_it(test_case):
-        rows = list(GenArgDict(OrderedDict(a=[1, 2], b=[3])))
-        return random_tensor() * rows[0]["a"]
+        rows = list(GenArgDict(OrderedDict(a=[1, 2], device=["cpu", "cuda"])))
+        test_case.assertEqual(len(rows), 4 if flow.cuda.is_available() else 2)
+        return random_tensor().to(rows[0]["device"]) * rows[0]["a"]
 """,
     "profiled": """
     @profile(torch.nn.functional.relu)
@@ -472,7 +493,7 @@ class TestIt(flow.unittest.TestCase):
 
     @autotest(n=2)
     def test_own_error(test_case):
-        return random_tensor().no_such_method()
+        return random_tensor() + [][1]
 
     @autotest(n=2)
     def test_nothing_compared(test_case):
@@ -515,7 +536,7 @@ def test_function(test_case):
 }
 #: Outcome of each test that is not aligned.
 OTHERS = {
-    "missing": {"TestIt.test_function": "unsupported", "TestIt.test_class": "unsupported"},
+    "missing": dict.fromkeys(("TestIt.test_function", "TestIt.test_class", "TestIt.test_attribute"), "unsupported"),
     "ranks": dict.fromkeys(
         ("TestIt.test_global", "TestIt.test_to_global", "TestIt.test_sbp", "TestIt.test_module"), "unsupported"
     ),
@@ -533,7 +554,7 @@ BROKEN = {
         "faults",
         "TestIt.test_no_argument",
     ): "torch.nn.Softshrink has no argument 'alpha'. It has lambd. ({file}, line 13)",
-    ("faults", "TestIt.test_own_error"): "torch.Tensor has no attribute 'no_such_method'. ({file}, line 17)",
+    ("faults", "TestIt.test_own_error"): "the body raised IndexError: list index out of range ({file}, line 17)",
     (
         "faults",
         "TestIt.test_nothing_compared",

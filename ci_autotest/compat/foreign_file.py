@@ -65,7 +65,8 @@ def compiled(source: bytes, file: str) -> CodeType:
         source: The file's text.
         file: Its path, for tracebacks.
     """
-    return compile(ast.fix_missing_locations(_Rewriter().visit(ast.parse(source, file))), file, "exec")
+    tree = ast.fix_missing_locations(_Rewriter().visit(ast.parse(source, file)))
+    return compile(tree, file, "exec", dont_inherit=True)  # else this module's `annotations` would hold for the file
 
 
 def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType | None]) -> None:

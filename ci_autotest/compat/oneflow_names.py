@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.compat.missing_names import MissingName
@@ -20,6 +21,7 @@ from ci_autotest.record.dependent_tensors import choice_tensor as own_choice_ten
 from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.dtypes import random_dtype as own_random_dtype
 from ci_autotest.record.draw.generators import Either, Generator, settle
+from ci_autotest.record.draw.profiles import ORDINARY
 from ci_autotest.record.draw.variables import (
     DEFAULT_HIGH,
     DEFAULT_LOW,
@@ -46,12 +48,8 @@ if TYPE_CHECKING:
 #: Where OneFlow draws elements that have no range. Half of our attempts draw them from our own, signed ranges.
 _OWN_RANGE: Final = Either((True, False), 0.5)
 _RANGE: Final = (0, 1)
-#: Options of OneFlow's decorator with its defaults; those that are not here have ours.
-_DEFAULTS: Final[dict[str, Any]] = {
-    "n": None, "auto_backward": True, "rtol": None, "atol": None, "check_dtype": False, "check_graph": False,
-    "profiles": None, "dtypes": None, "id": None, "check_allclose": True, "check_grad_use_random_data": True,
-    "include_complex": False, "raises": None, "match": None, "examples": None,
-}  # fmt: skip
+#: Options that OneFlow's decorator does not have.
+_OURS: Final[dict[str, Any]] = dict.fromkeys(("profiles", "dtypes", "id", "raises", "match", "examples"))
 #: Groups of dtypes that have no group of that name here.
 _GROUPS: Final = {
     "unsigned": GROUPS["uint"], "signed": GROUPS["int"], "pod": (*GROUPS["arithmetic"], *GROUPS["bool"]),
@@ -59,14 +57,28 @@ _GROUPS: Final = {
 _RANKS: Final = "its tensors lie on several ranks (placement, sbp), and one process has only one"
 
 
-def autotest(*args: Any, **options: Any) -> Callable[[F], F]:
-    """Declare a test, with OneFlow's options and defaults.
+def autotest(
+    n: Any = None,
+    auto_backward: Any = True,
+    rtol: Any = None,
+    atol: Any = None,
+    check_graph: Any = True,
+    check_allclose: Any = True,
+    check_dtype: Any = False,
+    check_grad_use_random_data: Any = True,
+    include_complex: Any = False,
+    **options: Any,
+) -> Callable[[F], F]:
+    """Declare a test, with OneFlow's options, order and defaults; further options are ours.
 
     ``check_graph`` is read and not obeyed: a candidate has graphs where its row says ``mode: graph``.
     """
-    given = _DEFAULTS | dict(zip(("n", "auto_backward", "rtol", "atol"), args, strict=False)) | options
-    if given["check_graph"] in {True, "ValidatedFalse"}:
-        given["check_graph"] = False
+    given = {
+        "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
+        "check_graph": False if check_graph is True else check_graph, "check_allclose": check_allclose,
+        "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex,
+        **_OURS, **options,
+    }  # fmt: skip
     declared(lambda: None, given)  # reports a wrong option at the line of the decorator
 
     def decorate(body: F) -> F:
@@ -77,7 +89,7 @@ def autotest(*args: Any, **options: Any) -> Callable[[F], F]:
                 raise AuthorError(message)
             return body(*called, **named)
 
-        setattr(test, ATTRIBUTE, declared(body, given))
+        setattr(test, ATTRIBUTE, replace(declared(body, given), is_foreign=True))
         return test  # type: ignore[return-value]
 
     return decorate
@@ -184,12 +196,15 @@ def random_tensor(
         pin_memory: Without effect: it changes no element.
     """
     del pin_memory
-    drawer = recorder_for("random_tensor").drawer
+    recorder = recorder_for("random_tensor")
+    drawer = recorder.drawer
     # A number of dimensions that is drawn is drawn first, because it decides which sizes are drawn.
     chosen = RandomNumber(*NDIM) if ndim is None else ndim
     count = int(settle(drawer, chosen, int))
-    if low is not None or high is not None or not settle(drawer, _OWN_RANGE):
+    is_own = low is None and high is None and settle(drawer, _OWN_RANGE)
+    if not is_own:
         low, high = (_RANGE[0] if low is None else low), (_RANGE[1] if high is None else high)
+    recorder.is_widened |= is_own or drawer.profile != ORDINARY
     if isinstance(low, int | float) and low == high:
         high = math.nextafter(low, math.inf)  # OneFlow then has this one value
     if isinstance(requires_grad, Generator):

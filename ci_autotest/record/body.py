@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.user_errors import pass_interrupt
-from ci_autotest.errors import AuthorError, error_text, is_own
+from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text, is_own
 from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.assumptions import FalseAssumption
@@ -20,6 +20,7 @@ from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning, refuse_transform
+from ci_autotest.record.values import Value
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
 if TYPE_CHECKING:
@@ -53,12 +54,20 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
                 refuse_unrecorded_writes(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, declaration)}"
+        if recorder.is_widened:
+            recorder.assumption = message
+            return None
         raise AuthorError(message) from error
     except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
         pass_interrupt(error)
         line, hint = _body_line(error, declaration), meaning(error_text(error))
         if isinstance(error, bdb.BdbQuit):
             hint = ". A worker has no terminal: debug with `ci-autotest run --workers 0`"
+        if recorder.is_widened and isinstance(error, Exception):
+            recorder.assumption = (
+                f"the body does not take inputs that its harness never draws: {error_text(error)}{line}"
+            )
+            return None
         message = f"the body raised {type(error).__name__}: {error_text(error)}{line}{hint}"
         raise AuthorError(message) from error
     finally:
@@ -94,6 +103,9 @@ def _called(
         return None, None
     except Exception as error:
         refuse_transform(error)
+        if declaration.is_foreign and isinstance(error, AttributeError) and isinstance(error.obj, Value):
+            recorder.untested = Unsupported(UnsupportedReason.OTHER_API, error_text(error))
+            return None, None
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise
         return _ended_at(recorder, declaration, *recorder.refusal), None

@@ -35,6 +35,7 @@ class Declaration:
         match: A regular expression for the reference's error message.
         examples: Draws by site of the first cases.
         grid: Number of points of its grid, 0 without one; ``None`` if they were not counted.
+        is_foreign: Whether the test was written for another harness, with tensors that may have more attributes.
     """
 
     body: Callable[..., Any]
@@ -53,6 +54,7 @@ class Declaration:
     match: str | None = None
     examples: tuple[Mapping[str, DrawnValue], ...] = ()
     grid: int | None = None
+    is_foreign: bool = False
 
 
 def declaration_of(value: object) -> Declaration | None:

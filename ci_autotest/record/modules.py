@@ -87,9 +87,11 @@ class RecordedModule:
             return Method(self, name, lambda args, kwargs: self._change(name, args, kwargs))
         if name in KINDS:
             return lambda hook, **options: self._steps.hooks_of(self).register(name, hook, options)
-        if not hasattr(self.real, name):
+        try:
+            found = getattr(self.real, name)
+        except AttributeError:
             refuse_ranks(name)
-        found = getattr(self.real, name)
+            raise
         if isinstance(found, torch.Tensor):
             return self._steps.read(self, name)
         if isinstance(found, torch.nn.Module):

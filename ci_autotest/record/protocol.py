@@ -108,6 +108,7 @@ class Recorder(Protocol):
     assumption: str
     skipped: str
     untested: Unsupported | None
+    is_widened: bool
     notes: list[str]
     outside: set[str]
     outputs: tuple[Ref, ...]

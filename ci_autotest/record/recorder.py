@@ -112,6 +112,8 @@ class Recorder:
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
         untested: Why no candidate can run the body; ``None`` if it does not ask for that.
+        is_widened: Whether an input is of a kind that the body's own harness never draws, so that the body may not be
+            able to take it.
         notes: What the body says about the case.
         remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
@@ -130,6 +132,7 @@ class Recorder:
         "has_left",
         "has_setup",
         "hook_values",
+        "is_widened",
         "keeps_graph",
         "module_steps",
         "modules",
@@ -178,6 +181,7 @@ class Recorder:
         self.assumption = ""
         self.skipped = ""
         self.untested: Unsupported | None = None
+        self.is_widened = False
         self.notes: list[str] = []
         self.remarks: set[str] = set()
         self.outside: set[str] = set()

@@ -25,7 +25,7 @@ class UnsupportedTest(BaseException):  # a body that catches ``Exception`` must 
 
 
 def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
-    """End the body of this case, or the import of this file.
+    """End the body of this case.
 
     Raises:
         UnsupportedTest: Always.

@@ -116,7 +116,7 @@ class Value:
         if found is None:
             refuse_ranks(name)
             message = f"torch.Tensor has no attribute {name!r}."
-            raise AttributeError(message)
+            raise AttributeError(message, name=name, obj=self)
         if not callable(found):
             return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
         return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))

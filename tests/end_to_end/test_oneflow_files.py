@@ -75,6 +75,7 @@ def test_run__ranks_and_missing_names__are_counted_by_reason(ran: tuple[Project,
         ("ranks", "TestIt.test_global"): [("ranks", 1)], ("ranks", "TestIt.test_to_global"): [("ranks", 2)],
         ("ranks", "TestIt.test_sbp"): [("ranks", 2)], ("ranks", "TestIt.test_module"): [("ranks", 2)],
         ("missing", "TestIt.test_function"): [("other_api", 2)], ("missing", "TestIt.test_class"): [("other_api", 2)],
+        ("missing", "TestIt.test_attribute"): [("other_api", 2)],
     }  # fmt: skip
     assert results["devices", "TestIt.test_two_devices"]["skip_reason"].startswith("needs 1 node with 2 devices")
     assert "1 test without @autotest is not run" in done.said

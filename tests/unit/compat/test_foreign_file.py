@@ -37,6 +37,14 @@ def test_rewriter__source__means_what_it_means_there(name: str):
     assert ast.unparse(_Rewriter().visit(ast.parse(source))) == expected
 
 
+def test_run_file__annotations__are_the_values_of_the_file(tmp_path: Path):
+    file = tmp_path / "test_types.py"
+    file.write_text("def body(n: int) -> None:\n    pass\n")
+    module = ModuleType("types")
+    run_file(file, module, lambda _: None)
+    assert module.body.__annotations__ == {"n": int, "return": None}
+
+
 def test_run_file__error__has_the_line_of_the_file(tmp_path: Path):
     file = tmp_path / "test_lines.py"
     file.write_text("x = 1\n\ny = x.oneflow\n1 / 0\n")

@@ -76,7 +76,7 @@ def test_library__ranks_and_missing_names__have_their_reasons(tmp_path: Path):
     assert reasons == {
         "TestIt.test_global": ranks, "TestIt.test_to_global": ranks, "TestIt.test_sbp": ranks,
         "TestIt.test_module": ranks, "TestIt.test_function": other, "TestIt.test_class": other,
-        "TestIt.test_other": None,
+        "TestIt.test_attribute": other, "TestIt.test_other": None,
     }  # fmt: skip
 
 

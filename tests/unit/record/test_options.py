@@ -155,3 +155,13 @@ def test_check_grad_use_random_data__false__puts_ones_in():
     attempt = record(body, check_grad_use_random_data=False)
     assert real.equal(attempt.cotangents[0], real.ones_like(attempt.trace.values[-2]))
     assert not real.equal(record(body).cotangents[0], attempt.cotangents[0])
+
+
+def test_autotest__one_tolerance__is_the_bound_of_its_test():
+    def loose(x):
+        return real.exp(x) * (1 + 1e-3)
+
+    candidate = substitute(exp=loose)
+    for bound, outcome in (({"rtol": 1e-2}, "aligned"), ({"atol": 1e-9}, "misaligned")):
+        rules = rules_for((), "tolerance", "kernels", declaration_of(autotest(**bound)(body)))
+        assert tried(body, candidate, rules).outcome == outcome
