@@ -87,7 +87,7 @@ def main() -> None:
     found["pids"] = [rank.pid for group in groups for rank in group._ranks]
     backend.close()
     replicated.close()
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 def _call(operator: Any) -> object:

@@ -12,13 +12,14 @@ import torch
 from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, step_refs
+from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
 from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt
+    from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Step
 
 #: Limit on the number of forms. Programs of further forms are not counted, so that coverage reports less than it could.
@@ -95,6 +96,22 @@ class OperatorUsage:
             return self._binder.names(made, operator) if made is not step else ()
         except UnsupportedError:
             return ()
+
+
+def placed_calls(steps: Sequence[Step], lay: Mapping[int, Distribution]) -> Iterator[tuple[str, str]]:
+    """Yield each operator that a program calls, and how its tensor arguments lay on ranks.
+
+    Args:
+        steps: The program's steps.
+        lay: How the value of each step lay, by index.
+    """
+    for step in steps:
+        if step.op in _SILENT or step.in_setup or is_unpacking(step):
+            continue
+        operator = step_operator(step, steps)
+        placed = [str(lay[ref.index]) for ref in step_refs(step) if ref.index in lay]
+        if placed and (operator.startswith(_NAMESPACE) or is_own(operator)):
+            yield operator, "; ".join(placed)
 
 
 def _dtype(value: object) -> str:

@@ -40,6 +40,11 @@ class Distribution:
         """Number of ranks."""
         return math.prod(self.mesh)
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every rank holds the whole."""
+        return all(placement == REPLICATE for placement in self.placements)
+
     def __str__(self) -> str:
         return ", ".join(self.placements)
 

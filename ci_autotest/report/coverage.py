@@ -99,7 +99,8 @@ def counted(
         yours = sorted(filter(is_own, own.keys() | misaligned | known))
         tested = {family: each for family, each in sorted(families.items()) if each.tested}
         own_counts = _counts(yours, own, name, (misaligned, known))
-        found.append(CandidateCoverage(candidate=name, counts=counts, families=tested, own=own_counts))
+        pairs = sum(len(each.candidates[name].placements) for each in own.values() if name in each.candidates)
+        found.append(CandidateCoverage(candidate=name, counts=counts, families=tested, own=own_counts, pairs=pairs))
     return tuple(found)
 
 
@@ -144,6 +145,7 @@ def sentence(coverage: CandidateCoverage) -> str:
         f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} tested operators are supported, "
         f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}; "
         f"torch has {counts.public:,} public operators{_own_sentence(coverage.own)}"
+        + (f"; {coverage.pairs:,} pairs of operator and placements were compared" if coverage.pairs else "")
     )
 
 

@@ -17,25 +17,31 @@ class Exercised(Struct, frozen=True, kw_only=True):
         aligned: Number of those that were aligned.
         arguments: Torch's names of the arguments that were passed.
         dtypes: Dtypes of its tensor arguments, or of its results if it had none.
+        placements: On a group of ranks: how its tensor arguments lay in the compared cases, ``Shard(0); Replicate``.
     """
 
     cases: int = 0
     aligned: int = 0
     arguments: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    placements: tuple[str, ...] = ()
 
 
 #: Most names of arguments and of dtypes per operator, so that a worker that invents names cannot fill a report.
 NAMES_LISTED: Final = 64
+#: Most placements per operator, for the same reason.
+PLACEMENTS_LISTED: Final = 1024
 
 
 def joined(one: Exercised, other: Exercised) -> Exercised:
     """Return how far an operator was exercised in two sets of cases."""
     arguments, dtypes = {*one.arguments, *other.arguments}, {*one.dtypes, *other.dtypes}
+    placements = sorted({*one.placements, *other.placements})[:PLACEMENTS_LISTED]
     # Sorted before the cut, so that the same names stay whatever the order of the cases is.
     return Exercised(
         cases=one.cases + other.cases, aligned=one.aligned + other.aligned,
         arguments=tuple(sorted(arguments)[:NAMES_LISTED]), dtypes=tuple(sorted(dtypes)[:NAMES_LISTED]),
+        placements=tuple(placements),
     )  # fmt: skip
 
 
@@ -83,9 +89,11 @@ class CandidateCoverage(Struct, frozen=True, kw_only=True):
         counts: All operators.
         families: Operators by family.
         own: Operators of the user's; ``public`` is their number.
+        pairs: On a group of ranks: number of (operator, placements of its arguments) that were compared.
     """
 
     candidate: str
     counts: CoverageCounts
     families: dict[str, CoverageCounts] = msgspec.field(default_factory=dict)
     own: CoverageCounts = CoverageCounts()
+    pairs: int = 0

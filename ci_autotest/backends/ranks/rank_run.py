@@ -15,7 +15,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
-from ci_autotest.backends.ranks.parts import dense_strides, distribution_of, placements_of
+from ci_autotest.backends.ranks.parts import as_dtensor, dense_strides, distribution_of
 from ci_autotest.backends.ranks.ranks import RankError
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks, sentence_of
 from ci_autotest.backends.trace import Failure, RankFault, Trace
@@ -209,10 +209,7 @@ class RankRun:
     def _cut(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
         """Return a plain tensor, which every rank has, as a DTensor."""
         part = self._ranks.own_part(tensor, distribution)
-        return DTensor.from_local(
-            part, self._ranks.mesh, placements_of(distribution), run_check=False,
-            shape=tensor.shape, stride=dense_strides(tensor),
-        )  # fmt: skip
+        return as_dtensor(part, self._ranks.mesh, distribution, tensor.shape, dense_strides(tensor))
 
     def _weight(self, source: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Return the gradient of an output, which lies on the ranks as the output does."""

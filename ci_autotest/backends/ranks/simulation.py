@@ -18,7 +18,7 @@ from ci_autotest.backends.ranks.local_tensor import (
     seed_ranks,
     simulated,
 )
-from ci_autotest.backends.ranks.parts import parts_of
+from ci_autotest.backends.ranks.parts import part_of, parts_of
 from ci_autotest.backends.ranks.rank_run import RankRun, fault_of
 from ci_autotest.backends.ranks.ranks import RankError, numbered
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
@@ -192,7 +192,7 @@ class Simulation:
         """Whether a value is an input that no step has written to: its whole is known."""
         if step.op != PLACEHOLDER or not isinstance(value, DTensor):
             return False
-        return all(part._version == 0 for part in by_rank(value._local_tensor, self._ranks.count))
+        return all(part._version == 0 for part in by_rank(part_of(value), self._ranks.count))
 
     def _gathered(self, value: Any) -> Any:
         """Return a value with its tensors gathered; called inside of the ranks' context."""

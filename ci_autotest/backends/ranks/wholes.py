@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.distributed.tensor import DTensor
 
-from ci_autotest.backends.ranks.parts import distribution_of
+from ci_autotest.backends.ranks.parts import distribution_of, part_of
 from ci_autotest.backends.ranks.ranks import PartError, numbered, other_bits
 from ci_autotest.backends.remote.response import ResponseModule, elements_of
 from ci_autotest.program.distribution import local_shapes
@@ -48,15 +48,18 @@ def gathered(value: torch.Tensor, ranks: Ranks) -> Gathered:
         PartError: A rank holds a part of another shape than its placement says.
     """
     flags = value.requires_grad, value.is_leaf
+    if not isinstance(value, DTensor):
+        return Gathered(value, None, *flags)
+    distribution = distribution_of(ranks.sizes, value.placements)
+    part = part_of(value)
+    if distribution is None:
+        with torch.no_grad():
+            return Gathered(value.full_tensor(), None, *flags)
+    _refuse_other_parts(ranks.shapes(part), tuple(value.shape), distribution)
+    if distribution.is_replicated:
+        return Gathered(part, distribution, *flags)
     with torch.no_grad():
-        plain = value.detach()
-        if not isinstance(plain, DTensor):
-            return Gathered(plain, None, *flags)
-        distribution = distribution_of(ranks.sizes, plain.placements)
-        if distribution is not None:
-            _refuse_other_parts(ranks.shapes(plain.to_local()), tuple(plain.shape), distribution)
-        # A copy, because what is replicated is gathered without one.
-        return Gathered(plain.full_tensor().clone(), distribution, *flags)
+        return Gathered(value.full_tensor(), distribution, *flags)
 
 
 def _refuse_other_parts(
@@ -72,7 +75,8 @@ def _refuse_other_parts(
 
 def as_plain(whole: torch.Tensor, *, requires_grad: bool, is_leaf: bool) -> torch.Tensor:
     """Return a whole as the tensor that is compared, with the flags of the DTensor."""
-    found = whole.detach()
+    # A copy, because what is replicated is gathered without one.
+    found = whole.detach().clone()
     if not requires_grad or not (found.is_floating_point() or found.is_complex()):
         return found
     found.requires_grad_()

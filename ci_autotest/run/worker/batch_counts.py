@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.backends.operator_usage import placed_calls
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
@@ -73,6 +74,7 @@ class BatchCounts:
         self._notes: list[str] = []
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
+        self._placements: dict[str, dict[str, set[str]]] = {}
 
     @property
     def duration_s(self) -> float:
@@ -112,6 +114,7 @@ class BatchCounts:
             self._count_aligned(name, len(one.sure & {*counted}))
             self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
             self._count_traces(name, [one.traces[position] for position in counted])
+            self._place(name, batch, counted, one)
             errors = [error for position in counted for error in one.errors.get(position, ())]
             self._errors[name] = joined_errors((*self._errors.get(name, ()), *errors))
             self._values_only[name] += sum(_is_of_values_only(batch, position, one) for position in counted)
@@ -163,6 +166,15 @@ class BatchCounts:
             count[0] += cases
             count[1] += cases * is_case_aligned
 
+    def _place(self, name: str, batch: Batch, counted: Sequence[int], judged: Judged) -> None:
+        """Collect how the arguments of each operator lay on the ranks of a group, in the cases that were compared."""
+        for position in counted:
+            lay = judged.traces[position].distributions
+            if lay and is_aligned(judged.verdicts.get(position)) is not None:
+                steps = batch.attempts[position].program.steps
+                for operator, text in placed_calls(steps, lay):
+                    self._placements.setdefault(name, {}).setdefault(operator, set()).add(text)
+
     def _count_traces(self, candidate: str, traces: Sequence[Trace]) -> None:
         """Count the replaced calls of a candidate's runs, and collect what its modules lack."""
         for trace in traces:
@@ -189,18 +201,21 @@ class BatchCounts:
             errors={name: errors for name, errors in self._errors.items() if errors},
             values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},
-            covered={name: self._exercised(counts) for name, counts in self._covered.items()},
+            covered={name: self._exercised(name, counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
             left=self.left, again=self.again, notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks))],
         )  # fmt: skip
 
-    def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:
+    def _exercised(self, name: str, counts: dict[int, list[int]]) -> dict[str, Exercised]:
         found: dict[str, Exercised] = {}
+        placed = self._placements.get(name, {})
         for form, (cases, aligned) in counts.items():
             for use in self._usage.uses[form]:
                 one = Exercised(cases=cases, aligned=aligned, arguments=use.arguments, dtypes=use.dtypes)
                 before = found.get(use.operator)
                 found[use.operator] = one if before is None else joined(before, one)
+        for operator in found.keys() & placed.keys():
+            found[operator] = joined(found[operator], Exercised(placements=tuple(placed[operator])))
         return dict(sorted(found.items()))
 
 

@@ -9,6 +9,7 @@ import torch
 
 import ci_autotest
 from ci_autotest.alignment.cases import differentiate
+from ci_autotest.backends.operator_usage import placed_calls
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.parts import parts_of
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
@@ -141,3 +142,12 @@ def test_submit__batch__has_whole_values_and_the_gradients_of_leaves(backend: DT
     }
     assert not trace.rank_faults
     assert torch.allclose(trace.values[-2], attempt.trace.values[-2])
+
+
+def test_placed_calls__program_on_ranks__has_each_operator_with_the_placements_of_its_arguments():
+    square = DTensorBackend("sharded", Meshes(4, (4,)), ("Shard(0)",))
+    attempt = square.adapted(record(_body))
+
+    lay = square.run(attempt.program, attempt.sources).distributions
+
+    assert list(placed_calls(attempt.program.steps, lay)) == [("torch.add", "Shard(0); Shard(0)")]
