@@ -7,6 +7,7 @@ alone. What is not there is an error that says which package or version is missi
 from __future__ import annotations
 
 import random
+import unittest
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from ci_autotest.values.dtypes import DTYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ci_autotest.opinfo.variants import PyTorchTest
+
 #: Version of PyTorch whose database this module was written for and is tested with.
 WRITTEN_FOR: Final = "2.13"
 #: Packages that the database imports, and that no installation of PyTorch brings along.
@@ -35,6 +38,8 @@ _CLASSES: Final = {
 #: Prefixes of names whose entries PyTorch defines in a file of their own.
 _PREFIXES: Final = ("fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special")
 _CPU: Final = "cpu"
+#: Name of what ``unittest.skip`` returns.
+_SKIP: Final = unittest.skip("").__qualname__
 
 
 class Sample(NamedTuple):
@@ -45,12 +50,14 @@ class Sample(NamedTuple):
         kwargs: Keyword arguments.
         broadcasts: Whether the first argument is expanded, so that no in-place variant can hold the result.
         error: The exception that the call must raise; ``None`` if it must not.
+        own: The database's own object.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     broadcasts: bool = False
     error: type[Exception] | None = None
+    own: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class Entry:
         requires_grad = dtype in self.differentiable()
         # Not `info.sample_inputs`, which looks through the stack of calls for each sample.
         for one in self.info.sample_inputs_func(self.info, _CPU, getattr(torch, dtype), requires_grad):
-            yield Sample((one.input, *one.args), one.kwargs, bool(one.broadcasts_input))
+            yield Sample((one.input, *one.args), one.kwargs, bool(one.broadcasts_input), own=one)
 
     def errors(self) -> Iterator[Sample]:
         """Yield the calls that must raise an exception."""
@@ -118,6 +125,29 @@ class Entry:
         for one in self.info.error_inputs_func(self.info, _CPU):
             inner = one.sample_input
             yield Sample((inner.input, *inner.args), inner.kwargs, error=one.error_type)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether it has a function of NumPy's (or SciPy's) that computes the same."""
+        return callable(getattr(self.info, "ref", None))
+
+    def reference(self, sample: Sample) -> Any:
+        """Return what NumPy's function gives for a sample."""
+        plain = sample.own.numpy()
+        return self.info.ref(plain.input, *plain.args, **plain.kwargs)
+
+    def listed(self, test: PyTorchTest, device_type: str, dtype: str) -> str:
+        """Return how the database lists one of PyTorch's tests: as an expected failure, or skipped; empty if not."""
+        for row in self.info.decorators:
+            if getattr(row, "test_name", None) is None or not hasattr(row, "is_active"):
+                continue  # A row about no test in particular is about how PyTorch runs its tests.
+            if row.is_active(test.cls_name, test.test_name, device_type, getattr(torch, dtype, None), {}):
+                for decorator in row.decorators:
+                    if decorator is unittest.expectedFailure:
+                        return "an expected failure"
+                    if getattr(decorator, "__qualname__", "") == _SKIP:
+                        return "skipped"
+        return ""
 
 
 def _names(dtypes: Any) -> tuple[str, ...]:
@@ -136,7 +166,7 @@ def entries() -> dict[str, Entry]:
     found = {}
     for info in _imported():
         variant = info.variant_test_name
-        name = f"torch.{info.name}{f'[{variant}]' if variant else ''}"
+        name = f"torch.{info.name.removeprefix('torch.')}{f'[{variant}]' if variant else ''}"
         found[name] = Entry(name, info.full_name, _family(info), info)
     return found
 

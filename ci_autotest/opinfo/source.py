@@ -11,6 +11,7 @@ import torch
 
 from ci_autotest.config import OpInfo
 from ci_autotest.errors import ConfigError
+from ci_autotest.opinfo.background import SampleBackground, is_about
 from ci_autotest.opinfo.database import Entry, entries
 from ci_autotest.opinfo.families import OPINFO
 from ci_autotest.opinfo.sample_call import record_sample
@@ -20,7 +21,7 @@ from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import Declaration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from ci_autotest.config import OpOverride
     from ci_autotest.opinfo.variants import PyTorchTest
@@ -48,23 +49,26 @@ class Opinfo:
         self._bodies: dict[str, EntryBody] = {}
         self._kept = Kept()
 
-    def tests(self, file: str, wanted: Collection[str], at_most: int | None) -> list[Listed]:
+    def tests(
+        self, file: str, wanted: Collection[str], at_most: int | None, enter: Callable[[], None] = lambda: None
+    ) -> list[Listed]:
         """Return the tests of the source or of one of its families.
 
         Args:
             file: ``builtin:opinfo``, or with ``/`` and a family.
             wanted: Names of the tests whose cases are counted; empty for all of them.
             at_most: Number up to which the cases of a test are counted; ``None`` for all of them.
+            enter: Called before the cases of a test are counted.
         """
-        family = file.removeprefix(OPINFO).removeprefix("/")
-        return [
-            Listed(
-                f"{OPINFO}::{entry.name}", f"{OPINFO}/{entry.family}", entry.name,
-                self._body(entry).count(at_most) if not wanted or is_wanted(entry.name, wanted) else 0,
-            )
-            for entry in self._entries()
-            if family in {"", entry.family} and self._body(entry).dtypes
-        ]  # fmt: skip
+        family, found = file.removeprefix(OPINFO).removeprefix("/"), []
+        for entry in self._entries():
+            body = self._body(entry)
+            if family not in {"", entry.family} or not body.dtypes:
+                continue
+            enter()
+            cases = body.count(at_most) if not wanted or is_wanted(entry.name, wanted) else 0
+            found.append(Listed(f"{OPINFO}::{entry.name}", f"{OPINFO}/{entry.family}", entry.name, cases))
+        return found
 
     def _entries(self) -> Iterator[Entry]:
         """Yield the entries that the configuration leaves.
@@ -119,15 +123,6 @@ def _is_skipped(row: OpOverride, spot: Spot) -> bool:
     return row.decorator == "skip" and is_about(row, TESTS[spot.variant], spot.dtype)
 
 
-def is_about(row: OpOverride, own: PyTorchTest, dtype: str) -> bool:
-    """Whether a row concerns one of PyTorch's tests and a dtype."""
-    return (
-        row.cls_name in {None, own.cls_name}
-        and row.test_name in {None, own.test_name}
-        and (row.dtypes is None or dtype in row.dtypes)
-    )
-
-
 class EntryBody:
     """The body of an entry's test: it records the sample that belongs to the current case.
 
@@ -171,6 +166,7 @@ class EntryBody:
             message = "the reference refuses the sample"
             raise unittest.SkipTest(message)
         sample = self._samples.get(spot.dtype, spot.number)
+        recorder.background = SampleBackground(self._entry, sample, spot._replace(variant=variant), self._rows)
         try:
             return record_sample(recorder, self._entry, sample, variant)
         except unittest.SkipTest:

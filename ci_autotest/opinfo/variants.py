@@ -28,5 +28,7 @@ TESTS: Final[dict[str, PyTorchTest]] = {
     OUT: PyTorchTest("TestCommon", "test_out"),
     ERROR: PyTorchTest("TestCommon", "test_errors"),
 }
+#: PyTorch's own test of Inductor.
+INDUCTOR: Final = PyTorchTest("TestInductorOpInfo", "test_comprehensive")
 #: PyTorch's own test of gradients.
 GRADIENT: Final = PyTorchTest("TestBwdGradients", "test_fn_grad")

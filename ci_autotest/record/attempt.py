@@ -137,6 +137,7 @@ class Attempts:
             has_loader=recorder.has_loader,
             unfit=_unfit(recorder, wanted),
             notes=tuple(recorder.notes),
+            background=recorder.background,
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import Background, Trace
     from ci_autotest.program.ir import Ref, Step, TensorSpec
     from ci_autotest.program.refusal import Refusal
     from ci_autotest.values.result import NoProfile
@@ -106,6 +106,7 @@ class Recorder(Protocol):
     assumption: str
     skipped: str
     notes: list[str]
+    background: Background | None
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool

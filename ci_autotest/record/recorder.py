@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ci_autotest.backends.trace import Background
     from ci_autotest.program.refusal import Refusal
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
@@ -111,12 +112,14 @@ class Recorder:
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
         notes: What the body says about the case.
+        background: What the source of the test knows about the case.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
     __slots__ = (
         "assumption",
+        "background",
         "captured",
         "device",
         "drawer",
@@ -173,6 +176,7 @@ class Recorder:
         self.assumption = ""
         self.skipped = ""
         self.notes: list[str] = []
+        self.background: Background | None = None
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

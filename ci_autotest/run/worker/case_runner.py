@@ -82,7 +82,7 @@ class CaseRunner:
         left, waiting = message.cases, deque[Batch]()
         # A backend in another process works on one batch while this process draws the next ones.
         ahead = max((one.backend.batches_ahead for one in run.contenders.values()), default=0)
-        batch_counts = BatchCounts(self._usage)
+        batch_counts = BatchCounts(self._usage, self._worker_context.candidates)
         try:
             while left or waiting:
                 if left:
@@ -95,7 +95,7 @@ class CaseRunner:
                         break
                     if batch_counts.duration_s > _PART_S and (left or waiting):
                         self._send(batch_counts.message(last=False))
-                        batch_counts = BatchCounts(self._usage)
+                        batch_counts = BatchCounts(self._usage, self._worker_context.candidates)
                     collect()
         except Exception:
             retire_if_spoiled(self._worker_context.devices)

@@ -125,7 +125,11 @@ class Dispatcher:
         assert self._state is not None  # noqa: S101 - the parent says hello first
         self._beacon.enter(REFERENCE, REFERENCE)
         # What the import of a file changes is not the doing of a kernel.
-        found = Discovered(self.worker_context.library.tests(message.file, message.wanted, message.cases))
+        found = Discovered(
+            self.worker_context.library.tests(
+                message.file, message.wanted, message.cases, lambda: self._beacon.enter(REFERENCE, REFERENCE)
+            )
+        )
         self._state.renew()
         return found
 

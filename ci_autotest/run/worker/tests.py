@@ -58,13 +58,20 @@ class Library:
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
 
-    def tests(self, file: str, wanted: Collection[str] = (), at_most: int | None = None) -> list[TestInfo]:
+    def tests(
+        self,
+        file: str,
+        wanted: Collection[str] = (),
+        at_most: int | None = None,
+        enter: Callable[[], None] = lambda: None,
+    ) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines.
 
         Args:
             file: Path of the file, or a source or family that is built in.
             wanted: Names of the tests that were asked for; empty for all of them.
             at_most: Number up to which samples are counted; ``None`` for all of them.
+            enter: Called before each test whose samples are counted, which may take as long as a case.
         """
         if source_of(file):
             return [
@@ -72,7 +79,7 @@ class Library:
                     id=one.id, file=one.file, name=one.name, n=None, location=Location(file=one.file, line=1),
                     samples=one.cases,
                 )
-                for one in self._opinfo.tests(file, wanted, at_most)
+                for one in self._opinfo.tests(file, wanted, at_most, enter)
             ]  # fmt: skip
         if factory_of(file):
             return [_factory_info(file, self._root)]
