@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from ci_autotest.opinfo.variants import ERROR, GRADIENT, INDUCTOR, TESTS, PyTorchTest
+from ci_autotest.opinfo.database import listed
+from ci_autotest.opinfo.variants import ERROR, GRADIENT, INDUCTOR, PyTorchTest
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class SampleBackground(NamedTuple):
 
     def known(self, backend: str, device: str, verdict: Verdict) -> str:
         """Return why a difference is expected on a device; empty if it is not."""
-        own = GRADIENT if verdict.kind == "gradient" else TESTS[self.spot.variant]
+        tests = self.entry.tests
+        own = tests[GRADIENT if verdict.kind == "gradient" else self.spot.variant]
         device_type = device.partition(":")[0]
         for row in self.rows:
             is_here = row.device_type in {None, device_type} and is_about(row, own, self.spot.dtype)
@@ -78,10 +80,10 @@ class SampleBackground(NamedTuple):
                 return row.reason or f"op_overrides expects {own.cls_name}.{own.test_name} to fail"
         if backend not in _OF_PYTORCH:
             return ""
-        for test in (own, INDUCTOR) if backend == _COMPILED else (own,):
-            listed = self.entry.listed(test, device_type, self.spot.dtype)
-            if listed:
-                return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as {listed}"
+        for test in (own, tests[INDUCTOR]) if backend == _COMPILED else (own,):
+            how = listed(self.entry, test, device_type, self.spot.dtype)
+            if how:
+                return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as {how}"
         return ""
 
 

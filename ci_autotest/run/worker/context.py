@@ -18,7 +18,6 @@ from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError
-from ci_autotest.opinfo.source import Opinfo
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.user_operators import declare_operators
@@ -76,7 +75,7 @@ class WorkerContext:
         prove(device, "the reference")
         refuse_unknown_rows([row.operator for row in hello.tolerances], "tolerances")
         refuse_unknown_rows(hello.accepted, "known")
-        self.library = Library(Path(hello.root), Opinfo(hello.seed, hello.opinfo))
+        self.library = Library(Path(hello.root), hello.seed, hello.opinfo)
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)
         self._add_device(device)

@@ -22,8 +22,8 @@ from ci_autotest.loader.declaration import (
     loader_declared,
 )
 from ci_autotest.loader.repro import file_module
-from ci_autotest.opinfo.families import source_of
-from ci_autotest.opinfo.source import Opinfo
+from ci_autotest.opinfo.families import FAMILIES, source_of
+from ci_autotest.opinfo.source import Source
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import refuse_duplicates
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from types import ModuleType
 
+    from ci_autotest.config import OpInfo
     from ci_autotest.values.result import XFail
 
 #: Prefix of a file name that means a family of the shipped suite.
@@ -48,12 +49,13 @@ class Library:
 
     Args:
         root: The configuration's folder; ids are relative to it.
-        opinfo: The tests of PyTorch's operator database.
+        seed: Root seed of the run, from which samples of a database are generated.
+        chosen: What the configuration says of PyTorch's databases.
     """
 
-    def __init__(self, root: Path, opinfo: Opinfo | None = None) -> None:
+    def __init__(self, root: Path, seed: int = 0, chosen: OpInfo | None = None) -> None:
         self._root = root
-        self._opinfo = opinfo or Opinfo(0)
+        self._sources = {name: Source(name, seed, chosen) for name in FAMILIES}
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
@@ -73,13 +75,13 @@ class Library:
             at_most: Number up to which samples are counted; ``None`` for all of them.
             enter: Called before each test whose samples are counted, which may take as long as a case.
         """
-        if source_of(file):
+        if source := source_of(file):
             return [
                 TestInfo(
                     id=one.id, file=one.file, name=one.name, n=None, location=Location(file=one.file, line=1),
                     samples=one.cases,
                 )
-                for one in self._opinfo.tests(file, wanted, at_most, enter)
+                for one in self._sources[source].tests(file, wanted, at_most, enter)
             ]  # fmt: skip
         if factory_of(file):
             return [_factory_info(file, self._root)]
@@ -96,8 +98,8 @@ class Library:
         if test.candidate:
             message = f"{test.id} tests a data loader, so it has no draws and no program. Use `ci-autotest run`."
             raise AuthorError(message)
-        if source_of(test.file):
-            return self._opinfo.find(test.name)
+        if source := source_of(test.file):
+            return self._sources[source].find(test.name)
         found = self._tests.get(test.file)
         if found is None:
             found = self._tests[test.file] = {}
