@@ -156,7 +156,12 @@ def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwa
 def _tensors(found: Any) -> Any:
     if isinstance(found, tuple | list):
         return tuple(one for one in map(_tensors, found) if one is not None)
-    return found if isinstance(found, Value) else None
+    if not isinstance(found, Value):
+        return None
+    tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
+    if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
+        _skip(f"its result is a tensor of {tensor.dtype} that is {tensor.layout}, which cannot be compared")
+    return found
 
 
 def _is_device(name: str, value: Any) -> bool:
