@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -83,4 +84,5 @@ def _error(operator: str, left: torch.Tensor, right: torch.Tensor) -> AlignedErr
 
 
 def _most(numbers: torch.Tensor) -> float:
-    return float(numbers.max()) if numbers.numel() else 0.0
+    # A ratio to a denormal may be infinite, which a report cannot hold.
+    return min(float(numbers.max()), sys.float_info.max) if numbers.numel() else 0.0

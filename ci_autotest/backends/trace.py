@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ci_autotest.values.case import draws_of
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.case import Draw
     from ci_autotest.values.result import NoProfile
+    from ci_autotest.values.verdict import Verdict
 
 
 #: ``requires_grad``, ``is_leaf`` and the version counter of a tensor at its step, because later steps may change them.
@@ -182,6 +183,16 @@ class Trace:
 GradientKey: TypeAlias = int | tuple[int, str]
 
 
+class Background(Protocol):
+    """What the source of a test knows about a case; it is asked only if the case fails."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences that are shown with the finding."""
+
+    def known(self, backend: str, device: str, verdict: Verdict) -> str:
+        """Return why a difference is expected of a backend on a device; empty if it is not."""
+
+
 class Attempt(NamedTuple):
     """One attempt, accepted or rejected, with live values: what was recorded, and what the reference did.
 
@@ -206,6 +217,7 @@ class Attempt(NamedTuple):
         notes: What the body says about the case.
         key: The two words of the key of its random streams.
         grid: Combinations of the axes of the test's grid that the body drew.
+        background: What the source of the test knows about the case.
     """
 
     program: Program
@@ -226,6 +238,7 @@ class Attempt(NamedTuple):
     notes: tuple[str, ...] = ()
     key: tuple[int, int] = (0, 0)
     grid: int = 1
+    background: Background | None = None
 
     @property
     def is_rejected(self) -> bool:

@@ -140,7 +140,11 @@ class PairEntry:
 
 def is_tolerated(verdict: Verdict) -> bool:
     """Whether a failing case does not count against the candidate."""
-    return verdict.blame in TOLERATED_BLAMES or (verdict.kind == "leniency" and not verdict.is_demanded)
+    return (
+        bool(verdict.known)
+        or verdict.blame in TOLERATED_BLAMES
+        or (verdict.kind == "leniency" and not verdict.is_demanded)
+    )
 
 
 def uncompared(cost: Cost) -> list[str]:

@@ -109,7 +109,9 @@ def apply_known(findings: Iterable[Judged], rows: Iterable[Known], today: date) 
     """
     valid = valid_on(rows, today)
     return tuple(
-        msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
+        msgspec.structs.replace(
+            finding, known=next((row.reason for row in valid if matches(row, finding)), finding.known)
+        )
         for finding in findings
     )
 

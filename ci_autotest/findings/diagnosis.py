@@ -200,8 +200,9 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
     # A shrunk program is too small to show a pattern, so the finding keeps that of the case as it was found.
     seen = suspect.verdict if suspect.verdict is not None else diagnosis.verdict
     found = suspect.verdict.pattern if suspect.verdict is not None else None
+    verdict = msgspec.structs.replace(diagnosis.verdict, pattern=found, notes=seen.notes, known=seen.known)
     return msgspec.structs.replace(
-        finding_message.finding_of(msgspec.structs.replace(diagnosis.verdict, pattern=found, notes=seen.notes), about),
+        finding_message.finding_of(verdict, about),
         confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
         variants=diagnosis.variants, repro_verified=diagnosis.is_verified, earlier=diagnosis.seed is not None,
         output=suspect.lost.output.strip() if suspect.lost is not None else diagnosis.printed.strip(),

@@ -88,7 +88,7 @@ def look_at(
                 triage.add(finding)
             del triage.left[0]
         if finding is not None and finding.id not in known:
-            is_known = any(matches(row, finding) for row in tools.known)
+            is_known = finding.known is not None or any(matches(row, finding) for row in tools.known)
             say(f"{'accepted' if is_known else finding.outcome.replace('_', ' ')}: {finding.headline}")
 
 

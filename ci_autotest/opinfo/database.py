@@ -1,4 +1,4 @@
-"""PyTorch's operator database: the only module that touches ``torch.testing._internal``, which is private.
+"""PyTorch's operator and module databases: the only module that touches ``torch.testing._internal``, which is private.
 
 Everything that is read from an entry is a method here, so that a new version of PyTorch is a change of this module
 alone. What is not there is an error that says which package or version is missing.
@@ -7,18 +7,20 @@ alone. What is not there is an error that says which package or version is missi
 from __future__ import annotations
 
 import random
+import unittest
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
-from ci_autotest.opinfo.families import OPINFO
+from ci_autotest.opinfo.families import MODULES, OPINFO
+from ci_autotest.opinfo.variants import MODULE_TESTS, OPERATOR_TESTS, PyTorchTest
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _CLASSES: Final = {
 #: Prefixes of names whose entries PyTorch defines in a file of their own.
 _PREFIXES: Final = ("fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special")
 _CPU: Final = "cpu"
+#: Name of what ``unittest.skip`` returns.
+_SKIP: Final = unittest.skip("").__qualname__
 
 
 class Sample(NamedTuple):
@@ -45,29 +49,84 @@ class Sample(NamedTuple):
         kwargs: Keyword arguments.
         broadcasts: Whether the first argument is expanded, so that no in-place variant can hold the result.
         error: The exception that the call must raise; ``None`` if it must not.
+        own: The database's own object.
+        constructor: Arguments of a module's constructor, by position and by name; ``None`` for an operator.
+        is_training: Whether the module is in training mode.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     broadcasts: bool = False
     error: type[Exception] | None = None
+    own: Any = None
+    constructor: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    is_training: bool = True
+
+
+class Entry(Protocol):
+    """An entry of a database.
+
+    Attributes:
+        name: ``torch.add``; with its variant, if it has one, ``torch.div[floor_rounding]``.
+        full_name: PyTorch's own name of it, ``div.floor_rounding``.
+        family: One of ``families.FAMILIES``; empty if the database has none.
+        info: The database's own entry.
+        tests: PyTorch's own test of each variant.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - see above
+    @property
+    def full_name(self) -> str: ...  # noqa: D102
+    @property
+    def family(self) -> str: ...  # noqa: D102
+    @property
+    def info(self) -> Any: ...  # noqa: D102
+    @property
+    def tests(self) -> dict[str, PyTorchTest]: ...  # noqa: D102
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The function or class that the entry describes."""
+
+    @property
+    def in_place(self) -> Callable[..., Any] | None:
+        """Its in-place variant."""
+
+    @property
+    def has_out(self) -> bool:
+        """Whether it takes ``out=``."""
+
+    @property
+    def has_conjugate(self) -> bool:
+        """Whether the database tests it with conjugate views."""
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether it has a function of NumPy's (or SciPy's) that computes the same."""
+
+    def dtypes(self) -> tuple[str, ...]:
+        """Return the dtypes that the database lists for the CPU and that a program can hold."""
+
+    def samples(self, dtype: str) -> Iterator[Sample]:
+        """Yield the samples of a dtype; they are drawn from torch's global generator."""
+
+    def errors(self) -> Iterator[Sample]:
+        """Yield the calls that must raise an exception."""
+
+    def reference(self, sample: Sample) -> Any:
+        """Return what NumPy's function gives for a sample."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of the operator database.
-
-    Args:
-        name: ``torch.add``; with its variant, if it has one, ``torch.div[floor_rounding]``.
-        full_name: PyTorch's own name of it, ``div.floor_rounding``.
-        family: One of ``families.FAMILIES``.
-        info: The entry itself.
-    """
+class OperatorEntry:
+    """An entry of the operator database, an ``OpInfo``; the attributes are those of ``Entry``."""
 
     name: str
     full_name: str
     family: str
     info: Any
+    tests: dict[str, PyTorchTest] = field(default_factory=lambda: OPERATOR_TESTS)
 
     @property
     def call(self) -> Callable[..., Any]:
@@ -109,7 +168,7 @@ class Entry:
         requires_grad = dtype in self.differentiable()
         # Not `info.sample_inputs`, which looks through the stack of calls for each sample.
         for one in self.info.sample_inputs_func(self.info, _CPU, getattr(torch, dtype), requires_grad):
-            yield Sample((one.input, *one.args), one.kwargs, bool(one.broadcasts_input))
+            yield Sample((one.input, *one.args), one.kwargs, bool(one.broadcasts_input), own=one)
 
     def errors(self) -> Iterator[Sample]:
         """Yield the calls that must raise an exception."""
@@ -119,6 +178,81 @@ class Entry:
             inner = one.sample_input
             yield Sample((inner.input, *inner.args), inner.kwargs, error=one.error_type)
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether it has a function of NumPy's (or SciPy's) that computes the same."""
+        return callable(getattr(self.info, "ref", None))
+
+    def reference(self, sample: Sample) -> Any:
+        """Return what NumPy's function gives for a sample."""
+        plain = sample.own.numpy()
+        return self.info.ref(plain.input, *plain.args, **plain.kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEntry:
+    """An entry of the module database, a ``ModuleInfo``; the attributes are those of ``Entry``."""
+
+    name: str
+    full_name: str
+    info: Any
+    family: str = ""
+    tests: dict[str, PyTorchTest] = field(default_factory=lambda: MODULE_TESTS)
+    in_place: None = None
+    has_out: bool = False
+    has_conjugate: bool = False
+    has_reference: bool = False
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The class of the module."""
+        found: Callable[..., Any] = self.info.module_cls
+        return found
+
+    def dtypes(self) -> tuple[str, ...]:
+        """Return the dtypes that the database lists for the CPU and that a program can hold."""
+        return _names(self.info.supported_dtypes(_CPU))
+
+    def samples(self, dtype: str) -> Iterator[Sample]:
+        """Yield the samples of a dtype, those in training mode first if the mode makes a difference."""
+        kind, info = getattr(torch, dtype), self.info
+        for is_training in (True, False) if info.train_and_eval_differ else (True,):
+            requires_grad = kind.is_floating_point or kind.is_complex
+            for one in info.module_inputs_func(info, _CPU, kind, requires_grad, is_training):
+                yield _of_module(one, is_training=is_training)
+
+    def errors(self) -> Iterator[Sample]:
+        """Yield the calls that must raise an exception; constructors that must are left out."""
+        make = self.info.module_error_inputs_func
+        for one in make(self.info, _CPU, torch.float32, False, True) if make is not None else ():  # noqa: FBT003
+            if one.error_on.name == "FORWARD_ERROR":
+                yield _of_module(one.module_error_input, is_training=True)._replace(error=one.error_type)
+
+    def reference(self, sample: Sample) -> Any:
+        """Return nothing: modules have no function of NumPy's."""
+
+
+def _of_module(one: Any, *, is_training: bool) -> Sample:
+    made, given = one.constructor_input, one.forward_input
+    return Sample(
+        tuple(given.args), dict(given.kwargs), own=one, constructor=(tuple(made.args), dict(made.kwargs)),
+        is_training=is_training,
+    )  # fmt: skip
+
+
+def listed(entry: Entry, test: PyTorchTest, device_type: str, dtype: str) -> str:
+    """Return how a database lists one of PyTorch's tests: as an expected failure, or skipped; empty if not."""
+    for row in entry.info.decorators:
+        if getattr(row, "test_name", None) is None or not hasattr(row, "is_active"):
+            continue  # A row about no test in particular is about how PyTorch runs its tests.
+        if row.is_active(test.cls_name, test.test_name, device_type, getattr(torch, dtype, None), {}):
+            for decorator in row.decorators:
+                if decorator is unittest.expectedFailure:
+                    return "an expected failure"
+                if getattr(decorator, "__qualname__", "") == _SKIP:
+                    return "skipped"
+    return ""
+
 
 def _names(dtypes: Any) -> tuple[str, ...]:
     """Return the names of dtypes in the order of ``DTYPES``, without those that a program cannot hold."""
@@ -126,38 +260,46 @@ def _names(dtypes: Any) -> tuple[str, ...]:
     return tuple(name for name in DTYPES if name in names)
 
 
-@lru_cache(maxsize=1)
-def entries() -> dict[str, Entry]:
-    """Return the entries by name, in the database's order.
+@lru_cache(maxsize=2)
+def entries(source: str = OPINFO) -> dict[str, Entry]:
+    """Return the entries of a source by name, in the database's order.
 
     Raises:
         AuthorError: This PyTorch has no such database, or a package that it needs is missing.
     """
-    found = {}
-    for info in _imported():
+    found: dict[str, Entry] = {}
+    for info in _imported(source):
+        if source == MODULES:
+            found[f"torch.{info.name}"] = ModuleEntry(f"torch.{info.name}", info.name, info)
+            continue
         variant = info.variant_test_name
-        name = f"torch.{info.name}{f'[{variant}]' if variant else ''}"
-        found[name] = Entry(name, info.full_name, _family(info), info)
+        name = f"torch.{info.name.removeprefix('torch.')}{f'[{variant}]' if variant else ''}"
+        found[name] = OperatorEntry(name, info.full_name, _family(info), info)
     return found
 
 
-def _imported() -> list[Any]:
+def _imported(source: str) -> list[Any]:
     try:
         with _kept_flags(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if source == MODULES:
+                from torch.testing._internal.common_modules import module_db  # noqa: PLC0415
+
+                return list(module_db)
             from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415
+
+            return list(op_db)
     except ImportError as error:
-        raise AuthorError(unreadable(error)) from None
-    return list(op_db)
+        raise AuthorError(unreadable(error, source)) from None
 
 
-def unreadable(error: ImportError) -> str:
+def unreadable(error: ImportError, source: str = OPINFO) -> str:
     """Return in one sentence or two why the database cannot be imported, and what to do."""
     missing = (error.name or "").partition(".")[0]
     if missing in _PACKAGES:
-        return f"{OPINFO} needs {missing}, which is not installed. Run: pip install 'ci-autotest[opinfo]'."
+        return f"{source} needs {missing}, which is not installed. Run: pip install 'ci-autotest[opinfo]'."
     return (
-        f"PyTorch {torch.__version__} has no operator database that {OPINFO} can read ({error}). "
+        f"PyTorch {torch.__version__} has no database that {source} can read ({error}). "
         f"It is written for PyTorch {WRITTEN_FOR}."
     )
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 OPINFO: Final = "builtin:opinfo"
+MODULES: Final = "builtin:modules"
 
-#: Families of the operator database: its own folders of definitions first, then its classes of entries.
+#: Families of the operator database: its own folders of definitions first, then its classes of entries. The module
+#: database has none.
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     OPINFO: (
         "fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special",
         "unary", "binary", "reductions", "shape", "other",
     ),
+    MODULES: (),
 }  # fmt: skip
 
 

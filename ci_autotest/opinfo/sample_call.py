@@ -12,6 +12,8 @@ from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec, contiguous_strides
+from ci_autotest.record.function import Function
+from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.values import Value
 from ci_autotest.values.dtypes import DTYPES
 
@@ -34,7 +36,7 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
     inputs = _Inputs(recorder, variant)
     args, kwargs = inputs.of(sample.args), inputs.of(sample.kwargs)
     recorder.drawer.profile, recorder.profile_applied = variant if inputs.is_varied else ORDINARY, True
-    call = entry.call
+    call = entry.call if sample.constructor is None else _module(recorder, entry, sample, inputs)
     if variant == ERROR:
         return _refused(recorder, sample, lambda: _call(recorder, call, args, kwargs))
     if variant == IN_PLACE and entry.in_place is not None:
@@ -42,6 +44,18 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
     if variant == OUT:
         kwargs["out"] = inputs.of(_targets(entry, sample))
     return _call(recorder, call, args, kwargs)
+
+
+def _module(recorder: Recorder, entry: Entry, sample: Sample, inputs: _Inputs) -> Any:
+    """Construct a recorded module for a sample, in the dtype of its inputs and in its mode."""
+    assert sample.constructor is not None  # noqa: S101 - the caller has checked it
+    args, kwargs = inputs.of(sample.constructor)
+    made = recorder.call_function(Function(entry.name, entry.call), args, kwargs)
+    given = [*sample.args, *sample.kwargs.values()]
+    floating = [one.dtype for one in given if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    if floating and floating[0] != torch.get_default_dtype():
+        made = made.to(floating[0])
+    return made if sample.is_training else made.eval()
 
 
 class _Inputs:
@@ -124,6 +138,8 @@ class _Factories(TorchFunctionMode):
 
 def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Record a call; return its tensors, because a body returns nothing else."""
+    if isinstance(call, RecordedModule):
+        return _tensors(call(*args, **kwargs))
     if public_name(call) is not None:
         # The device that the database gives is the one that a side runs on.
         placed = {name: Device(OWN_DEVICE) if _is_device(name, value) else value for name, value in kwargs.items()}
@@ -140,7 +156,12 @@ def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwa
 def _tensors(found: Any) -> Any:
     if isinstance(found, tuple | list):
         return tuple(one for one in map(_tensors, found) if one is not None)
-    return found if isinstance(found, Value) else None
+    if not isinstance(found, Value):
+        return None
+    tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
+    if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
+        _skip(f"its result is a tensor of {tensor.dtype} that is {tensor.layout}, which cannot be compared")
+    return found
 
 
 def _is_device(name: str, value: Any) -> bool:

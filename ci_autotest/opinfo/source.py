@@ -1,4 +1,4 @@
-"""The source ``builtin:opinfo``: the tests of the database, and the body of each."""
+"""The sources ``builtin:opinfo`` and ``builtin:modules``: the tests of a database, and the body of each."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import torch
 
 from ci_autotest.config import OpInfo
 from ci_autotest.errors import ConfigError
+from ci_autotest.opinfo.background import SampleBackground, is_about
 from ci_autotest.opinfo.database import Entry, entries
-from ci_autotest.opinfo.families import OPINFO
+from ci_autotest.opinfo.families import FAMILIES
 from ci_autotest.opinfo.sample_call import record_sample
 from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
-from ci_autotest.opinfo.variants import GRADIENT, ORDINARY, TESTS
+from ci_autotest.opinfo.variants import GRADIENT, ORDINARY
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import Declaration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from ci_autotest.config import OpOverride
     from ci_autotest.opinfo.variants import PyTorchTest
@@ -35,36 +36,41 @@ class Listed(NamedTuple):
     cases: int
 
 
-class Opinfo:
-    """The tests of the operator database.
+class Source:
+    """The tests of a database.
 
     Args:
+        name: ``builtin:opinfo`` or ``builtin:modules``.
         seed: Root seed of the run.
         chosen: What the configuration says of the database.
     """
 
-    def __init__(self, seed: int, chosen: OpInfo | None = None) -> None:
-        self._seed, self._chosen = seed, chosen or OpInfo()
+    def __init__(self, name: str, seed: int, chosen: OpInfo | None = None) -> None:
+        self._name, self._seed, self._chosen = name, seed, chosen or OpInfo()
         self._bodies: dict[str, EntryBody] = {}
         self._kept = Kept()
 
-    def tests(self, file: str, wanted: Collection[str], at_most: int | None) -> list[Listed]:
+    def tests(
+        self, file: str, wanted: Collection[str], at_most: int | None, enter: Callable[[], None] = lambda: None
+    ) -> list[Listed]:
         """Return the tests of the source or of one of its families.
 
         Args:
             file: ``builtin:opinfo``, or with ``/`` and a family.
             wanted: Names of the tests whose cases are counted; empty for all of them.
             at_most: Number up to which the cases of a test are counted; ``None`` for all of them.
+            enter: Called before the cases of a test are counted.
         """
-        family = file.removeprefix(OPINFO).removeprefix("/")
-        return [
-            Listed(
-                f"{OPINFO}::{entry.name}", f"{OPINFO}/{entry.family}", entry.name,
-                self._body(entry).count(at_most) if not wanted or is_wanted(entry.name, wanted) else 0,
-            )
-            for entry in self._entries()
-            if family in {"", entry.family} and self._body(entry).dtypes
-        ]  # fmt: skip
+        family, found = file.removeprefix(self._name).removeprefix("/"), []
+        for entry in self._entries():
+            body = self._body(entry)
+            if family not in {"", entry.family} or not body.dtypes:
+                continue
+            enter()
+            cases = body.count(at_most) if not wanted or is_wanted(entry.name, wanted) else 0
+            place = f"{self._name}/{entry.family}" if entry.family else self._name
+            found.append(Listed(f"{self._name}::{entry.name}", place, entry.name, cases))
+        return found
 
     def _entries(self) -> Iterator[Entry]:
         """Yield the entries that the configuration leaves.
@@ -72,10 +78,11 @@ class Opinfo:
         Raises:
             ConfigError: It names an entry that the database has not.
         """
-        known = {entry.full_name: entry for entry in entries().values()}
+        known = {entry.full_name: entry for entry in entries(self._name).values()}
         wanted = self._chosen.op_allowlist
+        # The keys are about both databases, so a name must be in one of them.
         for name in (*(wanted or ()), *self._chosen.op_overrides):
-            if name not in known:
+            if name not in known and not any(name == one.full_name for one in _others(self._name)):
                 nearest = difflib.get_close_matches(name, known, 1, 0.5)
                 hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                 message = f"opinfo names {name!r}, which is no entry of PyTorch {torch.__version__}'s database.{hint}"
@@ -90,19 +97,24 @@ class Opinfo:
         Raises:
             LookupError: The installed PyTorch's database has no such entry.
         """
-        entry = entries().get(name)
+        entry = entries(self._name).get(name)
         if entry is None:
-            message = f"{OPINFO} has no test {name!r}."
+            message = f"{self._name} has no test {name!r}."
             raise LookupError(message)
         body = self._body(entry)
-        return Declaration(body, profiles=(), auto_backward=not _is_excluded(GRADIENT, self._chosen)), body
+        return Declaration(body, profiles=(), auto_backward=not _is_excluded(entry.tests[GRADIENT], self._chosen)), body
 
     def _body(self, entry: Entry) -> EntryBody:
         found = self._bodies.get(entry.name)
         if found is None:
-            samples = Samples(entry, f"{OPINFO}::{entry.name}", self._seed, self._kept)
+            samples = Samples(entry, f"{self._name}::{entry.name}", self._seed, self._kept)
             found = self._bodies[entry.name] = EntryBody(entry, samples, self._chosen)
         return found
+
+
+def _others(name: str) -> Iterable[Entry]:
+    """Return the entries of the other databases."""
+    return (entry for source in FAMILIES if source != name for entry in entries(source).values())
 
 
 def is_wanted(name: str, wanted: Collection[str]) -> bool:
@@ -115,17 +127,8 @@ def _is_excluded(own: PyTorchTest, chosen: OpInfo) -> bool:
     return names == "*" or own.test_name in names
 
 
-def _is_skipped(row: OpOverride, spot: Spot) -> bool:
-    return row.decorator == "skip" and is_about(row, TESTS[spot.variant], spot.dtype)
-
-
-def is_about(row: OpOverride, own: PyTorchTest, dtype: str) -> bool:
-    """Whether a row concerns one of PyTorch's tests and a dtype."""
-    return (
-        row.cls_name in {None, own.cls_name}
-        and row.test_name in {None, own.test_name}
-        and (row.dtypes is None or dtype in row.dtypes)
-    )
+def _is_skipped(row: OpOverride, own: PyTorchTest, spot: Spot) -> bool:
+    return row.decorator == "skip" and is_about(row, own, spot.dtype)
 
 
 class EntryBody:
@@ -140,7 +143,7 @@ class EntryBody:
     def __init__(self, entry: Entry, samples: Samples, chosen: OpInfo) -> None:
         self._entry, self._samples = entry, samples
         self._rows = chosen.op_overrides.get(entry.full_name, ())
-        self._left_out = [name for name, own in TESTS.items() if _is_excluded(own, chosen)]
+        self._left_out = [name for name, own in entry.tests.items() if _is_excluded(own, chosen)]
         self.dtypes = ordered(entry.dtypes(), chosen.dtypes)
         self._rest: Iterator[Spot] | None = None
         self._spots: list[Spot] = []
@@ -153,7 +156,11 @@ class EntryBody:
     def _reach(self, count: int | None) -> None:
         if self._rest is None:
             every = spots(self._entry, self._samples, self.dtypes, self._left_out) if self.dtypes else iter(())
-            self._rest = (spot for spot in every if not any(_is_skipped(row, spot) for row in self._rows))
+            self._rest = (
+                spot
+                for spot in every
+                if not any(_is_skipped(row, self._entry.tests[spot.variant], spot) for row in self._rows)
+            )
         self._spots += islice(self._rest, None if count is None else max(0, count - len(self._spots)))
 
     def __call__(self) -> Any:
@@ -171,6 +178,7 @@ class EntryBody:
             message = "the reference refuses the sample"
             raise unittest.SkipTest(message)
         sample = self._samples.get(spot.dtype, spot.number)
+        recorder.background = SampleBackground(self._entry, sample, spot._replace(variant=variant), self._rows)
         try:
             return record_sample(recorder, self._entry, sample, variant)
         except unittest.SkipTest:

@@ -10,6 +10,9 @@ CONJUGATE: Final = "conjugate"
 IN_PLACE: Final = "in_place"
 OUT: Final = "out"
 ERROR: Final = "error_input"
+#: Not variants, but tests of PyTorch's: of the gradients of all variants, and of Inductor.
+GRADIENT: Final = "gradient"
+INDUCTOR: Final = "inductor"
 
 
 class PyTorchTest(NamedTuple):
@@ -20,13 +23,21 @@ class PyTorchTest(NamedTuple):
 
 
 #: PyTorch's own test of each variant: its names are those that ``test_exclusions`` and the database's lists use.
-TESTS: Final[dict[str, PyTorchTest]] = {
+OPERATOR_TESTS: Final[dict[str, PyTorchTest]] = {
     ORDINARY: PyTorchTest("TestCommon", "test_compare_cpu"),
     NON_CONTIGUOUS: PyTorchTest("TestCommon", "test_noncontiguous_samples"),
     CONJUGATE: PyTorchTest("TestMathBits", "test_conj_view"),
     IN_PLACE: PyTorchTest("TestCommon", "test_variant_consistency_eager"),
     OUT: PyTorchTest("TestCommon", "test_out"),
     ERROR: PyTorchTest("TestCommon", "test_errors"),
+    GRADIENT: PyTorchTest("TestBwdGradients", "test_fn_grad"),
+    INDUCTOR: PyTorchTest("TestInductorOpInfo", "test_comprehensive"),
 }
-#: PyTorch's own test of gradients.
-GRADIENT: Final = PyTorchTest("TestBwdGradients", "test_fn_grad")
+#: The same of modules.
+MODULE_TESTS: Final[dict[str, PyTorchTest]] = {
+    ORDINARY: PyTorchTest("TestModule", "test_forward"),
+    NON_CONTIGUOUS: PyTorchTest("TestModule", "test_non_contiguous_tensors"),
+    ERROR: PyTorchTest("TestModule", "test_errors"),
+    GRADIENT: PyTorchTest("TestModule", "test_grad"),
+    INDUCTOR: PyTorchTest("TestModule", "test_forward"),
+}

@@ -152,6 +152,7 @@ class Attempts:
             notes=tuple(recorder.notes),
             key=key_of(key, case, number),
             grid=drawer.points,
+            background=recorder.background,
             untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 

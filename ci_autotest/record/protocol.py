@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import Background, Trace
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Ref, Step, TensorSpec
     from ci_autotest.program.refusal import Refusal
@@ -110,6 +110,7 @@ class Recorder(Protocol):
     untested: Unsupported | None
     is_widened: bool
     notes: list[str]
+    background: Background | None
     outside: set[str]
     outputs: tuple[Ref, ...]
     profile_applied: bool

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ci_autotest.backends.trace import Background
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.refusal import Refusal
     from ci_autotest.record.draw.draws import Drawer
@@ -116,12 +117,14 @@ class Recorder:
             able to take it.
         notes: What the body says about the case.
         remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
+        background: What the source of the test knows about the case.
         profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
     __slots__ = (
         "assumption",
+        "background",
         "captured",
         "device",
         "drawer",
@@ -184,6 +187,7 @@ class Recorder:
         self.is_widened = False
         self.notes: list[str] = []
         self.remarks: set[str] = set()
+        self.background: Background | None = None
         self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False

@@ -64,7 +64,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
         growth=verdict.growth, hits=about.hits, demanded=verdict.is_demanded, pattern=verdict.pattern,
-        notes=verdict.notes,
+        notes=verdict.notes, known=verdict.known or None,
     )  # fmt: skip
     lines = message_lines(finding)
     return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))

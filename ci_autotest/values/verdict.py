@@ -255,6 +255,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         is_of_a_rejected_attempt: Whether the reference rejected the attempt, so that the verdict belongs to no case.
         pattern: Which elements are wrong, and what they have in common.
         notes: What the body says about the case.
+        known: Why the source of the test expects the difference; empty if it does not.
     """
 
     outcome: Outcome
@@ -273,6 +274,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     is_of_a_rejected_attempt: bool = False
     pattern: ErrorPattern | None = None
     notes: tuple[str, ...] = ()
+    known: str = ""
 
     @property
     def is_no_case(self) -> bool:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.operator_usage import OperatorUsage
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.config import Candidate
     from ci_autotest.run.worker.batch import Batch, Judged
     from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.result import NoProfile
@@ -45,11 +46,12 @@ class BatchCounts:
 
     Args:
         usage: Maps a program to its form, which says how it exercises each operator.
+        candidates: The configured candidates, by name.
         examples: Number of the test's first cases that have named draws.
     """
 
-    def __init__(self, usage: OperatorUsage, examples: int = 0) -> None:
-        self._usage = usage
+    def __init__(self, usage: OperatorUsage, candidates: Mapping[str, Candidate], examples: int = 0) -> None:
+        self._usage, self._candidates = usage, candidates
         self._examples = examples
         #: By candidate and form of program: the cases compared, and those aligned.
         self._covered: dict[str, dict[int, list[int]]] = {}
@@ -138,8 +140,17 @@ class BatchCounts:
             self._count_verdict(candidate, verdict)
         for shown in (verdict, judged.suspected.get(position)):
             if shown is not None and shown.kind is not None:
-                noted = msgspec.structs.replace(shown, notes=attempt.notes)
+                noted = self._noted(candidate, shown, attempt)
                 self._failures.append(_failure(*batch.spots[position], candidate, noted, attempt.profile))
+
+    def _noted(self, candidate: str, verdict: Verdict, attempt: Attempt) -> Verdict:
+        """Return a verdict with what the body and the source of the test know about the case."""
+        background = attempt.background
+        if background is None:
+            return msgspec.structs.replace(verdict, notes=attempt.notes)
+        row = self._candidates.get(candidate)
+        known = "" if row is None else background.known(row.backend, row.device, verdict)
+        return msgspec.structs.replace(verdict, notes=(*attempt.notes, *background.notes()), known=known)
 
     def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; a misaligned one is counted by its failure."""

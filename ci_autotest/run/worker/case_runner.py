@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -84,7 +85,8 @@ class CaseRunner:
         left, waiting = message.cases, deque[Batch]()
         # A backend in another process works on one batch while this process draws the next ones.
         ahead = max((one.backend.batches_ahead for one in run.contenders.values()), default=0)
-        batch_counts = BatchCounts(self._usage, message.test.examples)
+        begun = partial(BatchCounts, self._usage, self._worker_context.candidates, message.test.examples)
+        batch_counts = begun()
         try:
             while left or waiting:
                 if left:
@@ -97,7 +99,7 @@ class CaseRunner:
                         break
                     if batch_counts.duration_s > _PART_S and (left or waiting):
                         self._send(batch_counts.message(last=False))
-                        batch_counts = BatchCounts(self._usage, message.test.examples)
+                        batch_counts = begun()
                     collect()
         except Exception:
             retire_if_spoiled(self._worker_context.devices)

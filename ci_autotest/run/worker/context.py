@@ -20,7 +20,6 @@ from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
 from ci_autotest.errors import UnavailableError
-from ci_autotest.opinfo.source import Opinfo
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.grids import grid_points, may_have_grid
@@ -81,7 +80,7 @@ class WorkerContext:
         prove(device, "the reference")
         refuse_unknown_rows([row.operator for row in hello.tolerances], "tolerances")
         refuse_unknown_rows(hello.accepted, "known")
-        self.library = Library(Path(hello.root), hello.compat, Opinfo(hello.seed, hello.opinfo))
+        self.library = Library(Path(hello.root), hello.compat, hello.seed, hello.opinfo)
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)
         self._add_device(device)

@@ -5,6 +5,7 @@ Frameworks are imported here and below, not in ``main``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -132,7 +133,8 @@ class Dispatcher:
         # What the import of a file changes is not the doing of a kernel.
         context = self.worker_context
         library, file = context.library, message.file
-        tests = list(map(context.with_grid, library.tests(file, message.wanted, message.cases)))
+        enter = partial(self._beacon.enter, REFERENCE, REFERENCE)
+        tests = list(map(context.with_grid, library.tests(file, message.wanted, message.cases, enter)))
         found = Discovered(tests=tests, lost=library.lost(file), foreign=library.foreign(file))
         self._state.renew()
         return found

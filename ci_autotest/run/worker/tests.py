@@ -24,8 +24,8 @@ from ci_autotest.loader.declaration import (
     loader_declared,
 )
 from ci_autotest.loader.repro import file_module
-from ci_autotest.opinfo.families import source_of
-from ci_autotest.opinfo.source import Opinfo
+from ci_autotest.opinfo.families import FAMILIES, source_of
+from ci_autotest.opinfo.source import Source
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from types import ModuleType
 
-    from ci_autotest.config import Compat
+    from ci_autotest.config import Compat, OpInfo
     from ci_autotest.values.result import XFail
 
 #: Prefix of a file name that means a family of the shipped suite.
@@ -54,32 +54,40 @@ class Library:
     Args:
         root: The configuration's folder; ids are relative to it.
         compat: Harness for which the files were written; ``None`` for ours.
-        opinfo: The tests of PyTorch's operator database.
+        seed: Root seed of the run, from which samples of a database are generated.
+        chosen: What the configuration says of PyTorch's databases.
     """
 
-    def __init__(self, root: Path, compat: Compat | None = None, opinfo: Opinfo | None = None) -> None:
+    def __init__(self, root: Path, compat: Compat | None = None, seed: int = 0, chosen: OpInfo | None = None) -> None:
         self._root = root
         self._compat = compat
-        self._opinfo = opinfo or Opinfo(0)
+        self._sources = {name: Source(name, seed, chosen) for name in FAMILIES}
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
 
-    def tests(self, file: str, wanted: Collection[str] = (), at_most: int | None = None) -> list[TestInfo]:
+    def tests(
+        self,
+        file: str,
+        wanted: Collection[str] = (),
+        at_most: int | None = None,
+        enter: Callable[[], None] = lambda: None,
+    ) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines.
 
         Args:
             file: Path of the file, or a source or family that is built in.
             wanted: Names of the tests that were asked for; empty for all of them.
             at_most: Number up to which samples are counted; ``None`` for all of them.
+            enter: Called before each test whose samples are counted, which may take as long as a case.
         """
-        if source_of(file):
+        if source := source_of(file):
             return [
                 TestInfo(
                     id=one.id, file=one.file, name=one.name, n=None, location=Location(file=one.file, line=1),
                     samples=one.cases,
                 )
-                for one in self._opinfo.tests(file, wanted, at_most)
+                for one in self._sources[source].tests(file, wanted, at_most, enter)
             ]  # fmt: skip
         if factory_of(file):
             return [_factory_info(file, self._root)]
@@ -111,8 +119,8 @@ class Library:
         if test.candidate:
             message = f"{test.id} tests a data loader, so it has no draws and no program. Use `ci-autotest run`."
             raise AuthorError(message)
-        if source_of(test.file):
-            return self._opinfo.find(test.name)
+        if source := source_of(test.file):
+            return self._sources[source].find(test.name)
         found = self._tests.get(test.file)
         if found is None:
             found = self._tests[test.file] = {}

@@ -32,7 +32,7 @@ def test_entries__after_the_import__flags_can_still_be_set():
         ),
         pytest.param(
             ImportError("cannot import name 'op_db'", name="torch.testing._internal.common_methods_invocations"),
-            f"PyTorch {torch.__version__} has no operator database that builtin:opinfo can read (cannot import name "
+            f"PyTorch {torch.__version__} has no database that builtin:opinfo can read (cannot import name "
             f"'op_db'). It is written for PyTorch {WRITTEN_FOR}.",
             id="database",
         ),

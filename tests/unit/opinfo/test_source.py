@@ -7,7 +7,8 @@ import torch
 
 from ci_autotest.config import OpInfo, OpOverride
 from ci_autotest.errors import ConfigError
-from ci_autotest.opinfo.source import Opinfo
+from ci_autotest.opinfo.families import OPINFO
+from ci_autotest.opinfo.source import Source
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.case import test_key as stream_key
@@ -29,7 +30,7 @@ CALLS = {
 }  # fmt: skip
 
 
-def attempt(opinfo: Opinfo, name: str, variant: str):
+def attempt(opinfo: Source, name: str, variant: str):
     declaration, body = opinfo.find(name)
     body.count(60)
     test = f"builtin:opinfo::{name}"
@@ -40,7 +41,7 @@ def attempt(opinfo: Opinfo, name: str, variant: str):
 
 @pytest.mark.parametrize(("name", "variant"), [(name, variant) for name, own in CALLS.items() for variant in own])
 def test_body__sample__is_recorded_as_a_written_test_would_be(name: str, variant: str):
-    found = attempt(Opinfo(0), name, variant)
+    found = attempt(Source(OPINFO, 0), name, variant)
 
     assert not found.skipped
     assert found.profile == variant
@@ -51,7 +52,7 @@ def test_body__sample__is_recorded_as_a_written_test_would_be(name: str, variant
 
 
 def test_body__variants__inputs_are_what_the_variant_says():
-    opinfo = Opinfo(0)
+    opinfo = Source(OPINFO, 0)
     strided, out = (attempt(opinfo, "torch.add", variant).program for variant in (NON_CONTIGUOUS, OUT))
     specs = [step.args[0] for step in strided.steps if step.op == PLACEHOLDER]
 
@@ -60,7 +61,7 @@ def test_body__variants__inputs_are_what_the_variant_says():
 
 
 def test_body__error_input__refusal_is_demanded():
-    found = attempt(Opinfo(0), "torch.gather", ERROR)
+    found = attempt(Source(OPINFO, 0), "torch.gather", ERROR)
 
     assert "torch.gather" in [step.target for _, step in found.program.calls]
     assert found.is_complete
@@ -72,7 +73,7 @@ def test_tests__allowlist_and_exclusions__leave_their_entries_and_variants():
         op_overrides={"add": (OpOverride(decorator="skip", test_name="test_out"),)},
         test_exclusions={"TestCommon": ("test_noncontiguous_samples", "test_errors")},
     )  # fmt: skip
-    opinfo = Opinfo(0, chosen)
+    opinfo = Source(OPINFO, 0, chosen)
 
     names = [one.name for one in opinfo.tests("builtin:opinfo", (), 30)]
     found = {(spot.variant, spot.dtype) for spot in opinfo.find("torch.add")[1]._spots}
@@ -83,7 +84,7 @@ def test_tests__allowlist_and_exclusions__leave_their_entries_and_variants():
 
 def test_tests__entry_that_does_not_exist__is_an_error_that_names_the_nearest():
     with pytest.raises(ConfigError) as refusal:
-        Opinfo(0, OpInfo(op_allowlist=("linalg.nrom",))).tests("builtin:opinfo", (), 1)
+        Source(OPINFO, 0, OpInfo(op_allowlist=("linalg.nrom",))).tests("builtin:opinfo", (), 1)
 
     assert str(refusal.value) == (
         f"opinfo names 'linalg.nrom', which is no entry of PyTorch {torch.__version__}'s database. "

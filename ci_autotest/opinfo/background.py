@@ -1,0 +1,120 @@
+"""What the database knows about a case beside its sample; it is asked only if the case fails.
+
+The NumPy function of an entry is a third opinion on the reference. What PyTorch's own tests expect to fail on a device
+is shown as known, and so is what the configuration's ``op_overrides`` expect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import torch
+
+from ci_autotest.opinfo.database import listed
+from ci_autotest.opinfo.variants import ERROR, GRADIENT, INDUCTOR, PyTorchTest
+from ci_autotest.values.tolerance import tolerance_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ci_autotest.config import OpOverride
+    from ci_autotest.opinfo.database import Entry, Sample
+    from ci_autotest.opinfo.schedule import Spot
+    from ci_autotest.values.verdict import Verdict
+
+#: Backends that run PyTorch's own operators, which is what the database's lists are about.
+_OF_PYTORCH: Final = frozenset({"torch", "torch.compile", "fx"})
+_COMPILED: Final = "torch.compile"
+
+
+def is_about(row: OpOverride, own: PyTorchTest, dtype: str) -> bool:
+    """Whether a row concerns one of PyTorch's tests and a dtype."""
+    return (
+        row.cls_name in {None, own.cls_name}
+        and row.test_name in {None, own.test_name}
+        and (row.dtypes is None or dtype in row.dtypes)
+    )
+
+
+class SampleBackground(NamedTuple):
+    """What is known about the case of a sample.
+
+    Args:
+        entry: The entry.
+        sample: The sample.
+        spot: Its dtype and variant.
+        rows: The configuration's rows for the entry.
+    """
+
+    entry: Entry
+    sample: Sample
+    spot: Spot
+    rows: Sequence[OpOverride]
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what NumPy says about the reference, if the entry has a function of NumPy's."""
+        if self.spot.variant == ERROR or not self.entry.has_reference:
+            return ()
+        try:
+            with torch.no_grad():
+                expected = self.entry.reference(self.sample)
+                found = self.entry.call(*self.sample.args, **self.sample.kwargs)
+        except Exception:  # noqa: BLE001 - the functions take fewer dtypes and arguments than the operators
+            return ()
+        worst = _greatest_difference(found, expected, self.spot.dtype)
+        if worst is None:
+            return ()
+        if worst == 0.0:
+            return ("NumPy agrees with the reference",)
+        return (f"NumPy's function for it differs from the reference too, by up to {worst:.2e}",)
+
+    def known(self, backend: str, device: str, verdict: Verdict) -> str:
+        """Return why a difference is expected on a device; empty if it is not."""
+        tests = self.entry.tests
+        own = tests[GRADIENT if verdict.kind == "gradient" else self.spot.variant]
+        device_type = device.partition(":")[0]
+        for row in self.rows:
+            is_here = row.device_type in {None, device_type} and is_about(row, own, self.spot.dtype)
+            if row.decorator == "expectedFailure" and is_here:
+                return row.reason or f"op_overrides expects {own.cls_name}.{own.test_name} to fail"
+        if backend not in _OF_PYTORCH:
+            return ""
+        for test in (own, tests[INDUCTOR]) if backend == _COMPILED else (own,):
+            how = listed(self.entry, test, device_type, self.spot.dtype)
+            if how:
+                return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as {how}"
+        return ""
+
+
+def _greatest_difference(found: Any, expected: Any, dtype: str) -> float | None:
+    """Return the greatest difference beyond the tolerance, 0 if there is none; ``None`` if they cannot be compared."""
+    ours, theirs = list(_tensors(found)), list(_arrays(expected))
+    if not ours or len(ours) != len(theirs):
+        return None
+    allowed, worst = tolerance_for(dtype), 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        left = one.resolve_conj().resolve_neg()
+        wide = left.to(torch.complex128 if left.is_complex() else torch.float64).numpy()
+        if wide.shape != other.shape or other.dtype.kind not in "biufc":
+            return None
+        exact = other.astype(wide.dtype)
+        if not np.allclose(wide, exact, allowed.rtol, allowed.atol, equal_nan=True):
+            worst = max(worst, float(np.nanmax(np.abs(wide - exact), initial=0.0)) or np.inf)
+    return worst
+
+
+def _tensors(found: Any) -> Iterator[torch.Tensor]:
+    if isinstance(found, torch.Tensor):
+        yield found.detach()
+    elif isinstance(found, tuple | list):
+        for one in found:
+            yield from _tensors(one)
+
+
+def _arrays(found: Any) -> Iterator[Any]:
+    if isinstance(found, tuple | list):
+        for one in found:
+            yield from _arrays(one)
+    else:
+        yield np.asarray(found)

@@ -1,0 +1,63 @@
+"""What the database knows about a failing case: NumPy's opinion, and what PyTorch's own tests expect to fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ci_autotest.config import OpOverride
+from ci_autotest.opinfo.background import SampleBackground
+from ci_autotest.opinfo.database import entries
+from ci_autotest.opinfo.schedule import Kept, Samples, Spot
+from ci_autotest.values.verdict import Verdict
+
+WRONG = Verdict(outcome="misaligned", kind="value")
+
+
+def background(name: str, variant: str = "ordinary", dtype: str = "float32", *rows: OpOverride) -> SampleBackground:
+    entry = entries()[name]
+    return SampleBackground(entry, Samples(entry, name, 0, Kept()).get(dtype, 0), Spot(variant, dtype, 0), rows)
+
+
+def test_notes__numpy_computes_the_same__agrees():
+    assert background("torch.exp").notes() == ("NumPy agrees with the reference",)
+
+
+def test_notes__numpy_computes_something_else__says_by_how_much(monkeypatch: pytest.MonkeyPatch):
+    found = background("torch.exp")
+    monkeypatch.setattr(found.entry.info, "ref", lambda x: np.exp(x) + 0.5)
+
+    assert [note.partition(",")[0] for note in found.notes()] == [
+        "NumPy's function for it differs from the reference too"
+    ]
+
+
+def test_notes__entry_without_a_function_of_numpy__are_none():
+    assert background("torch.logaddexp").notes() == ()
+
+
+BITS = OpOverride(decorator="expectedFailure", reason="slow bits")
+OF_INTEGERS = OpOverride(decorator="expectedFailure", device_type="cuda", dtypes=("int64",))
+
+
+@pytest.mark.parametrize(
+    ("case", "side", "reason"),
+    [
+        pytest.param(
+            ("torch.matmul", "out"), ("torch", "mps"),
+            "known by PyTorch: its database lists TestCommon.test_out as an expected failure", id="listed",
+        ),
+        pytest.param(("torch.matmul", "out"), ("module", "mps"), "", id="another_framework"),
+        pytest.param(("torch.add", "ordinary"), ("torch", "cuda:0"), "", id="not_listed"),
+        pytest.param(("torch.add", "ordinary", "float32", BITS), ("module", "npu"), "slow bits", id="overrides"),
+        pytest.param(
+            ("torch.add", "ordinary", "float32", OF_INTEGERS), ("torch", "cuda"), "", id="overrides_of_another_dtype"
+        ),
+    ],
+)  # fmt: skip
+def test_known__difference_on_a_device__is_what_pytorch_s_lists_say(
+    case: tuple[Any, ...], side: tuple[str, str], reason: str
+):
+    assert background(*case).known(*side, WRONG) == reason
