@@ -35,10 +35,12 @@ class FilesTogether(LoadFileScheduling):
         return TOGETHER.get(file, file)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
     return FilesTogether(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return half as many processes again as there are cores: a run waits for its worker, and its worker for the run."""
     return (os.cpu_count() or 2) * 3 // 2

@@ -19,7 +19,7 @@ from tests.engine import substitute
 
 
 def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what a bench says of 48 cases of each test of a family in batches of a size, what is measured aside."""
+    """Return what a bench says of 32 cases of each test of a family in batches of a size, what is measured aside."""
     monkeypatch.setattr(memory, "BATCH", size)
     monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
     dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
@@ -35,7 +35,7 @@ def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     )
     found = dispatcher.answer(Discover(f"{SUITE}{family}"))
     done = [
-        dispatcher.answer(RunCases(test=test, cases=list(range(48)), candidates=["torch", "off"]))
+        dispatcher.answer(RunCases(test=test, cases=list(range(32)), candidates=["torch", "off"]))
         for test in found.tests
     ]
     # MKL's least squares depend on where its memory lies, so their errors are no two times the same.

@@ -30,13 +30,7 @@ def test_run_test__right_kernel__is_accused_of_nothing(right):
 
 
 @pytest.mark.heavy
-@named(ASIDE)
-def test_run_test__right_kernel_that_was_kept_aside__is_accused_of_nothing(right):
-    assert accusations(right) == []
-
-
-@pytest.mark.heavy
-@named(TUNED + ASIDE)
+@named(TUNED + ASIDE)  # those that were kept aside while the rules were tuned, too
 def test_run_test__right_kernel_in_many_cases__is_accused_of_nothing(right):
     assert accusations(right, cases=5 * CASES) == []
 
