@@ -113,6 +113,8 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: '', backend: torch}]", "a candidate is named ''."),
         ("candidates: [{name: a, backend: torch}, {name: a, backend: torch}]",
          "two candidates are named 'a'. Give each a name of its own."),
+        ("candidates: [{name: reference, backend: torch}]",
+         "candidate 'reference' has the name that stands for PyTorch where a test expects a value."),
         ("candidates: [{name: a, backend: substitute}]",
          "candidate 'a' replaces nothing. Give replace: {operator: module.function}."),
         ("candidates: [{name: a, backend: torch.compile, replace: {torch.exp: m.exp}}]",
