@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 #: Cases of an operator whose result is not unique that are judged for one mutant.
-_JUDGED: Final = 3
+_JUDGED: Final = 2
 
 
 class Terms(NamedTuple):
@@ -96,7 +96,7 @@ class Trial:
             operator: CallComparison(operator, calls, self._terms.rules, are_random=terms.are_random)
             for operator, calls in self._calls.items()
         }
-        self._probes: dict[int, Attempt] | None = None
+        self._probes: dict[int, Attempt | None] = {}
         self._unchanged: dict[int, CallComparison] = {}
         self.mutants = self._chosen()
         if terms.sources:
@@ -259,7 +259,7 @@ class Trial:
     def _noticed_in_probe(self, mutant: Mutant, enter: Callable[[int], None]) -> tuple[int, Kind] | None:
         """Return the case whose probe, which calls the body again with other values, notices a mutant."""
         called = {noted.case for noted in self._calls[mutant.operator]}
-        for case, probe in self._probes_of_windows().items():
+        for case, probe in self._probes_of_windows():
             if case in called:
                 enter(case)
                 trace = self._backend(mutant).run(probe.program, probe.sources)
@@ -268,18 +268,17 @@ class Trial:
                     return case, "stateful"
         return None
 
-    def _probes_of_windows(self) -> dict[int, Attempt]:
-        """Return the probe of the first case of each window that has one, as a run makes them."""
-        if self._probes is None:
-            self._probes = {}
-            windows = set[int]()
-            for case, attempt in self._attempts.items():
-                if case and window_of(case) not in windows:
-                    probe = probe_of(attempt, self._reference, _nowhere, takes_any=is_late(case))
-                    if probe is not None:
-                        windows.add(window_of(case))
-                        self._probes[case] = probe
-        return self._probes
+    def _probes_of_windows(self) -> Iterator[tuple[int, Attempt]]:
+        """Yield the probe of the first case of each window that has one, as a run makes them; each is made once."""
+        windows = set[int]()
+        for case, attempt in self._attempts.items():
+            if case and window_of(case) not in windows:
+                if case not in self._probes:
+                    self._probes[case] = probe_of(attempt, self._reference, _nowhere, takes_any=is_late(case))
+                probe = self._probes[case]
+                if probe is not None:
+                    windows.add(window_of(case))
+                    yield case, probe
 
     def _backend(self, mutant: Mutant) -> MutatedTorch:
         return MutatedTorch(Mutating(mutant.operator, mutant.start()), str(self._reference.device))
