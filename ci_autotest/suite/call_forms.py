@@ -74,7 +74,7 @@ def out_sorting():
     shape = (*x.shape, 2)
     room, places = torch.zeros(shape), torch.zeros(shape, dtype=torch.int64)
     torch.sort(x, stable=True, out=(room[..., 1], places[..., 0]))
-    return values, indices, room, places, put(torch.searchsorted, values, x * 0.5)
+    return values, indices, room, places, put(torch.searchsorted, values.contiguous(), x.contiguous())
 
 
 @autotest()

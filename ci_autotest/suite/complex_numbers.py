@@ -56,7 +56,7 @@ def conjugate_and_negative_views():
     y = torch.conj(x)
     z = y.imag
     return (
-        torch.sum(y), torch.cat((y, y)), y.sum_to_size(1, y.shape[1]), y.reshape(-1) + 1, y @ x.mT, torch.abs(y),
+        torch.sum(y), torch.cat((y, y)), y.sum_to_size(1, y.shape[1]), y + 1, y @ x.mT, torch.abs(y),
         torch.sum(z), torch.maximum(z, z * 2), torch.cumsum(z, 0), z.clone().add_(1),
     )  # fmt: skip
 
