@@ -72,6 +72,8 @@ def _planted(body: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 def main() -> None:
     """Print the verdict on each fault, where it stood, and the processes that ran it."""
     operators = {body.__name__.strip("_"): _planted(body) for body in (_right, _raises, _ends, _waits, _differs)}
+    # As in a worker with two rows: the simulation's group is the default one of the process that forks.
+    simulated = DTensorBackend("simulated", Meshes(RANKS))
     backend = DTensorBackend("gloo", Meshes(RANKS), has_processes=True)
     replicated = DTensorBackend("gloo", Meshes(RANKS, (RANKS,)), ("Replicate",), has_processes=True)
     found: dict[str, Any] = {}
@@ -82,6 +84,8 @@ def main() -> None:
         found[name] = [verdict.outcome, verdict.kind, verdict.operator, seen]
     for case in range(3):
         verdict = judged(record(_linear, case, test="linear"), backend).verdict
+        same = judged(record(_linear, case, test="linear"), simulated).verdict
+        assert same.outcome == verdict.outcome
         found[f"linear {case}"] = [verdict.outcome, verdict.kind, verdict.operator, verdict.oracle]
     groups = [*backend._processes.values(), *replicated._processes.values()]
     found["pids"] = [rank.pid for group in groups for rank in group._ranks]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ci_autotest.alignment.properties.call import nothing
+from ci_autotest.alignment.properties.table import row_of
+from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.program.ir import maker_of
 from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignment, Value
 
 if TYPE_CHECKING:
@@ -27,11 +31,18 @@ def with_rank_faults(
     """
     if not candidate.rank_faults:
         return found
-    own = [_difference(fault, steps) for fault in candidate.rank_faults if (fault.key is not None) is has_backward]
+    faults = [fault for fault in candidate.rank_faults if (fault.key is not None) is has_backward]
+    own = [_difference(fault, steps) for fault in faults if fault.is_call or _is_defined(fault, steps)]
     # A value that the ranks do not agree on has no elements that could be compared.
     places = {str(item.at) for item in own}
     others = [item for item in found if str(item.at) not in places]
     return sorted([*own, *others], key=lambda item: -item.step if has_backward else item.step)
+
+
+def _is_defined(fault: RankFault, steps: Sequence[Step]) -> bool:
+    """Whether anything is defined of the elements on which ranks differ; of uninitialized memory nothing is."""
+    row = row_of(step_operator(steps[maker_of(steps, fault.step)], steps))
+    return row is None or row.broken is not nothing
 
 
 def _difference(fault: RankFault, steps: Sequence[Step]) -> Misalignment:

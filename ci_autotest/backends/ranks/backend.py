@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ci_autotest.backends.operators.identity import RANDOM
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.placement_draw import distributed
@@ -17,7 +18,7 @@ from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import fits
 from ci_autotest.program.hook_names import idle_hooks
-from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.ir import CALL_METHOD, HOOK, PLACEHOLDER, REGISTERS, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -159,6 +160,9 @@ def _refused(program: Program) -> Unsupported | None:
     hooks, idle = {*HOOK, *REGISTERS}, idle_hooks(program.steps)
     if any(not hooks.isdisjoint(step.modes) for index, step in enumerate(program.steps) if index not in idle):
         return Unsupported(UnsupportedReason.NOT_SIMULATED, "a hook cannot run on ranks")
+    written = [step.target.rstrip("_") for step in program.body if step.op == CALL_METHOD and step.target[-1:] == "_"]
+    if not RANDOM.isdisjoint(written):
+        return Unsupported(UnsupportedReason.NOT_SIMULATED, "ranks draw random numbers of their own")
     for step in program.steps:
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec) and spec.distribution and not fits(spec.distribution, len(spec.shape)):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
 
 from ci_autotest.backends.ranks.ranks import OneRankError
@@ -115,30 +116,37 @@ def _mode_class() -> Any:
         def __init__(self, ranks: int) -> None:
             super().__init__(ranks)
             self.raised: list[BaseException] = []
+            self.is_mixed = False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if DTensor in types:
+                self.is_mixed = _local_tensor.LocalTensor in types
             try:
                 return super().__torch_dispatch__(func, types, args, kwargs)
             except OneRankError:
                 raise
             except Exception as error:
                 self.raised.append(error)
-                raised = {} if func.namespace in _COLLECTIVES else _raised(func, args, kwargs or {}, self.ranks)
+                raised = {} if func.namespace in _COLLECTIVES else _raised_by_rank(func, args, kwargs or {}, self.ranks)
                 if raised and len(raised) < len(self.ranks):
                     raise OneRankError(raised, len(self.ranks)) from error
                 raise
 
-    def _raised(func: Any, args: Any, kwargs: Any, ranks: frozenset[int]) -> dict[int, Exception]:
-        flat, spec = _pytree.tree_flatten((args, kwargs))
-        if not any(isinstance(arg, _local_tensor.LocalTensor) for arg in flat):
-            return {}
-        found = {}
-        for rank in sorted(ranks):
-            own, named = _pytree.tree_unflatten([_local_tensor._map_to_rank_local_val(a, rank) for a in flat], spec)
-            try:
-                func(*own, **named)
-            except Exception as error:  # noqa: BLE001 - the candidate's operators
-                found[rank] = error
-        return found
-
     return RanksMode
+
+
+def _raised_by_rank(func: Any, args: Any, kwargs: Any, ranks: frozenset[int]) -> dict[int, Exception]:
+    """Run an operator on each rank's parts alone, and return the error of each rank that raises."""
+    from torch.distributed import _local_tensor  # noqa: PLC0415 - imported by the mode already
+
+    flat, spec = _pytree.tree_flatten((args, kwargs))
+    if not any(isinstance(arg, _local_tensor.LocalTensor) for arg in flat):
+        return {}
+    found = {}
+    for rank in sorted(ranks):
+        own, named = _pytree.tree_unflatten([_local_tensor._map_to_rank_local_val(a, rank) for a in flat], spec)
+        try:
+            func(*own, **named)
+        except Exception as error:  # noqa: BLE001 - the candidate's operators
+            found[rank] = error
+    return found

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _BIT: Final = 1 << 42
 #: Of 16 placements, how many replicate and how many are partial; the others cut a dimension.
 _REPLICATED, _PARTIAL = 4, 2
+#: Profiles whose inputs are never partial.
+_NO_SUMMANDS: Final = frozenset({"special", "large", "zeros_and_ties"})
 #: Dimensions that a mesh may have, and every how many cases it has two where nothing is given.
 _DIMENSIONS, _EVERY = 2, 4
 
@@ -66,10 +68,12 @@ def distributed(attempt: Attempt, meshes: Meshes, given: tuple[str, ...]) -> Pro
     # All inputs lie on one mesh, also where a shrunk program names it already.
     named = [spec.distribution.mesh for step in steps if (spec := _spec(step)) and spec.distribution]
     mesh = named[0] if named else meshes.drawn(first)
+    # Summands of infinities, of numbers near them or of zeros have results of their own: NaN for x / 0.
+    may_be_partial = attempt.profile not in _NO_SUMMANDS
     moved = list(steps)
     for number, index in enumerate(places):
         own = words[number * _DIMENSIONS :][: len(mesh)]
-        moved[index] = _with_distribution(steps[index], mesh, given, own)
+        moved[index] = _with_distribution(steps[index], mesh, given, own, may_be_partial=may_be_partial)
     count = len(program.setup)
     return Program(tuple(moved[:count]), tuple(moved[count:]), program.cotangents)
 
@@ -85,11 +89,13 @@ def _spec(step: Step) -> TensorSpec | None:
     return spec if isinstance(spec, TensorSpec) else None
 
 
-def _with_distribution(step: Step, mesh: tuple[int, ...], given: tuple[str, ...], words: list[int]) -> Step:
+def _with_distribution(
+    step: Step, mesh: tuple[int, ...], given: tuple[str, ...], words: list[int], *, may_be_partial: bool
+) -> Step:
     spec = _spec(step)
     if spec is None or (spec.distribution is not None and fits(spec.distribution, len(spec.shape))):
         return step
-    may_be_partial = spec.dtype != "bool" and not step.in_setup
+    may_be_partial = may_be_partial and spec.dtype != "bool" and not step.in_setup
     placements = given or tuple(_placement(word, len(spec.shape), may_be_partial=may_be_partial) for word in words)
     return step._replace(args=(replace(spec, distribution=Distribution(mesh, placements)),))
 

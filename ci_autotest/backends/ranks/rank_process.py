@@ -98,6 +98,9 @@ class RankProcess:
         torch.set_num_threads(1)
         # Every rank would log a warning about slow collectives, which says nothing about a test.
         logging.disable(logging.WARNING)
+        # Another candidate of the worker may simulate ranks, with a group that communicates with nobody.
+        if dist.is_initialized():
+            dist.destroy_process_group()
         # Otherwise gloo asks for the address of this host's name, which a container may not have.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         found = torch._C._distributed_c10d.FileStore(store, self.count)
@@ -169,6 +172,10 @@ class OneRank:
         """Whether an operator on this rank's part raised an error, and not DTensor itself."""
         return any(error is each for each in self._mode.raised)
 
+    def is_mixed(self) -> bool:
+        """Whether the last operator that DTensor got took a plain tensor too."""
+        return self._mode.is_mixed
+
 
 class CollectiveWatch(TorchDispatchMode):
     """Writes down each collective that this process enters, and which errors come from operators on plain tensors."""
@@ -177,10 +184,13 @@ class CollectiveWatch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._process = process
         self.raised: list[BaseException] = []
+        self.is_mixed = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # DTensor calls its operators on plain tensors, which come here again.
         if any(issubclass(each, DTensor) for each in types):
+            given = [*args, *(kwargs or {}).values()]
+            self.is_mixed = any(isinstance(each, torch.Tensor) and not isinstance(each, DTensor) for each in given)
             return NotImplemented
         is_collective = func.namespace in _COLLECTIVES and func.overloadpacket.__name__ not in _NO_COLLECTIVES
         name = func.overloadpacket.__name__

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.experimental import implicit_replication
 
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.placement import CPU, place
@@ -18,7 +17,7 @@ from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.parts import as_dtensor, dense_strides, distribution_of
 from ci_autotest.backends.ranks.ranks import RankError
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks, sentence_of
-from ci_autotest.backends.trace import Failure, RankFault, Trace
+from ci_autotest.backends.trace import Failure, Raised, RankFault, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, UnsupportedReason, error_text, user_frame_text
 from ci_autotest.host.steps import execute_step
@@ -41,6 +40,10 @@ _Tensor: Final = torch.Tensor
 def fault_of(error: RankError, index: int, key: GradientKey | None = None) -> RankFault:
     """Return an error of the ranks as a fault at a step or a gradient."""
     return RankFault(index, key, is_call=error.is_call, seen=error.seen, expected=error.expected, detail=error.detail)
+
+
+def _mixed(error: BaseException) -> Unsupported:
+    return Unsupported(UnsupportedReason.NO_SHARDING_RULE, sentence_of(error))
 
 
 class Ranks(Protocol):
@@ -69,6 +72,9 @@ class Ranks(Protocol):
     def is_of_kernel(self, error: BaseException) -> bool:
         """Whether an operator on a rank's part raised an error, and not DTensor itself."""
 
+    def is_mixed(self) -> bool:
+        """Whether the last operator that DTensor got took a plain tensor too."""
+
 
 class RankRun:
     """One run.
@@ -92,12 +98,10 @@ class RankRun:
         self._mesh = ranks.sizes
         self._everywhere = Distribution(self._mesh, (REPLICATE,) * mesh.ndim)
         self.faults: list[RankFault] = []
-        self._sources: Mapping[str, Any] = {}
-        self._takes_plain = False
 
     def forward(self, program: Program, sources: Mapping[str, Any], *, keeps_edges: bool = False) -> Trace:
         """Run the program forward; an error ends the run and is noted in the trace, whose tensors are DTensors."""
-        trace, self._sources = Trace(), sources
+        trace = Trace()
         if keeps_edges:
             trace.edges = []
         binding = self._steps.binding(sources)
@@ -121,10 +125,15 @@ class RankRun:
             if isinstance(error, RankError):
                 self._note(error, program.calls[-1][0] if program.calls else len(program.steps) - 1, key=-1)
                 return None
-            return self._refusal(error, lambda: self._run_again(program, cotangents))
+            return self._refusal(error)
 
         with self._ranks.active():
-            backward(program, trace, cotangents, self._weight, lacks)
+            try:
+                backward(program, trace, cotangents, self._weight, lacks)
+            except FOREIGN as error:  # Looking for the graph of a view may raise too.
+                pass_interrupt(error)
+                trace.backward_failure = Raised(type(error).__name__, error_text(error))
+                trace.backward_lacking = lacks(error)
 
     def _executed(self, step: Step, trace: Trace, binding: Any, sources: Mapping[str, Any]) -> bool:
         values, index = trace.values, len(trace.values)
@@ -149,54 +158,36 @@ class RankRun:
             seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
             if self._seen is not None and not step.in_setup:
                 self._seen(index, value)
+            # Of a view, this computes the graph anew, which DTensor may refuse.
+            has_edge = trace.edges is not Trace.edges and isinstance(value, _Tensor) and value.requires_grad
+            edge = torch.autograd.graph.get_gradient_edge(value) if has_edge else None
         except FOREIGN as error:
             pass_interrupt(error)
-            self._failed(error, index, trace, lambda: execute_step(step, values, binding))
+            self._failed(error, index, trace)
             return False
         values.append(value)
         trace.facts.append(seen)
         if trace.edges is not Trace.edges:
-            differentiable = isinstance(value, _Tensor) and value.requires_grad
-            trace.edges.append(torch.autograd.graph.get_gradient_edge(value) if differentiable else None)
+            trace.edges.append(edge)
         return True
 
-    def _failed(self, error: BaseException, index: int, trace: Trace, again: Callable[[], object]) -> None:
+    def _failed(self, error: BaseException, index: int, trace: Trace) -> None:
         if isinstance(error, RankError):
             self._note(error, index)
             trace.failure = Failure(index, type(error).__name__, str(error))
             return
         message = error_text(error) + user_frame_text(error)
-        trace.failure = Failure(index, type(error).__name__, message, self._refusal(error, again))
+        trace.failure = Failure(index, type(error).__name__, message, self._refusal(error))
 
-    def _refusal(self, error: BaseException, again: Callable[[], object]) -> Unsupported | None:
+    def _refusal(self, error: BaseException) -> Unsupported | None:
         """Return what DTensor says that it cannot do, if an error says so.
 
-        Inside of an operator, plain tensors may meet DTensors, which DTensor refuses in compiled code. Then the same
-        call succeeds where DTensor may take a plain tensor as replicated.
+        Inside of an operator a plain tensor may meet DTensors, which DTensor refuses in compiled code.
         """
         found = refusal_of_ranks(error)
-        is_of_kernel = not isinstance(error, RuntimeError) or self._ranks.is_of_kernel(error)
-        if found is not None or is_of_kernel or self._takes_plain:
-            return found
-        self._takes_plain = True
-        try:
-            with implicit_replication():
-                again()
-        except Exception:  # noqa: BLE001 - the candidate's operators: then the error says something else
-            return None
-        return Unsupported(UnsupportedReason.NO_SHARDING_RULE, sentence_of(error))
-
-    def _run_again(self, program: Program, cotangents: Mapping[int, Any]) -> None:
-        """Run a program and its backward pass again.
-
-        Raises:
-            RuntimeError: It fails again.
-        """
-        trace = self.forward(program, self._sources)
-        self.backward(program, trace, cotangents)
-        if trace.failure is not None or trace.backward_failure is not None:
-            message = "it fails again"
-            raise RuntimeError(message)
+        if found is None and isinstance(error, RuntimeError) and self._ranks.is_mixed():
+            return None if self._ranks.is_of_kernel(error) else _mixed(error)
+        return found
 
     def _note(self, error: RankError, index: int, key: GradientKey | None = None) -> None:
         self.faults.append(fault_of(error, index, key))

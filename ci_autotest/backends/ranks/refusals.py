@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch.distributed
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from ci_autotest.backends.devices import lacking
 from ci_autotest.errors import Unsupported, UnsupportedReason, error_text, is_of_library
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _DISTRIBUTED: Final = Path(torch.distributed.__file__).resolve().parent
 _RULES: Final = _DISTRIBUTED / "tensor"
 _SIMULATION: Final = _DISTRIBUTED / "_local_tensor"
+#: What PyTorch raises where a result's sizes or a number depend on data, so that DTensor cannot know them.
+_DATA_DEPENDENT: Final = (DataDependentOutputException, DynamicOutputShapeException)
 #: What DTensor raises where it refuses. Others, such as an IndexError or a failed assertion, are faults.
 _REFUSALS: Final = (NotImplementedError, RuntimeError, ValueError)
 
@@ -25,6 +28,8 @@ def refusal_of_ranks(error: BaseException) -> Unsupported | None:
     """Return why ranks cannot run a step, if the error says so; ``None`` if it is an error of the step."""
     first = _first(error)
     code = _innermost(first)
+    if isinstance(first, _DATA_DEPENDENT):
+        return Unsupported(UnsupportedReason.NO_SHARDING_RULE, f"its result depends on data: {sentence_of(first)}")
     if code is None or is_of_library(first):
         return lacking(error)
     folders = Path(code.co_filename).parents

@@ -91,6 +91,10 @@ class SimulatedRanks:
         """Whether an operator on a rank's part raised an error, and not DTensor itself."""
         return self._mode is not None and any(error is each for each in self._mode.raised)
 
+    def is_mixed(self) -> bool:
+        """Whether the last operator that DTensor got took a plain tensor too."""
+        return self._mode is not None and self._mode.is_mixed
+
 
 class Simulation:
     """A group of simulated ranks.

@@ -1,0 +1,74 @@
+"""A run on ranks, as a user starts it: a fault of DTensor is found, shrunk to two ranks, and confirmed on processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.projects import Project, outcomes
+
+pytestmark = pytest.mark.heavy
+
+#: torch 2.13 has no rule for a negative dimension that is cut: each rank sums its own part.
+TESTS = """
+@autotest(profiles=())
+def softmax():
+    return torch.softmax(random_tensor(2, dim0=6, dim1=8), 1)
+
+
+@autotest(profiles=())
+def running_sum():
+    return torch.cumsum(random_tensor(2, dim0=6, dim1=8), -1)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    project = Project(tmp_path_factory.mktemp("ranks"))
+    project.tests(TESTS)
+    project.configure(
+        candidates=[
+            {"name": "sharded", "backend": "dtensor", "ranks": 4},
+            {"name": "gloo", "backend": "dtensor", "ranks": 2, "processes": True},
+        ]
+    )
+    assert project.run("--cases", "6").status == 1
+    return project
+
+
+@pytest.fixture(scope="module")
+def report(project: Project) -> dict[str, Any]:
+    return project.report()
+
+
+def test_run__both_kinds_of_ranks__have_the_same_outcomes(report):
+    assert outcomes(report) == {
+        ("softmax", "sharded"): "aligned",
+        ("softmax", "gloo"): "aligned",
+        ("running_sum", "sharded"): "misaligned",
+        ("running_sum", "gloo"): "misaligned",
+    }
+
+
+def test_run__finding_of_simulated_ranks__is_confirmed_on_processes_and_shown_on_two(report):
+    finding = next(each for each in report["findings"] if each["candidate"] == "sharded")
+
+    assert (finding["operator"], finding["kind"], finding["confirmed"]) == ("torch.cumsum", "value", True)
+    assert "confirmed on processes: value" in finding["message"]
+    assert "# on a mesh of 2 ranks; the code below is the reference's" in finding["program"]
+    assert "lies as Shard(1): [" in finding["program"]
+
+
+def test_repro__alone__simulates_the_ranks_and_fails(project, report):
+    finding = next(each for each in report["findings"] if each["candidate"] == "sharded")
+
+    assert project.repro(finding).status == 1
+
+
+def test_run__coverage__counts_pairs_of_operator_and_placements(report):
+    covered = {item["operator"]: item["candidates"]["sharded"]["placements"] for item in report["operators"]}
+
+    assert len(covered) == 2
+    assert all(covered.values())
+    assert "Shard(1)" in covered["torch.cumsum"]
