@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -76,6 +77,10 @@ class Request:
         return (
             "ci-autotest replay" if self.file is None else f"ci-autotest replay --config {shlex.quote(str(self.file))}"
         )
+
+
+#: Names of tests that a message lists; of more, only the nearest.
+_NAMED: Final = 30
 
 
 class NothingFoundError(UsageError):
@@ -215,9 +220,17 @@ def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[Test
     known = {test.name for test in found}
     for name in names:
         if not any(_is_in(test.name, name) for test in found):
-            message = f"{file} has no test '{name}'. It has {', '.join(sorted(known)) or 'none'}."
-            raise UsageError(message)
+            raise UsageError(_no_test(file, name, sorted(known)))
     return [test for test in found if any(_is_in(test.name, name) for name in names)]
+
+
+def _no_test(file: str, name: str, known: list[str]) -> str:
+    """Return that a file has no test of a name, with the names that it has, or the nearest ones of many."""
+    if len(known) <= _NAMED:
+        return f"{file} has no test '{name}'. It has {', '.join(known) or 'none'}."
+    nearest = difflib.get_close_matches(name, known, 3, 0.5)
+    hint = f"Did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
+    return f"{file} has no test '{name}'. {hint}It has {len(known):,}, which `ci-autotest list {file}` prints."
 
 
 def _is_in(test: str, name: str) -> bool:

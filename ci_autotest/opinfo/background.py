@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Backends that run PyTorch's own operators, which is what the database's lists are about.
 _OF_PYTORCH: Final = frozenset({"torch", "torch.compile", "fx"})
 _COMPILED: Final = "torch.compile"
+#: PyTorch's test that holds a device against the CPU: what its lists say of the CPU itself is about nothing that runs.
+_OF_ACCELERATORS: Final = "test_compare_cpu"
 
 
 def is_about(row: OpOverride, own: PyTorchTest, dtype: str) -> bool:
@@ -81,6 +83,8 @@ class SampleBackground(NamedTuple):
         if backend not in _OF_PYTORCH:
             return ""
         for test in (own, tests[INDUCTOR]) if backend == _COMPILED else (own,):
+            if test.test_name == _OF_ACCELERATORS and device_type == "cpu":
+                continue
             how = listed(self.entry, test, device_type, self.spot.dtype)
             if how:
                 return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as {how}"

@@ -134,7 +134,7 @@ class OperatorEntry:
         info = self.info
         # A function of the database's own only names a method, or seeds a generator, which every recorded step does.
         own = [info.get_op(), info.method_variant, getattr(torch.Tensor, info.name, None)]
-        if not hasattr(torch, info.name):
+        if not hasattr(torch, info.name) or info.variant_test_name == "in_place":
             own.append(info.get_inplace())
         function: Callable[..., Any] = next((one for one in own if one and public_name(one)), own[0])
         return function

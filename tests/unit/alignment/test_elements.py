@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from ci_autotest.alignment.elements import close, mismatches
+from ci_autotest.alignment.elements import close, mismatches, same_bits
 from ci_autotest.values.tolerance import Tolerance
 
 SPECIAL = [0.0, -0.0, 1.0, 1.0 + 1e-6, -1.0, 1e-40, 3e38, -3e38, float("inf"), float("-inf"), float("nan")]
@@ -32,3 +32,12 @@ def test_close__one_element_is_off__is_not(size):
     assert close(candidate, reference, tolerance)
     candidate[size // 3] += 1e-4
     assert not close(candidate, reference, tolerance)
+
+
+def test_same_bits__lazy_zeros_of_autograd__are_compared_without_memory_that_they_have_not():
+    x = torch.ones(3, requires_grad=True)
+    lazy = torch.autograd.grad(torch.sgn(x), x, torch.ones(3))[0]
+
+    assert lazy.data_ptr() == 0
+    assert same_bits(lazy, torch.zeros(3))
+    assert not same_bits(torch.ones(3), lazy)

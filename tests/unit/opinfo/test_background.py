@@ -50,6 +50,9 @@ OF_INTEGERS = OpOverride(decorator="expectedFailure", device_type="cuda", dtypes
             "known by PyTorch: its database lists TestCommon.test_out as an expected failure", id="listed",
         ),
         pytest.param(("torch.matmul", "out"), ("module", "mps"), "", id="another_framework"),
+        pytest.param(
+            ("torch.nn.functional.dropout", "ordinary"), ("torch.compile", "cpu"), "", id="listed_for_accelerators_alone"
+        ),
         pytest.param(("torch.add", "ordinary"), ("torch", "cuda:0"), "", id="not_listed"),
         pytest.param(("torch.add", "ordinary", "float32", BITS), ("module", "npu"), "slow bits", id="overrides"),
         pytest.param(
