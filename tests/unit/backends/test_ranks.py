@@ -10,11 +10,12 @@ import torch
 import ci_autotest
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.backends.operator_usage import placed_calls
+from ci_autotest.backends.ranks import rank_server
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.parts import parts_of
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import UnsupportedReason
+from ci_autotest.errors import UnavailableError, UnsupportedReason
 from ci_autotest.program.distribution import Distribution
 from tests.engine import judged, record
 
@@ -151,3 +152,14 @@ def test_placed_calls__program_on_ranks__has_each_operator_with_the_placements_o
     lay = square.run(attempt.program, attempt.sources).distributions
 
     assert list(placed_calls(attempt.program.steps, lay)) == [("torch.add", "Shard(0); Shard(0)")]
+
+
+def test_rank_server__system_that_cannot_fork__says_what_to_leave_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rank_server, "CAN_FORK", False)
+
+    with pytest.raises(UnavailableError) as refused:
+        DTensorBackend("gloo", Meshes(2), has_processes=True)
+
+    assert str(refused.value) == (
+        "candidate 'gloo': processes: true needs a system that can fork. Leave it out to simulate the ranks."
+    )
