@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch as real
 
@@ -59,3 +61,12 @@ def test_errors_of__numbers_that_are_not_finite__are_left_out():
         return torch.exp(random_tensor(1, dim0=4) * real.inf)
 
     assert errors(lambda x: real.exp(x) * (1 + 2.0**-22), endless)["torch.exp"].absolute == 0.0
+
+
+def test_errors_of__reference_is_a_denormal__relative_error_is_a_number_that_a_report_can_hold():
+    def least():
+        return torch.exp(random_tensor(1, dim0=4, dtype=real.float64) * 0.0 - 744.4)
+
+    found = errors(lambda x: real.exp(x) + 1e-8, least)["torch.exp"]
+
+    assert found.relative == sys.float_info.max
