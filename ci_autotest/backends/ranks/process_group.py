@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -63,6 +64,7 @@ class ProcessGroup:
     def __init__(self, server: RankServer, count: int) -> None:
         self._server, self.count = server, count
         self._ranks: list[Rank] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
         """Start the ranks, unless they run.
@@ -73,7 +75,8 @@ class ProcessGroup:
         if self._ranks:
             return
         try:
-            self._ranks = self._server.fork(self.count)
+            self._folder = tempfile.TemporaryDirectory(prefix="ci-autotest-ranks-")
+            self._ranks = self._server.fork(self.count, str(Path(self._folder.name) / "store"))
             until = time.monotonic() + _START_S
             for rank in self._ranks:
                 rank.wire.receive(until)
@@ -125,6 +128,9 @@ class ProcessGroup:
                 rank.wire.close()
             rank.place.close()
         self._ranks = []
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def _moves(self) -> list[int]:
         return [read_place(rank.place).moves for rank in self._ranks]

@@ -18,7 +18,6 @@ import socket
 import struct
 import sys
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, RankProcess
@@ -81,14 +80,17 @@ class RankServer:
         theirs.close()
         self._socket = ours
 
-    def fork(self, count: int) -> list[Rank]:
+    def fork(self, count: int, store: str) -> list[Rank]:
         """Return the processes of a new group.
+
+        Args:
+            count: Number of ranks.
+            store: A file that is not there yet, in which they find each other.
 
         Raises:
             OSError: The server is gone, or there is no room for the processes.
         """
-        folder = tempfile.mkdtemp(prefix="ci-autotest-ranks-")
-        return [self._rank(rank, count, str(Path(folder) / "store")) for rank in range(count)]
+        return [self._rank(rank, count, store) for rank in range(count)]
 
     def _rank(self, rank: int, count: int, store: str) -> Rank:
         to_read, write_fd = os.pipe()
