@@ -118,7 +118,9 @@ class Simulation:
         seen: dict[int, Any] = {}
 
         def gather(index: int, value: Any) -> None:
-            seen[index] = self._gathered(value)
+            whole = self._gathered(value)
+            # The whole of a replicated value is the memory of its part, which later steps may write to.
+            seen[index] = whole._replace(whole=whole.whole.clone()) if isinstance(whole, Gathered) else whole
 
         run = RankRun(self._ranks, self._steps, on_step, gather if snapshots else None)
         live = run.forward(program, sources, keeps_edges=snapshots)
