@@ -90,6 +90,7 @@ class Examination:
         """
         if reference.failure is not None:
             return []  # A reference that raises defines nothing to compare with.
+        self.operators = self.rules.operators(self.steps, reference.values)
         self._has_strides = not candidate.is_remote
         found = with_rank_faults(self._values(candidate, reference), candidate, self.steps)
         if candidate.failure is not None:

@@ -7,12 +7,13 @@ defaults per dtype.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ci_autotest.alignment.reduced_sizes import SCALES, reduced_size
 from ci_autotest.backends.operators.identity import matches, step_operator
 from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
 from ci_autotest.values.dtypes import ROUNDING
-from ci_autotest.values.tolerance import ANY, Metric, Strictness, Tolerance, tolerance_for
+from ci_autotest.values.tolerance import ANY, Metric, Scale, Strictness, Tolerance, tolerance_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,6 +60,7 @@ class ToleranceRow:
         limit: Of another metric than ``elements``.
         share: Part of the elements that may be off.
         factor: For strictness ``measured``; ``None`` for the default.
+        scale: What the bounds are multiplied by; ``None`` for 1.
     """
 
     operator: str
@@ -70,11 +72,31 @@ class ToleranceRow:
     limit: float = 0.0
     share: float = 0.0
     factor: float | None = None
+    scale: Scale | None = None
+
+    def scaled(self, reduced: int) -> ToleranceRow:
+        """Return the row for calls that sum ``reduced`` elements for one element of their result."""
+        if self.scale is None or self.rtol is None or self.atol is None:
+            return self
+        times = SCALES[self.scale](reduced)
+        return replace(self, rtol=self.rtol * times, atol=self.atol * times, scale=None)
 
     @property
     def is_whole(self) -> bool:
         """Whether the row holds as it is for all of a test: its limit cannot be compared with other rows'."""
         return self.metric != "elements" or bool(self.share)
+
+
+class Called(NamedTuple):
+    """An operator that a program calls.
+
+    Attributes:
+        operator: Its canonical name.
+        reduced: Greatest number of elements that a call sums for one element of its result, as far as rows ask for it.
+    """
+
+    operator: str
+    reduced: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +122,7 @@ class Rules:
     check_allclose: bool = True
     check_graph: bool = False
     is_tolerant: bool = field(init=False, default=True)
-    _cache: dict[tuple[tuple[str, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[tuple[tuple[Called, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Compute ``is_tolerant`` once, because the fast path reads it for every value."""
@@ -111,15 +133,28 @@ class Rules:
         """Whether the test gives a tolerance of its own."""
         return self.rtol is not None or self.atol is not None
 
-    def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
-        """Return the operators whose rows matter for a program; empty if no row can apply."""
+    def operators(self, steps: Sequence[Step], values: Sequence[Any] | None = None) -> tuple[Called, ...]:
+        """Return the operators whose rows matter for a program; empty if no row can apply.
+
+        Args:
+            steps: Of the program.
+            values: The reference's, by step, for rows with a ``scale``. Without them such a row allows no more than for
+                one element, which is what a fast path may be sure of.
+        """
         # The test's own tolerance wins over every row.
         if not self.rows or self.has_own:
             return ()
         called = [step for step in steps if step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT]
-        return tuple(sorted({step_operator(step) for step in called}))
+        if values is None or not any(row.scale for row in self.rows):
+            return tuple(sorted({Called(step_operator(step, steps)) for step in called}))
+        sizes: dict[str, int] = {}
+        for index, step in enumerate(steps):
+            if step in called and index < len(values):
+                operator = step_operator(step, steps)
+                sizes[operator] = max(sizes.get(operator, 1), reduced_size(step, steps, values, index))
+        return tuple(sorted(Called(operator, size) for operator, size in sizes.items()))
 
-    def tolerance(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
+    def tolerance(self, operators: tuple[Called, ...], dtype: str) -> Tolerance:
         """Return the loosest tolerance of a program's operators for elements of ``dtype``.
 
         The loosest, because all later operators pass on the error that one operator may make. A row with a metric of
@@ -133,10 +168,11 @@ class Rules:
             found = self._cache[key] = self._decide(operators, dtype)
         return found
 
-    def _decide(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
+    def _decide(self, operators: tuple[Called, ...], dtype: str) -> Tolerance:
         default = self._default(dtype)
-        rows = [row for row in (self._row(operator, dtype) for operator in operators) if row is not None]
-        whole = [row for row in self.rows if row.is_whole and row in rows]
+        found = [(self._row(called.operator, dtype), called.reduced) for called in operators]
+        rows = [row.scaled(size) for row, size in found if row is not None]
+        whole = [row.scaled(size) for own in self.rows if own.is_whole for row, size in found if row is own]
         # A strict run compares bits, whatever metric a row gives.
         if whole and not default.is_strict:
             return _of_row(whole[0], default)
@@ -201,7 +237,7 @@ def rules_for(
     rows = tuple(
         ToleranceRow(
             row.operator, row.rtol, row.atol, row.dtype, row.candidate, row.metric, row.limit or 0.0, row.share,
-            row.factor,
+            row.factor, row.scale,
         )
         for row in tolerances
         if row.candidate in {None, candidate}

@@ -250,7 +250,8 @@ def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
 
 def _tolerance(culprit: Culprit, reference: torch.Tensor, sides: Sides) -> Tolerance:
     dtype = str(reference.dtype).removeprefix("torch.")
-    return sides.rules.tolerance(sides.rules.operators(culprit.live.program.steps), dtype)
+    operators = sides.rules.operators(culprit.live.program.steps, culprit.reference.values)
+    return sides.rules.tolerance(operators, dtype)
 
 
 def _opinion(culprit: Culprit, sides: Sides) -> Opinion:

@@ -48,6 +48,8 @@ def _fault_of_bounds(row: ToleranceRule) -> str:
         return "has a factor and other numbers, of which only one can hold. Write one row for each."
     if row.factor is not None and not 1 <= row.factor < math.inf:
         return f"has factor {row.factor:g}: it is how many times the reference's own error is allowed. Give 1 or more."
+    if row.scale is not None and not given:
+        return f"has scale {row.scale}, which multiplies rtol and atol. Write both, or remove it."
     if row.metric != "elements":
         return f"has metric {row.metric}, which is held against limit. Remove rtol and atol." if given else ""
     if not given and row.factor is None:

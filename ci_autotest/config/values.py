@@ -17,7 +17,7 @@ from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import is_own
 from ci_autotest.values.kernel_scope import KernelScope, Layout
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.tolerance import Metric, Strictness
+from ci_autotest.values.tolerance import Metric, Scale, Strictness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -173,6 +173,9 @@ class ToleranceRule(Section, frozen=True, kw_only=True):
         share: Part of the elements that may be off by more, for the metrics ``elements`` and ``ulp``: 0.001 for one in
             a thousand. Elements that are not finite are never among them.
         factor: With ``strictness: measured``, how many times the reference's own error is allowed. Null for 2.
+        scale: What ``rtol`` and ``atol`` are multiplied by: ``sqrt(K)``, ``K`` or ``log2(K)``, where K is the number of
+            elements that the operator sums for one element of its result, for example the inner dimension of a product.
+            Null for 1.
         dtype: Dtype that the row is for, for example ``float16``. Null for all dtypes.
         candidate: Candidate that the row is for. Null for all candidates.
         reason: Why this tolerance is right. Required, because a loose tolerance hides faults.
@@ -185,6 +188,7 @@ class ToleranceRule(Section, frozen=True, kw_only=True):
     limit: float | None = None
     share: float = 0.0
     factor: float | None = None
+    scale: Scale | None = None
     dtype: str | None = None
     candidate: str | None = None
     reason: str

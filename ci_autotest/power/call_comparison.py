@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, has_any, same_bits
+from ci_autotest.alignment.tolerance_rules import Called
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.backends.trace import Observation
 from ci_autotest.power.outcome import PLAIN, outcome, reference
@@ -58,7 +59,7 @@ class CallComparison:
     ) -> None:
         self.calls, self.rules, self.around = calls, rules, around
         self._are_random = are_random
-        self._operators = (operator,) if rules.rows else ()
+        self._operators = (Called(operator),) if rules.rows else ()
         self._right: dict[int, Outcome | None] = {}
 
     def right(self, number: int) -> Outcome | None:

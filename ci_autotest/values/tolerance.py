@@ -15,6 +15,8 @@ from ci_autotest.values.dtypes import ROUNDING, TOLERANCES
 
 Strictness = Literal["tolerance", "measured", "ulp", "bitwise"]
 Metric = Literal["elements", "relative_norm", "cosine", "snr_db", "ulp"]
+#: K is the number of elements that an operator sums for one element of its result.
+Scale = Literal["sqrt(K)", "K", "log2(K)"]
 STRICTNESSES: Final[tuple[str, ...]] = get_args(Strictness)
 
 #: Units in the last place that ``strictness: ulp`` allows between two numbers of one dtype.

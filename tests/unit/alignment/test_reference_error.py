@@ -7,7 +7,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.blame.reference_error import allowed_by
-from ci_autotest.alignment.tolerance_rules import Rules, ToleranceRow
+from ci_autotest.alignment.tolerance_rules import Called, Rules, ToleranceRow
 from ci_autotest.values.tolerance import Tolerance, tolerance_for
 from tests.engine import is_sure, record, substitute, tried
 
@@ -94,5 +94,5 @@ DECIDED = {
 
 @pytest.mark.parametrize(("dtype", "rules", "expected"), DECIDED.values(), ids=DECIDED)
 def test_tolerance__measured__holds_where_nobody_gives_numbers(dtype, rules, expected):
-    found = rules.tolerance(("torch.mm",), dtype)
+    found = rules.tolerance((Called("torch.mm"),), dtype)
     assert (found.strictness, found.factor) == expected

@@ -40,6 +40,7 @@ WRONG = {
     "infinite limit": ({"metric": "snr_db", "limit": float("inf")}, "has limit inf for metric snr_db. Give a number"),
     "share of all": ({"rtol": 0.1, "atol": 0.1, "share": 1}, "has share 1: it is a part of the elements."),
     "share of a norm": ({"metric": "cosine", "limit": 0.9, "share": 0.1}, "which metric cosine does not use"),
+    "scale alone": ({"scale": "sqrt(K)", "factor": 2}, "has scale sqrt(K), which multiplies rtol and atol. Write both"),
     "factor and bounds": ({"factor": 2, "rtol": 0.1, "atol": 0.1}, "has a factor and other numbers"),
     "factor below 1": ({"factor": 0.5}, "has factor 0.5: it is how many times"),
     "metric": ({"metric": "l2", "limit": 1}, "allowed: elements, relative_norm, cosine, snr_db, ulp"),
