@@ -34,7 +34,7 @@ OPTIONS = (
     "fail-on",
 )
 #: Inputs that are keys of the configuration and have no option; their values are YAML.
-SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "tolerances", "known")
+SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "tolerances", "known", "opinfo")
 DEFAULT_OUTPUT = "autotest-report"
 #: Variables that foreign code must not inherit: tokens, and the files through which a step talks to the runner.
 WITHHELD = frozenset(

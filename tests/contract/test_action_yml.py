@@ -89,7 +89,10 @@ def sample(kind: inspect.Type, default: object = None) -> Any:
 def accepted(name: str, field: inspect.Field) -> Any:
     """Return a sample that the configuration takes: of texts, one of a few forms."""
     row = {"operator": "torch.mm", "factor": 3.0, "reason": "accumulates in half"}
-    for plain in (sample(field.type, field.default), "512MiB", "other", [row]):
+    forms = (
+        [{"dtypes": ["float64"]}] if name == "opinfo" else [sample(field.type, field.default), "512MiB", "other", [row]]
+    )
+    for plain in forms:
         with contextlib.suppress(ConfigError):
             decode({field.encode_name: plain}, "sample")
             return plain

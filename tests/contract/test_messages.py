@@ -54,7 +54,7 @@ CONFIGURATION = {
     "unknown key, none near": Row(
         "run",
         "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, compat, fail_on, known, "
-        "memory, output, paths, reference, seed, slower_factor, strictness, "
+        "memory, opinfo, output, paths, reference, seed, slower_factor, strictness, "
         "tolerances, workers.",
         config="zzz: 3\n",
     ),
@@ -210,8 +210,8 @@ ARGUMENTS = {
     "family that does not exist": Row(
         "run builtin:suite::nope",
         "'builtin:suite::nope' is not a family of the shipped suite. Known: activations, arithmetic, attention, autograd, "
-        "comparison, complex_numbers, convolutions, creation, embedding, fourier, indexing, interpolation, "
-        "linear_algebra, losses, matrices, normalization, pointwise, pooling, randomness, recurrent, reductions, scatter, "
+        "call_forms, comparison, complex_numbers, convolutions, creation, embedding, fourier, indexing, interpolation, "
+        "large_sizes, linear_algebra, losses, matrices, normalization, pointwise, pooling, randomness, recurrent, reductions, scatter, "
         "shape, sorting, special_functions.",
     ),
     "baseline without a report": Row(

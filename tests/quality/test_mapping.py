@@ -30,6 +30,8 @@ GATHERING = frozenset({
     "torch.einsum", "torch.meshgrid", "torch.cartesian_prod", "torch.block_diag", "torch.atleast_1d", "torch.atleast_2d",
     "torch.atleast_3d", "torch.broadcast_tensors",
 })  # fmt: skip
+#: What no function of torch answers by the names in its documentation.
+UNNAMED = frozenset({"torch.Tensor.mT", "torch.Tensor.copy_", "torch.autocast"})
 #: Its residuals of a square system are not defined.
 UNDEFINED = frozenset({"matrices::lstsq"})
 
@@ -85,6 +87,8 @@ def compared(family, translator):
     return count, wrong, refused
 
 
+#: Families of calls with `out=`, which a table of functions has no counterpart of.
+OUT = frozenset({"call_forms"})
 #: Families of what must be refused: there are no bits to compare.
 REFUSED = frozenset({"autograd"})
 
@@ -101,6 +105,8 @@ class EveryOperator(dict):
 
     def get(self, operator, default=None):
         bare = operator.rpartition(".")[2]
+        if operator in UNNAMED:
+            return default
         if operator in {"torch.Tensor.__getitem__", "torch.Tensor.__setitem__", UNPACK} or bare in {
             "shape",
             "ndim",
@@ -122,7 +128,7 @@ def test_suite__bound_and_lowered__gives_the_same_bits(family):
     table = Table("named", "", "torch", like_torch=False, rows=EveryOperator())
     count, wrong, refused = compared(family, Translator(table))
     assert wrong == []
-    assert refused <= GATHERING | DRAWN
+    assert family in OUT or refused <= GATHERING | DRAWN | UNNAMED
     assert count or family in REFUSED
 
 
