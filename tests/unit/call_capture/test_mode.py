@@ -90,6 +90,37 @@ def test_call_mode__first_call_without_gradients__a_later_one_with_them_is_kept(
     assert [call.tensors[0].tensor_spec().requires_grad for call in found] == [False, True]
 
 
+def test_call_mode__autocast_to_two_dtypes__is_two_calls():
+    x = torch.ones(2, 2)
+
+    def program():
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype):
+                torch.mm(x, x)
+        torch.mm(x, x)
+
+    assert [call.modes for call in captured(program).calls] == [["autocast:bfloat16"], ["autocast:float16"], []]
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("cuda", "cuda"), ("hpu", "another device")], ids=["kind that is asked for", "any other"]
+)
+def test_call_mode__autocast_for_another_device__is_told_and_the_call_without_it_is_kept(kind, named):
+    x = torch.ones(2, 2)
+
+    def program():
+        torch.set_autocast_enabled(kind, True)
+        try:
+            torch.mm(x, x)
+        finally:
+            torch.set_autocast_enabled(kind, False)
+        torch.mm(x, x)
+
+    found = captured(program)
+    assert [(call.target, call.modes, call.count) for call in found.calls] == [("torch.mm", [], 1)]
+    assert found.omissions == (Omission("torch.mm", f"a call under autocast for {named}, not for cpu", 1),)
+
+
 def test_call_mode__autograd_function_of_the_program__is_told():
     class Double(torch.autograd.Function):
         @staticmethod
