@@ -204,7 +204,7 @@ class CallMode(TorchFunctionMode):
         except UnsupportedArgumentError as error:
             return Observed(None, [], (callee.name, str(error)))
         except Exception as error:  # noqa: BLE001 - reading a tensor runs foreign code, and the program must go on
-            return Observed(None, [], (callee.name, f"its tensors cannot be read ({type(error).__name__})"))
+            return Observed(None, [], (callee.name, f"an argument or tensor cannot be read ({type(error).__name__})"))
         call = ObservedCall(
             number=len(self._observed),
             op=callee.op,
