@@ -5,6 +5,7 @@ The key has everything but the elements and the floats, because a float may diff
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -87,8 +88,21 @@ def add_key(value: Any, parts: list[Any], floats: list[float]) -> None:
     elif kind is slice:
         parts.append(kind)
         add_key((value.start, value.stop, value.step), parts, floats)
+    elif kind in {torch.memory_format, torch.layout}:
+        parts.append((kind, value))
     else:
-        parts.append((kind, value) if kind in {torch.memory_format, torch.layout} else kind)
+        plain = _plain(value)
+        if type(plain) is kind:
+            parts.append(kind)
+        else:
+            add_key(plain, parts, floats)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy's as one of Python's, and a member of an enumeration as its value."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.value if isinstance(value, Enum) else value
 
 
 def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argument:  # noqa: C901 - one branch for each kind
@@ -106,6 +120,10 @@ def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argumen
         _check_tensor(value)
         tensors.append(value)
         return Ref(len(tensors) - 1)
+    # First, because numpy.float64 is a float, and members of an IntEnum are integers.
+    plain = _plain(value)
+    if type(plain) is not type(value):
+        return argument(plain, tensors, name)
     if isinstance(value, str) and name == "device":
         value = torch.device(value)
     if value is None or value is ... or isinstance(value, bool | int | float | complex | str):
@@ -124,8 +142,6 @@ def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argumen
             raise UnsupportedArgumentError(message)
         items = tuple(argument(item, tensors) for item in value)
         return List(items) if isinstance(value, list) else items
-    if isinstance(value, np.generic):
-        return argument(value.item(), tensors)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return Mapping_(tuple((key, argument(item, tensors, key)) for key, item in value.items()))
     message = f"a {type(value).__name__} as an argument"

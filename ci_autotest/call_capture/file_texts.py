@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from ci_autotest.call_capture.call_groups import TESTS, call_groups
 from ci_autotest.call_capture.function_text import function_lines, function_name
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ci_autotest.call_capture.call_groups import CallGroup
     from ci_autotest.call_capture.observation import Capture, Omission
 
+#: Families of operators; a large capture has a file for each.
+_Family: TypeAlias = Literal[
+    "layers", "initialization", "linalg", "fft", "special", "indexing", "functions", "in_place", "methods"
+]
 #: Lines of a file at most.
 LINES: Final = 400
 _NAMES: Final = (
@@ -29,6 +33,17 @@ def file_stem(program: str) -> str:
     """Return the name of the first file without its suffix: ``autotest_train`` for ``train.py``."""
     stem = re.sub(r"\W+", "_", program.rpartition("/")[2].removesuffix(".py")).strip("_")
     return f"autotest_{stem or 'program'}"
+
+
+def is_file_of(name: str, program: str) -> bool:
+    """Whether a file has the name of one that a capture of the program writes.
+
+    Args:
+        name: Without its suffix.
+        program: The program, as its caller named it.
+    """
+    family = "|".join(get_args(_Family))
+    return re.fullmatch(rf"{file_stem(program)}(_({family})(_\d+)?)?", name) is not None
 
 
 def file_texts(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict[str, str], int, list[Omission]]:
@@ -58,7 +73,7 @@ def _parts(groups: Sequence[CallGroup]) -> list[tuple[str, list[tuple[str, list[
     whole = _named(groups)
     if sum(len(text) + 2 for _, text in whole) + _SHOWN <= LINES:
         return [("", whole)] if whole else []
-    families: dict[str, list[CallGroup]] = {}
+    families: dict[_Family, list[CallGroup]] = {}
     for group in groups:
         families.setdefault(_family(group), []).append(group)
     found = []
@@ -81,7 +96,7 @@ def _named(groups: Sequence[CallGroup]) -> list[tuple[str, list[str]]]:
     return [(name, function_lines(group, name)) for group in groups for name in (function_name(group, taken),)]
 
 
-def _family(group: CallGroup) -> str:
+def _family(group: CallGroup) -> _Family:
     """Return the family of a test: the last part of its operator's namespace, in a plural that reads well."""
     namespace, _, name = group.step.target.rpartition(".")
     match namespace:
@@ -89,8 +104,12 @@ def _family(group: CallGroup) -> str:
             return "layers"
         case "torch.nn.init":
             return "initialization"
-        case "torch.linalg" | "torch.fft" | "torch.special":
-            return namespace.rpartition(".")[2]
+        case "torch.linalg":
+            return "linalg"
+        case "torch.fft":
+            return "fft"
+        case "torch.special":
+            return "special"
         case "operator" if name in {"getitem", "setitem"}:
             return "indexing"
         case "torch":

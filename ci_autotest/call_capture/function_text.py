@@ -62,7 +62,9 @@ def function_lines(group: CallGroup, name: str) -> list[str]:
 
 def _comment(group: CallGroup) -> list[str]:
     calls = "1 call" if group.count == 1 else f"{group.count:,} calls, the first"
-    lines = [f"# {calls} at {group.place}"]
+    # A line break in the name of a file would end the comment.
+    place = "".join(char if char.isprintable() else " " for char in group.place)
+    lines = [f"# {calls} at {place}"]
     if group.kinds > len(group.rows):
         lines.append(f"# {len(group.rows)} of its {group.kinds} kinds of calls are here.")
     if any(not one.is_finite for row in group.rows for one in row.elements if not one.members):

@@ -41,7 +41,9 @@ _REASONS: Final = 256
 _TORCH: Final = str(Path(torch.__file__).parent)
 _HERE: Final = str(Path(__file__).parent)
 is_grad_enabled: Final = torch.is_grad_enabled
-is_autocast_enabled: Final = torch.is_autocast_enabled
+is_any_autocast_enabled: Final = torch._C._is_any_autocast_enabled  # noqa: SLF001 - torch has no public name for it
+#: Kinds of device whose autocast every supported torch can be asked for.
+_AUTOCAST_KINDS: Final = ("cpu", "cuda", "xpu")
 _OWN_FUNCTION: Final = "it is an autograd function of the program's; the operators that it calls are captured"
 #: Elements that are never read.
 _ANY: Final = Elements(0.0, 1.0)
@@ -93,7 +95,7 @@ class CallMode(TorchFunctionMode):
         if func in self._ignored:
             return func(*args, **kwargs) if kwargs else func(*args)
         # Gradients and autocast change what an operator does.
-        head: list[Any] = [func, is_grad_enabled(), is_autocast_enabled("cpu")]
+        head: list[Any] = [func, is_grad_enabled(), is_any_autocast_enabled() and _autocast()]
         try:
             key, floats = call_key(head, args, kwargs)
         except RuntimeError:  # a sparse tensor has no strides
@@ -188,6 +190,9 @@ class CallMode(TorchFunctionMode):
     def _observe(self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Observed:
         if callee.reason:
             return Observed(None, [], (callee.name, callee.reason))
+        elsewhere = [kind for kind, _ in _autocast() if kind != "cpu"]
+        if elsewhere:
+            return Observed(None, [], (callee.name, f"a call under autocast for {elsewhere[0]}, not for cpu"))
         tensors: list[torch.Tensor] = []
         with_grad = torch.is_grad_enabled()
         try:
@@ -199,7 +204,7 @@ class CallMode(TorchFunctionMode):
         except UnsupportedArgumentError as error:
             return Observed(None, [], (callee.name, str(error)))
         except Exception as error:  # noqa: BLE001 - reading a tensor runs foreign code, and the program must go on
-            return Observed(None, [], (callee.name, f"its tensors cannot be read ({type(error).__name__})"))
+            return Observed(None, [], (callee.name, f"an argument or tensor cannot be read ({type(error).__name__})"))
         call = ObservedCall(
             number=len(self._observed),
             op=callee.op,
@@ -251,6 +256,12 @@ class CallMode(TorchFunctionMode):
 def _device_name(callee: Callee, value: object) -> str:
     """Return ``device`` for a text that names one in ``x.to("cuda")``."""
     return "device" if callee.target == "to" and isinstance(value, str) else ""
+
+
+def _autocast() -> tuple[tuple[str, torch.dtype | None], ...]:
+    """Return the kinds of device for which autocast is on, each with the dtype to which it casts."""
+    on = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_KINDS if torch.is_autocast_enabled(kind)]
+    return tuple(on) if on or not is_any_autocast_enabled() else (("another device", None),)
 
 
 def _modes(*, with_grad: bool) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.call_capture.call_groups import TESTS
-from ci_autotest.call_capture.file_texts import file_stem, file_texts
+from ci_autotest.call_capture.file_texts import file_texts, is_file_of
 from ci_autotest.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,5 @@ def write_tests(capture: Capture, folder: Path, program: str, limit: int = TESTS
 
 
 def _old_files(folder: Path, program: str) -> list[Path]:
-    stem = file_stem(program)
-    return [
-        path for path in sorted(folder.glob(f"{stem}*.py")) if path.stem == stem or path.stem.startswith(f"{stem}_")
-    ]
+    # By its whole name, because `autotest_train_gan.py` may be of another program, or written by hand.
+    return [path for path in sorted(folder.glob("*.py")) if is_file_of(path.stem, program)]

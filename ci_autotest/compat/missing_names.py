@@ -55,7 +55,16 @@ class MissingName:
         return len(list(iter(self)))
 
     def __bool__(self) -> bool:
+        self._refuse_in_test()
         return True
+
+    def __eq__(self, other: object) -> bool:
+        self._refuse_in_test()
+        return self is other
+
+    def __hash__(self) -> int:
+        self._refuse_in_test()
+        return id(self)
 
     def __repr__(self) -> str:
         return f"<{self._path}, which torch does not have>"
@@ -65,4 +74,4 @@ class MissingName:
             return
         if self._reason is UnsupportedReason.RANKS:
             unsupported(self._reason, f"{self._path}: its tensors lie on several ranks, and one process has only one")
-        unsupported(self._reason, f"it calls {self._path}, which torch does not have")
+        unsupported(self._reason, f"it uses {self._path}, which torch does not have")

@@ -42,6 +42,8 @@ _OWN: Final[dict[str, dict[str, Any]]] = {
     "oneflow.env": _ONE_PROCESS,
 }  # fmt: skip
 _STAR: Final = "oneflow.test_utils.automated_test_util"
+#: What torch has not; its own ``None``, such as ``torch.version.cuda``, is a value.
+_ABSENT: Final = object()
 #: Modules whose functions are torch's own.
 _FLAT: Final = frozenset({"oneflow", "oneflow._C"})
 #: Modules of torch with another path.
@@ -74,11 +76,11 @@ class AnsweredModule(types.ModuleType):
             return answer(full)
         if name in _ON_RANKS and self.__name__ == _PACKAGE:
             return MissingName(full, UnsupportedReason.RANKS)
-        found = getattr(self._counterpart, name, None)
-        if found is None or isinstance(found, Namespace | types.ModuleType):
-            # A part of a package is answered as a module, so that OneFlow's own names in it are answered too.
-            return answer(full) if found is not None else MissingName(full)
-        return found
+        found = getattr(self._counterpart, name, _ABSENT)
+        if found is _ABSENT:
+            return MissingName(full)
+        # A part of a package is answered as a module, so that OneFlow's own names in it are answered too.
+        return answer(full) if isinstance(found, Namespace | types.ModuleType) else found
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from ci_autotest.program.ir import (
     HOOK,
     HOOKED,
     LOAD,
+    LOADS_STATE,
     OPCODES,
     OUTPUT,
     PLACEHOLDER,
@@ -87,6 +88,9 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
             message = f"step {index} calls a value that is not a module."
             raise ProgramError(message)
         _check_uses(step, index, program.steps)
+        if step.target == LOADS_STATE and not _has_printable_names(step):
+            message = f"step {index} loads a state with a name that cannot be printed."
+            raise ProgramError(message)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)
         if step.target == UNHOOKED and not _removes(step, program.steps):
@@ -212,6 +216,11 @@ def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
     if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
         message = f"step {index} registers a hook whose steps are not directly before it."
         raise ProgramError(message)
+
+
+def _has_printable_names(step: Step) -> bool:
+    """Whether the names in a state have no line break, because comments of a script show them as they are."""
+    return all(name.isprintable() for each in _all(*step.args) if isinstance(each, Mapping_) for name, _ in each.items)
 
 
 def _removes(step: Step, steps: Sequence[Step]) -> bool:

@@ -143,8 +143,12 @@ def is_of_ranks(note: Mapping[str, object]) -> bool:
 def distributions(program: Program) -> dict[str, Distribution]:
     """Return how each input lies on the ranks, by its printed name; a parameter's begins with that of its module."""
     lie = {name: spec.distribution for name, spec in _specs(program).items() if spec.distribution is not None}
-    # From outside: nothing else of it is printed as code.
-    return {name: on for name, on in lie.items() if is_mesh(on.mesh) and all(map(is_placement, on.placements))}
+    # From outside: nothing else of it is printed as code. Comments show the name, so it must not end its line.
+    return {
+        name: on
+        for name, on in lie.items()
+        if name.isprintable() and is_mesh(on.mesh) and all(map(is_placement, on.placements))
+    }
 
 
 def rank_lines(recording: Recording) -> list[str]:

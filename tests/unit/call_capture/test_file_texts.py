@@ -122,6 +122,14 @@ def test_file_texts__target_from_elsewhere__is_never_printed():
             file_texts(Capture((one,)), "a.py")
 
 
+def test_file_texts__line_break_in_the_name_of_a_file__stays_in_the_comment():
+    call = ObservedCall(
+        number=0, op="call_function", target="torch.ones", args=[2], kwargs=[], modes=[], tensors=[], place="a\nf()\r.py:1"
+    )  # fmt: skip
+    (text,) = file_texts(Capture((call,)), "a.py")[0].values()
+    assert [line for line in text.splitlines() if "f()" in line] == ["# 1 call at a f() .py:1"]
+
+
 @pytest.mark.parametrize(
     ("program", "stem"),
     [("src/train-2.py", "autotest_train_2"), ("train", "autotest_train"), ("%", "autotest_program")],

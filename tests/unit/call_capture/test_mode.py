@@ -1,11 +1,28 @@
 from __future__ import annotations
 
+from enum import Enum, IntEnum
+
+import numpy as np
 import pytest
 import torch
 
 from ci_autotest.call_capture import mode as mode_module
 from ci_autotest.call_capture.mode import CallMode
 from ci_autotest.call_capture.observation import Omission
+
+
+class Dimension(IntEnum):
+    ROWS = 0
+    COLUMNS = 1
+
+
+class Mode(str, Enum):
+    AREA = "area"
+    LINEAR = "linear"
+
+
+class Bits(int):
+    """An integer that no test can write."""
 
 
 def captured(program):
@@ -88,6 +105,71 @@ def test_call_mode__first_call_without_gradients__a_later_one_with_them_is_kept(
 
     found = captured(program).calls
     assert [call.tensors[0].tensor_spec().requires_grad for call in found] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "plain"),
+    [
+        pytest.param(torch.mul, [np.float64(0.1)], [0.1], id="float of numpy"),
+        pytest.param(torch.sum, [np.int64(0), np.int64(1)], [0, 1], id="integers of numpy"),
+        pytest.param(torch.sum, [Dimension.ROWS, Dimension.COLUMNS], [0, 1], id="IntEnum"),
+        pytest.param(
+            lambda x, mode: torch.nn.functional.interpolate(x, 4, mode=mode),
+            [Mode.AREA, Mode.LINEAR],
+            ["area", "linear"],
+            id="enumeration of texts",
+        ),
+    ],
+)
+def test_call_mode__argument_that_stands_for_a_plain_one__is_the_plain_one(call, given, plain):
+    x = torch.ones(1, 2, 3)
+    found = captured(lambda: [call(x, value) for value in given])
+    values = [dict(one.kwargs).get("mode", one.args[-1]) for one in found.calls]
+    assert (values, [*map(type, values)], found.omissions) == (plain, [*map(type, plain)], ())
+
+
+def test_call_mode__argument_that_cannot_be_read__is_not_said_to_be_a_tensor():
+    x = torch.ones(2)
+    assert captured(lambda: torch.mul(x, Bits(2))).omissions == (
+        Omission("torch.mul", "an argument or tensor cannot be read (TypeError)", 1),
+    )
+
+
+def test_call_mode__number_of_numpy_that_python_lacks__is_an_omission():
+    x = torch.ones(2)
+    (omission,) = captured(lambda: torch.mul(x, np.longdouble(0.5))).omissions
+    assert omission.reason == "a longdouble as an argument"
+
+
+def test_call_mode__autocast_to_two_dtypes__is_two_calls():
+    x = torch.ones(2, 2)
+
+    def program():
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype):
+                torch.mm(x, x)
+        torch.mm(x, x)
+
+    assert [call.modes for call in captured(program).calls] == [["autocast:bfloat16"], ["autocast:float16"], []]
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("cuda", "cuda"), ("hpu", "another device")], ids=["kind that is asked for", "any other"]
+)
+def test_call_mode__autocast_for_another_device__is_told_and_the_call_without_it_is_kept(kind, named):
+    x = torch.ones(2, 2)
+
+    def program():
+        torch.set_autocast_enabled(kind, True)
+        try:
+            torch.mm(x, x)
+        finally:
+            torch.set_autocast_enabled(kind, False)
+        torch.mm(x, x)
+
+    found = captured(program)
+    assert [(call.target, call.modes, call.count) for call in found.calls] == [("torch.mm", [], 1)]
+    assert found.omissions == (Omission("torch.mm", f"a call under autocast for {named}, not for cpu", 1),)
 
 
 def test_call_mode__autograd_function_of_the_program__is_told():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 import unittest
 
 import pytest
 import torch
 
+from ci_autotest import random_tensor
 from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.missing_names import MissingName
-from ci_autotest.compat.oneflow_modules import answer
+from ci_autotest.compat.oneflow_modules import AnsweredModule, answer
 from ci_autotest.compat.oneflow_names import NAMES
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UnsupportedReason
+from tests.engine import record
 
 
 def imported(name: str):
@@ -72,6 +75,37 @@ def test_missing_name__outside_of_a_test__costs_no_file():
             return 4
 
     assert (decorated(), Graph().build()) == (3, 4)
+
+
+USES = {
+    "branch": bool,
+    "equal": lambda missing: missing == 1,
+    "not equal": lambda missing: missing != 1,
+    "member of a list": lambda missing: missing in [1, 2],
+    "member of a set": lambda missing: missing in {1, 2},
+    "key": lambda missing: {1: 2}.get(missing),
+    "length": len,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_missing_name__decides_a_branch_in_a_test__the_case_is_unsupported(use):
+    missing = imported("oneflow").some_missing_flag
+
+    def body():
+        x = random_tensor(1, 2)
+        return x.exp() if use(missing) else x.sin()
+
+    why = record(body).unsupported
+    assert why is not None
+    assert why.reason is UnsupportedReason.OTHER_API
+
+
+def test_answered_module__name_that_is_none_in_torch__is_none():
+    version = types.ModuleType("torch.version")
+    version.cuda = None
+    found = AnsweredModule("oneflow.version", {}, version)
+    assert (found.cuda, type(found.nothing)) == (None, MissingName)
 
 
 @pytest.mark.parametrize(("nodes", "devices"), [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4)])

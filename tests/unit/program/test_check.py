@@ -33,6 +33,7 @@ SPEC = TensorSpec("float32", (2, 3), (3, 1), 0, 6)
 X = Step(PLACEHOLDER, "t0", (SPEC,), (), "x")
 OUT = Step(OUTPUT, "output", (Ref(1),), (), "output")
 DATA = {"t0": bytes(24)}
+HOSTILE = "weight\nimport os; os.system('id')"
 MODULE = Step(CALL_FUNCTION, "torch.nn.Linear", (3, 2), (), "module", in_setup=True)
 
 
@@ -181,6 +182,7 @@ def test_check_program__attribute_off_the_list__is_refused(name):
         pytest.param(program(X._replace(target="a b"), OUT._replace(args=())), "not on the allow list", id="key of a placeholder"),
         pytest.param(program(X._replace(args=()), OUT._replace(args=())), "not on the allow list", id="placeholder without spec"),
         pytest.param(Program((X,), (OUT._replace(args=(Ref(0),)),)), "has in_setup=False", id="body step in the setup"),
+        pytest.param(program(X, call("load_state_dict", Ref(0), Mapping_(((HOSTILE, Ref(0)),)), op=CALL_METHOD), OUT), "step 1 loads a state with a name that cannot be printed.", id="code in the name of a parameter"),
         pytest.param(program(MODULE, OUT._replace(args=())), "has in_setup=True", id="setup step in the body"),
     ],
 )  # fmt: skip
