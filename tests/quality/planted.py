@@ -455,7 +455,7 @@ FAULTS += [
     fault("logsumexp of infinities", "logsumexp", "logsumexp", logsumexp_of_differences, "value",
           source="tensorflow/tensorflow#11692"),
     fault("argmin ignores NaN", "argmin", "argmin", lambda x, dim: x.nan_to_num(real.inf, real.inf, -real.inf).argmin(dim),
-          "value", source="pytorch/pytorch#130295"),
+          "value", cases=2 * CASES, source="pytorch/pytorch#130295"),
     fault("addcdiv reads memory in order", "addcdiv", "addcdiv", lambda x, y, z, **_: real.addcdiv(
         *read_as_contiguous(x, y, z)), "value", source="pytorch/pytorch#118115"),
     fault("where reads its condition in order", "where", "where",
@@ -478,7 +478,7 @@ FAULTS += [
     fault("circular padding of one side", "pad", "nn.functional.pad", padded_on_one_side, "shape",
           source="pytorch/pytorch#24504"),
     fault("softplus overflows", "softplus", "nn.functional.softplus", lambda x, **_: x.exp().log1p(), "value",
-          source="openvinotoolkit/openvino#4932"),
+          cases=2 * CASES, source="openvinotoolkit/openvino#4932"),
     fault("norm's gradient at ties", "greatest_norm", "linalg.vector_norm", greatest_norm, "gradient",
           source="pytorch/pytorch#41779"),
     fault("norm's gradient at zero", "norm", "linalg.vector_norm", norm_by_division, "gradient", cases=2 * CASES,
