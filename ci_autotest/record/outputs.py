@@ -82,7 +82,7 @@ def _unused(recorder: Recorder) -> tuple[Ref, ...]:
     used = {
         ref.index
         for i, step in enumerate(steps)
-        if step.target != EXPECT and not isinstance(trace.values[i], _PLAIN)
+        if step.target != EXPECT and type(trace.values[i]) not in _PLAIN
         for ref in step_refs(step)
     }
     return tuple(
