@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
 
-DECLARED = {name: found for name, value in vars(shipped).items() if (found := declaration_of(value)) is not None}
+DECLARED = {
+    name: found
+    for name, value in vars(shipped).items()
+    if (found := declaration_of(value)) is not None and found.raises
+}
 
 
 def attempted(name: str) -> Attempt:
