@@ -159,6 +159,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
         step=index,
         misalignment=misalignment,
         oracle=REFUSED,
+        notes=attempt.notes,
         is_of_a_rejected_attempt=True,
     )
     return Judged(verdict, live_of(attempt))
