@@ -79,6 +79,17 @@ class Accepted(NamedTuple):
         """Why the body itself has ended the case; empty if it did not."""
         return self.skipped or (self.unsupported.detail if self.unsupported is not None else "")
 
+    def untested(self, case: int, examples: int) -> str:
+        """Return a sentence if the reference rejects a case that the author wrote down, an example; else nothing.
+
+        Args:
+            case: Its number.
+            examples: Number of the test's first cases that have named draws.
+        """
+        if self.attempt is not None or self.given_up or case >= examples:
+            return ""
+        return f"examples[{case}] is not tested, because the reference rejects it: {self.refusal}"
+
 
 ALIGNED = Verdict(outcome="aligned")
 

@@ -124,8 +124,8 @@ class BatchCounts:
     def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
-        if case < self._examples and found.attempt is None and not found.skipped:
-            self._notes.append(f"examples[{case}] is not tested, because the reference rejects it: {found.refusal}")
+        if note := found.untested(case, self._examples):
+            self._notes.append(note)
         self._skipped += bool(found.skipped)
         self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
         # The least of them, so that the message does not depend on the order of the cases.

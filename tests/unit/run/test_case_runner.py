@@ -16,7 +16,7 @@ from ci_autotest.run.worker.memory import case_bytes, cases_at_once
 from tests.engine import record
 
 BODIES = """
-from ci_autotest import autotest, random_tensor, torch
+from ci_autotest import autotest, random, random_tensor, torch
 
 @autotest(profiles=[])
 def small():
@@ -29,6 +29,14 @@ def large():
 @autotest()
 def of_two_dtypes():
     return torch.tanh(torch.mul(random_tensor(dtype=torch.float64), random_tensor(2, 1, 1)))
+
+@autotest(n=1, profiles=[], examples=[{"1": 3}, {"1": 2}])
+def with_examples():
+    return torch.ones(2).reshape(random(1, 4).to(int), -1)
+
+@autotest(n=1, profiles=[], examples=[{"1": 3}])
+def with_an_unsupported_example():
+    return random_tensor(1, 3).to_global()
 """
 
 
@@ -98,3 +106,17 @@ def test_memory_of_a_case__is_that_of_two_sides_with_their_gradients():
 )
 def test_cases_at_once__goes_by_the_largest(largest, room, expected):
     assert cases_at_once(largest, room) == expected
+
+
+NOTES = {
+    "with_examples": ["examples[0] is not tested, because the reference rejects it: reshape: RuntimeError: "],
+    "with_an_unsupported_example": [],
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_notes__case_that_the_author_wrote_down__are_of_those_that_the_reference_rejects(name: str, tmp_path: Path):
+    dispatcher = bench_in(tmp_path)
+    test = next(test for test in dispatcher.answer(Discover("bodies.py")).tests if test.name == name)
+    done = dispatcher.answer(RunCases(test=test, cases=list(range(3)), candidates=["torch"]))
+    assert [note[: len(text)] for note, text in zip(done.notes, NOTES[name], strict=True)] == NOTES[name]
