@@ -230,8 +230,7 @@ def _run_cases(
             ):
                 raise AssertionError(message)
         if found.attempt is None:
-            if note := found.untested(case, len(declared.examples)):
-                sys.stderr.write(f"ci-autotest: {setting.test}: {note}\n")
+            _note_untested(found.untested(case, len(declared.examples), declared.grid or 0), setting)
             continue
         differentiate(found.attempt, reference)
         for candidate in _held(found.attempt, setting):
@@ -267,6 +266,11 @@ def _held(attempt: Attempt, setting: Setting) -> tuple[Candidate, ...]:
     """Return what a case is compared on: PyTorch too, if the case expects a value."""
     own = (of_reference(),) if has_expectation(attempt.program.steps) else ()
     return (*setting.candidates, *own)
+
+
+def _note_untested(note: str, setting: Setting) -> None:
+    if note:
+        sys.stderr.write(f"ci-autotest: {setting.test}: {note}\n")
 
 
 def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:

@@ -137,8 +137,9 @@ class Attempts:
         has_backward = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
         program = _program(recorder)
-        untested = _OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None
-        return _attempt(recorder, program, wanted, key_of(key, case, number), cotangents, untested=untested)
+        found = _attempt(recorder, program, wanted, key_of(key, case, number), cotangents)
+        is_outside = recorder.outside and _rests_on(program, recorder.outside)
+        return found._replace(untested=_OUTSIDE) if is_outside else found
 
     def _seed(self, seed: int) -> None:
         _seed_torch(seed)
@@ -210,7 +211,7 @@ def _ended(recorder: Recorder, at: int, wanted: str, key: tuple[int, int]) -> At
     del steps[at + 1 :], trace.values[at + 1 :], trace.facts[at + 1 :]
     recorder.silent(Step(OUTPUT, "output", (Ref(at),), (), "output"))
     refused = None if is_demanded(step) else step
-    return _attempt(recorder, _program(recorder), wanted, key, {}, refused=refused)
+    return _attempt(recorder, _program(recorder), wanted, key, {}, refused)
 
 
 def _attempt(
@@ -219,9 +220,7 @@ def _attempt(
     wanted: str,
     key: tuple[int, int],
     cotangents: dict[int, torch.Tensor],
-    *,
     refused: Step | None = None,
-    untested: Unsupported | None = None,
 ) -> Attempt:
     """Return an attempt with all that its recorder knows of it."""
     drawer = recorder.drawer
@@ -237,10 +236,10 @@ def _attempt(
         has_outside=bool(recorder.outside),
         remarks=frozenset(recorder.remarks),
         unfit=_unfit(recorder, wanted),
-        untested=untested,
         notes=tuple(recorder.notes),
         key=key,
         grid=drawer.points,
+        point=tuple(drawer.point),
         background=recorder.background,
     )
 

@@ -56,7 +56,7 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
 
 
 def _given(value: object, recorder: Recorder) -> list[Ref]:
-    """Return the steps that gave a number, a boolean or another plain value: all of them, for one is as good as another.
+    """Return all steps that gave a number, a boolean or another plain value: which of them it is from is unknown.
 
     Raises:
         AuthorError: No step did: comparing a constant would always pass.
