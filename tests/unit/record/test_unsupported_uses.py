@@ -60,6 +60,18 @@ def test_record__error_of_the_author__names_file_and_line(body):
         record(body)
 
 
+def test_record__error_in_a_folder_named_as_one_of_torchs__is_the_authors_own():
+    names: dict = {}
+    exec(compile("def fail():\n    return 1 / 0\n", "/home/me/torch/nested/mine.py", "exec"), names)  # noqa: S102
+    with pytest.raises(AuthorError, match=r"the body raised ZeroDivisionError: .* \(mine\.py, line 2\)"):
+        record(lambda: x() * names["fail"]())
+
+
+def test_record__error_of_torchs_own_transform__says_what_to_write():
+    with pytest.raises(AuthorError, match=r"torch\.func is not recorded"):
+        record(lambda: real.func.vmap(real.sin)(x()))
+
+
 def test_record__reference_refuses__is_a_rejection():
     attempt = record(lambda: x().reshape(7) * 2)
     assert (attempt.refused.target, attempt.refused.args[1:]) == ("reshape", (7,))
