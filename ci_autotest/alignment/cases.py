@@ -122,6 +122,7 @@ def accept(
     """
     rejected = ordinary = 0
     refusal = ""
+    point: tuple[object, ...] = ()
     lenient: dict[str, Lenient] = {}
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
@@ -136,6 +137,7 @@ def accept(
         # Whether a test is weak is decided by its ordinary attempts alone.
         ordinary += attempt.profile == "ordinary"
         refusal = refusal_of(attempt)
+        point = attempt.point if attempt.refused is not None else ()
         for name, contender in contenders.items() if attempt.refused is not None else ():
             # One such attempt is enough, because the finding names the operator and not the inputs.
             if contender.backend.shows_steps and name not in lenient:
@@ -143,7 +145,6 @@ def accept(
                 found = leniency(attempt, contender)
                 if found is not None:
                     lenient[name] = Lenient(number, attempt.profile, found)
-    point = attempt.point if attempt.refused is not None else ()
     return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient, point=point)
 
 
