@@ -54,7 +54,7 @@ CONFIGURATION = {
     "unknown key, none near": Row(
         "run",
         "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, compat, fail_on, known, "
-        "memory, output, paths, reference, seed, slower_factor, strictness, "
+        "memory, opinfo, output, paths, reference, seed, slower_factor, strictness, "
         "tolerances, workers.",
         config="zzz: 3\n",
     ),
