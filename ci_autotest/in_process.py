@@ -40,7 +40,6 @@ from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ci_autotest.alignment.cases import Accepted
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
@@ -231,7 +230,7 @@ def _run_cases(
             ):
                 raise AssertionError(message)
         if found.attempt is None:
-            _note_example(declared, setting, case, found)
+            _note_untested(found.untested(case, len(declared.examples), declared.grid or 0), setting)
             continue
         differentiate(found.attempt, reference)
         for candidate in _held(found.attempt, setting):
@@ -269,10 +268,9 @@ def _held(attempt: Attempt, setting: Setting) -> tuple[Candidate, ...]:
     return (*setting.candidates, *own)
 
 
-def _note_example(declared: Any, setting: Setting, case: int, found: Accepted) -> None:
-    """Say that the reference rejects an example, if the case is one."""
-    if case < len(declared.examples) and not found.skipped:
-        sys.stderr.write(f"ci-autotest: {setting.test}: examples[{case}] is rejected: {found.refusal}\n")
+def _note_untested(note: str, setting: Setting) -> None:
+    if note:
+        sys.stderr.write(f"ci-autotest: {setting.test}: {note}\n")
 
 
 def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:

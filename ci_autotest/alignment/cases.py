@@ -63,6 +63,7 @@ class Accepted(NamedTuple):
         lenient: Candidates that accepted what the reference rejects, with the first such attempt.
         skipped: Why the body skipped the case; empty if it did not.
         unsupported: Why no candidate can run the body; ``None`` if it does not say so.
+        point: If the reference refused a step of the last attempt: the values of the axes of the test's grid.
     """
 
     attempt: Attempt | None
@@ -73,11 +74,33 @@ class Accepted(NamedTuple):
     lenient: dict[str, Lenient]
     skipped: str = ""
     unsupported: Unsupported | None = None
+    point: tuple[object, ...] = ()
 
     @property
     def given_up(self) -> str:
         """Why the body itself has ended the case; empty if it did not."""
         return self.skipped or (self.unsupported.detail if self.unsupported is not None else "")
+
+    def untested(self, case: int, examples: int, grid: int) -> str:
+        """Return a sentence if the reference rejects a case that the author wrote down; else nothing.
+
+        A point of a grid that an assumption of the body rejects is no surprise to its author.
+
+        Args:
+            case: Its number.
+            examples: Number of the test's first cases that have named draws.
+            grid: Number of the points of its grid, which come next.
+        """
+        if self.attempt is not None or self.given_up:
+            return ""
+        if case < examples:
+            what = f"examples[{case}]"
+        elif case < examples + grid and self.point:
+            values = ", ".join(f"{value!r:.40}" for value in self.point)
+            what = f"grid point {case - examples + 1:,} of {grid:,} ({values})"
+        else:
+            return ""
+        return f"{what} is not tested, because the reference rejects it: {self.refusal}"
 
 
 ALIGNED = Verdict(outcome="aligned")
@@ -99,6 +122,7 @@ def accept(
     """
     rejected = ordinary = 0
     refusal = ""
+    point: tuple[object, ...] = ()
     lenient: dict[str, Lenient] = {}
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
@@ -113,6 +137,7 @@ def accept(
         # Whether a test is weak is decided by its ordinary attempts alone.
         ordinary += attempt.profile == "ordinary"
         refusal = refusal_of(attempt)
+        point = attempt.point if attempt.refused is not None else ()
         for name, contender in contenders.items() if attempt.refused is not None else ():
             # One such attempt is enough, because the finding names the operator and not the inputs.
             if contender.backend.shows_steps and name not in lenient:
@@ -120,7 +145,7 @@ def accept(
                 found = leniency(attempt, contender)
                 if found is not None:
                     lenient[name] = Lenient(number, attempt.profile, found)
-    return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient)
+    return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient, point=point)
 
 
 def refusal_of(attempt: Attempt) -> str:
@@ -159,6 +184,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
         step=index,
         misalignment=misalignment,
         oracle=REFUSED,
+        notes=attempt.notes,
         is_of_a_rejected_attempt=True,
     )
     return Judged(verdict, live_of(attempt))

@@ -217,6 +217,7 @@ class Attempt(NamedTuple):
         notes: What the body says about the case.
         key: The two words of the key of its random streams.
         grid: Combinations of the axes of the test's grid that the body drew.
+        point: The values of these axes.
         background: What the source of the test knows about the case.
     """
 
@@ -238,6 +239,7 @@ class Attempt(NamedTuple):
     notes: tuple[str, ...] = ()
     key: tuple[int, int] = (0, 0)
     grid: int = 1
+    point: tuple[object, ...] = ()
     background: Background | None = None
 
     @property

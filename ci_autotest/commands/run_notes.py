@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.commands.budget import not_run_note
 from ci_autotest.commands.case_counts import left_notes, uncompared
@@ -14,9 +14,14 @@ from ci_autotest.findings.own_tests import unrepeated_notes
 from ci_autotest.report.markdown_text import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ci_autotest.commands.run_state import RunState
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import CandidateInfo
+
+#: Greatest number of remarks on one test.
+_REMARKS: Final = 10
 
 
 def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
@@ -68,7 +73,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
         for (test, name), pair in state.ledger.pairs.items()
         for note in uncompared(pair.cost)
     ]
-    notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in state.ledger.remarks.get(test, ())]
+    notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in _few(state.ledger.remarks.get(test, ()))]
     notes += dict.fromkeys(state.ledger.cut)
     notes += left_notes(state.ledger.left)
     notes += unrepeated_notes(state.triage.unrepeated)
@@ -76,6 +81,12 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     # The last note explains the exit status: the command line prints it to standard error.
     notes += [str(state.failure)] if state.failure is not None else []
     return tuple(notes)
+
+
+def _few(remarks: Collection[str]) -> list[str]:
+    """Return the first remarks on a test; a grid may have a million points that the reference rejects."""
+    rest = len(remarks) - _REMARKS
+    return sorted(remarks)[:_REMARKS] + ([f"and {rest:,} more such notes"] if rest > 0 else [])
 
 
 def why_not_available(info: CandidateInfo) -> str:

@@ -21,6 +21,8 @@ def assume(condition: object) -> None:
         AuthorError: Called outside a test.
         FalseAssumption: The condition is false.
     """
-    recorder_for("assume")
+    recorder = recorder_for("assume")
     if not condition:
+        # The attempt is rejected even if the body catches the exception.
+        recorder.assumption = "assume() was false"
         raise FalseAssumption

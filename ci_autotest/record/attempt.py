@@ -128,7 +128,7 @@ class Attempts:
             # A refusal that the author expects is the end of the case, and its draws are all that it makes.
             if example and not edits and is_demanded(recorder.steps[ended_at]):
                 check_example(case, example, draws_of(drawer.log))
-            return _ended(recorder, ended_at)._replace(key=key_of(key, case, number))
+            return _ended(recorder, ended_at, wanted, key_of(key, case, number))
         if example and not edits:
             check_example(case, example, draws_of(drawer.log))
         if not edits:
@@ -136,25 +136,10 @@ class Attempts:
         are_random = declaration.check_grad_use_random_data
         has_backward = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
-        applied = drawer.profile if recorder.profile_applied else ORDINARY
         program = _program(recorder)
-        return Attempt(
-            program,
-            recorder.trace,
-            recorder.sources,
-            cotangents,
-            drawer.log,
-            applied,
-            None,
-            has_outside=bool(recorder.outside),
-            remarks=frozenset(recorder.remarks),
-            unfit=_unfit(recorder, wanted),
-            notes=tuple(recorder.notes),
-            key=key_of(key, case, number),
-            grid=drawer.points,
-            background=recorder.background,
-            untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
-        )
+        found = _attempt(recorder, program, wanted, key_of(key, case, number), cotangents)
+        is_outside = recorder.outside and _rests_on(program, recorder.outside)
+        return found._replace(untested=_OUTSIDE) if is_outside else found
 
     def _seed(self, seed: int) -> None:
         _seed_torch(seed)
@@ -215,7 +200,7 @@ def _given_up(recorder: Recorder) -> Attempt:
     )  # fmt: skip
 
 
-def _ended(recorder: Recorder, at: int) -> Attempt:
+def _ended(recorder: Recorder, at: int, wanted: str, key: tuple[int, int]) -> Attempt:
     """Return an attempt that ends with a step that the reference refused: it is rejected, unless the author expects it.
 
     The steps after a refusal are dropped, because they are undefined: for example, the gradients of an aborted backward
@@ -225,17 +210,37 @@ def _ended(recorder: Recorder, at: int) -> Attempt:
     step = steps[at]
     del steps[at + 1 :], trace.values[at + 1 :], trace.facts[at + 1 :]
     recorder.silent(Step(OUTPUT, "output", (Ref(at),), (), "output"))
-    applied = recorder.drawer.profile if recorder.profile_applied or not is_demanded(step) else ORDINARY
-    refusal = None if is_demanded(step) else step
+    refused = None if is_demanded(step) else step
+    return _attempt(recorder, _program(recorder), wanted, key, {}, refused)
+
+
+def _attempt(
+    recorder: Recorder,
+    program: Program,
+    wanted: str,
+    key: tuple[int, int],
+    cotangents: dict[int, torch.Tensor],
+    refused: Step | None = None,
+) -> Attempt:
+    """Return an attempt with all that its recorder knows of it."""
+    drawer = recorder.drawer
     return Attempt(
-        _program(recorder),
-        trace,
+        program,
+        recorder.trace,
         recorder.sources,
-        {},
-        recorder.drawer.log,
-        applied,
-        refusal,
-        grid=recorder.drawer.points,
+        cotangents,
+        drawer.log,
+        # A rejected attempt counts for the profile that it was drawn for.
+        drawer.profile if recorder.profile_applied or refused is not None else ORDINARY,
+        refused,
+        has_outside=bool(recorder.outside),
+        remarks=frozenset(recorder.remarks),
+        unfit=_unfit(recorder, wanted),
+        notes=tuple(recorder.notes),
+        key=key,
+        grid=drawer.points,
+        point=tuple(drawer.point),
+        background=recorder.background,
     )
 
 

@@ -43,6 +43,7 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     token = CURRENT.set(recorder)
     try:
         ended_at, returned = _called(recorder, declaration, call, tracer)
+        recorder.is_widened = False  # what follows judges the recording itself, and no input excuses it
         if ended_at is None:
             if recorder.has_given_up:
                 return None

@@ -25,12 +25,14 @@ class LostTest(NamedTuple):
         line: Line of the definition that is lost.
         again: Line of the definition that replaces it.
         tests: Number of tests of a class; 0 for a test.
+        has_successor: Whether the definition that replaces it is a test, or a class with tests.
     """
 
     name: str
     line: int
     again: int
     tests: int = 0
+    has_successor: bool = False
 
     def message(self, file: str) -> str:
         """Return what is wrong and what to do.
@@ -48,15 +50,17 @@ class LostTest(NamedTuple):
 def refuse_duplicate(file: str, name: str) -> None:
     """Refuse to run a test if an earlier one with its name would never run: nothing else would say so.
 
+    A test that is replaced by no test costs every test of its file, because none other could say so.
+
     Args:
         file: Path of its source file.
         name: Its qualified name.
 
     Raises:
-        AuthorError: It replaces a test; the message names both lines.
+        AuthorError: It, or something that is no test, replaces a test; the message names both lines.
     """
     for lost in lost_tests(file):
-        if name == lost.name or name.startswith(f"{lost.name}."):
+        if not lost.has_successor or name == lost.name or name.startswith(f"{lost.name}."):
             raise AuthorError(lost.message(Path(file).name))
 
 
@@ -80,15 +84,14 @@ def _lost(body: Sequence[ast.stmt], owner: str) -> Iterator[LostTest]:
         if not isinstance(item, _Definition):
             continue
         name = f"{owner}{item.name}"
+        count = sum(map(_is_test, item.body)) if isinstance(item, ast.ClassDef) else 0
+        is_successor = bool(count) or _is_test(item)
         if name in known:
-            yield known.pop(name)._replace(again=item.lineno)
+            yield known.pop(name)._replace(again=item.lineno, has_successor=is_successor)
         if isinstance(item, ast.ClassDef):
             yield from _lost(item.body, f"{name}.")
-            count = sum(_is_test(each) for each in item.body)
-            if count:
-                known[name] = LostTest(name, item.lineno, 0, count)
-        elif _is_test(item):
-            known[name] = LostTest(name, item.lineno, 0)
+        if is_successor:
+            known[name] = LostTest(name, item.lineno, 0, count)
 
 
 def _is_test(item: ast.stmt) -> bool:

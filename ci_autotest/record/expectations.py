@@ -34,7 +34,7 @@ def expect(y: Any, expected: Any, *args: Any, rtol: float | None = None, atol: f
     Args:
         y: A recorded tensor.
         expected: A number, an array, a list or a tensor; or a function that returns one, called with ``args``. A number
-            stands for a tensor of that number.
+            that is written here stands for a tensor of that number; what a function returns has its own shape.
         args: Arguments of the function; recorded tensors are passed as NumPy arrays, bfloat16 as float32.
         rtol: Ratio to what is expected; give ``atol`` too. By default, the tolerance of the test.
         atol: In the unit of the elements.
@@ -47,7 +47,10 @@ def expect(y: Any, expected: Any, *args: Any, rtol: float | None = None, atol: f
         message = f"expect() got {_kind(y)}, which is no recorded tensor. Write expect(torch.exp(x), …) in a test."
         raise AuthorError(message)
     _check_tolerance(rtol, atol)
+    expected = settle(recorder.drawer, expected)
     wanted = _wanted(recorder, expected, args)
+    if isinstance(expected, int | float | complex | np.generic):
+        wanted = wanted.expand(y._tensor.shape)
     source = _like(wanted, y._tensor)
     placeholder = recorder.tensor(source, contiguous_spec(source), "expected")
     name = recorder.steps[y._ref.index].name
@@ -66,12 +69,11 @@ def _check_tolerance(rtol: object, atol: object) -> None:
             raise AuthorError(message)
 
 
-def _wanted(recorder: Recorder, expected: Any, args: tuple[Any, ...]) -> torch.Tensor:
+def _wanted(recorder: Recorder, found: Any, args: tuple[Any, ...]) -> torch.Tensor:
     """Return what is expected as a tensor on the host."""
-    given = [settle(recorder.drawer, arg) for arg in (expected, *args)]
-    found = given[0]
     if callable(found) and not isinstance(found, Value | torch.Tensor):
-        arrays = [array_of(arg._tensor) if isinstance(arg, Value) else arg for arg in given[1:]]
+        given = [settle(recorder.drawer, arg) for arg in args]
+        arrays = [array_of(arg._tensor) if isinstance(arg, Value) else arg for arg in given]
         found = outside(found)(*arrays)
     elif args:
         message = f"expect() got {_kind(found)} and arguments: only a function takes arguments."
@@ -94,12 +96,10 @@ def _wanted(recorder: Recorder, expected: Any, args: tuple[Any, ...]) -> torch.T
 
 
 def _like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return what is expected in the dtype of a value, unless that changes more than a rounding; a number in its shape.
+    """Return what is expected in the dtype of a value, unless that changes more than a rounding.
 
     A dtype that stays another one is a difference by itself.
     """
-    if wanted.dim() == 0:
-        wanted = wanted.expand(value.shape)
     found = wanted.to(value.dtype) if value.is_complex() or not wanted.is_complex() else wanted
     is_exact = not (found.is_floating_point() or found.is_complex())
     if is_exact and not torch.equal(found.to(wanted.dtype), wanted):

@@ -46,7 +46,9 @@ class Every(Generator):
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
         """Return the case's value."""
-        return settle(drawer, self.values[drawer.grid_choice(site, len(self.values))], wanted)
+        value = settle(drawer, self.values[drawer.grid_choice(site, len(self.values))], wanted)
+        drawer.point.append(value)
+        return value
 
 
 def every(*values: T | Iterable[T]) -> T:

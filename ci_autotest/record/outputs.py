@@ -20,12 +20,15 @@ _PLAIN: Final = (bool, int, float, complex, str, torch.Size, torch.dtype, torch.
 
 
 def record_output(recorder: Recorder, returned: object) -> None:
-    """Record the outputs of a body. If it returned nothing, every value that no step used is an output.
+    """Record the outputs of a body. If it returned no tensor, every tensor that no step computes with is an output too.
 
     Raises:
         AuthorError: The body returned something that no step gave.
     """
-    found = tuple(_returned(returned, recorder)) or _unused(recorder)
+    found = tuple(_returned(returned, recorder))
+    # A graph shows its outputs alone: beside a size, its tensor has to be one of them.
+    if not any(recorder.trace.facts[ref.index] is not None for ref in found):
+        found += _unused(recorder)
     if not recorder.keeps_graph:
         found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, Value))
     # Last, so that a program without its expectations has the same other outputs.
@@ -43,7 +46,7 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
     if value is None or isinstance(value, GradFn):  # whether there is one is `requires_grad`, which is compared
         return []
     if isinstance(value, _PLAIN):
-        return [_given(value, recorder)]
+        return _given(value, recorder)
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
@@ -52,17 +55,20 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
     raise AuthorError(message)
 
 
-def _given(value: object, recorder: Recorder) -> Ref:
-    """Return the last step that gave a number, a boolean or another plain value.
+def _given(value: object, recorder: Recorder) -> list[Ref]:
+    """Return all steps that gave a number, a boolean or another plain value: which of them it is from is unknown.
 
     Raises:
         AuthorError: No step did: comparing a constant would always pass.
     """
-    steps, values = recorder.steps, recorder.trace.values
-    for index in range(len(steps) - 1, -1, -1):
-        found = values[index]
-        if type(found) is type(value) and (found is value or found == value) and not steps[index].in_setup:
-            return Ref(index)
+    steps = recorder.steps
+    given = [
+        Ref(index)
+        for index, found in enumerate(recorder.trace.values)
+        if type(found) is type(value) and (found is value or found == value) and not steps[index].in_setup
+    ]
+    if given:
+        return given
     message = (
         f"the body returns {_kind(value)}, which no recorded step gave: every side would return the same. Return what "
         "a step gives, such as x.size(0) or len(x), or a recorded tensor."
@@ -71,8 +77,14 @@ def _given(value: object, recorder: Recorder) -> Ref:
 
 
 def _unused(recorder: Recorder) -> tuple[Ref, ...]:
-    steps, facts = recorder.steps, recorder.trace.facts
-    used = {ref.index for step in steps if step.target != EXPECT for ref in step_refs(step)}
+    """Return the tensors of which steps read nothing but plain values, such as a size."""
+    steps, trace = recorder.steps, recorder.trace
+    used = {
+        ref.index
+        for i, step in enumerate(steps)
+        if step.target != EXPECT and type(trace.values[i]) not in _PLAIN
+        for ref in step_refs(step)
+    }
     return tuple(
         Ref(i)
         for i, step in enumerate(steps)
@@ -80,7 +92,7 @@ def _unused(recorder: Recorder) -> tuple[Ref, ...]:
         and not step.in_setup
         and step.op != PLACEHOLDER
         and step.target != EXPECT
-        and facts[i] is not None
+        and trace.facts[i] is not None
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from io import BytesIO
 
     import torch
     from numpy.typing import NDArray
@@ -104,7 +105,7 @@ class Recorder(Protocol):
     given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]]
     has_left: bool
     remarks: set[str]
-    saved: dict[bytes, tuple[int, Any]]
+    saved: dict[bytes, list[tuple[BytesIO, int, Any]]]
     assumption: str
     skipped: str
     untested: Unsupported | None

@@ -48,6 +48,7 @@ from ci_autotest.record.write_guard import clear_gradients, give_gradients, hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from io import BytesIO
 
     from numpy.typing import NDArray
 
@@ -89,7 +90,8 @@ class Recorder:
     Attributes:
         steps: The steps in order, setup and body together.
         trace: The values and flags of the steps on the reference.
-        saved: What ``torch.save`` has written to memory: the index of its step, and the containers around the tensors.
+        saved: What ``torch.save`` has written, by its bytes: each memory, the index of the step, and the containers
+            around the tensors.
         shared: NumPy arrays that became inputs, each with its bytes at that time.
         sources: Data of each placeholder by key; every side gets its own copy.
         refusal: Index and exception of the last step that the reference refused.
@@ -165,7 +167,7 @@ class Recorder:
         self.trace = Trace()
         self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
-        self.saved: dict[bytes, tuple[int, Any]] = {}
+        self.saved: dict[bytes, list[tuple[BytesIO, int, Any]]] = {}
         self.shared: list[tuple[NDArray[Any], bytes]] = []
         self.refusal: tuple[int, Exception] | None = None
         self.dtype: torch.dtype | None = None

@@ -7,6 +7,7 @@ containers around them, and numbers and strings in them, stay in the body. What 
 from __future__ import annotations
 
 import io
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import torch
@@ -74,7 +75,7 @@ def _save(recorder: Recorder, obj: Any, f: Any, **options: Any) -> None:
     # The user's memory gets torch's bytes as well: its size and its position are those of any other program.
     begin = memory.tell()
     torch.save(_filled(layout, [real for real, _ in pairs]), memory)
-    recorder.saved[bytes(memory.getbuffer()[begin : memory.tell()])] = index, layout
+    recorder.saved.setdefault(bytes(memory.getbuffer()[begin : memory.tell()]), []).append((memory, index, layout))
 
 
 def _load(recorder: Recorder, f: Any, map_location: Any = None, **options: Any) -> Any:
@@ -83,14 +84,7 @@ def _load(recorder: Recorder, f: Any, map_location: Any = None, **options: Any) 
         if name not in _NEUTRAL or value not in {None, _NEUTRAL[name]}:
             _refuse_option("torch.load", name)
     content = memory.read()
-    found = recorder.saved.get(content)
-    if found is None:
-        message = (
-            f"torch.load found nothing in memory that torch.save of this body has written ({len(content)} bytes from "
-            "its position to its end). Write memory.seek(0) before it."
-        )
-        raise AuthorError(message)
-    index, layout = found
+    index, layout = _saved(recorder, memory, content)
     kwargs: dict[str, Any] = {}
     step_kwargs: tuple[tuple[str, Any], ...] = ()
     if map_location is not None:
@@ -100,6 +94,30 @@ def _load(recorder: Recorder, f: Any, map_location: Any = None, **options: Any) 
     step = Step(CALL_FUNCTION, LOAD, (ref_to(index),), step_kwargs, "loaded")
     tensors = recorder.run(step, load, [recorder.trace.values[index]], kwargs)
     return _filled(layout, tensors)
+
+
+def _saved(recorder: Recorder, memory: io.BytesIO, content: bytes) -> tuple[int, Any]:
+    """Return the step that has saved some bytes, and the containers around its tensors.
+
+    Raises:
+        AuthorError: No step has, or several have and none of them wrote to this memory.
+    """
+    found = recorder.saved.get(content, [])
+    if not found:
+        message = (
+            f"torch.load found nothing in memory that torch.save of this body has written ({len(content)} bytes from "
+            "its position to its end). Write memory.seek(0) before it."
+        )
+        raise AuthorError(message)
+    here = [each for each in found if each[0] is memory]
+    if not here and len(found) > 1:
+        message = (
+            f"torch.load found {len(content)} bytes that {len(found)} calls of torch.save have written, so that the "
+            "tensors of any of them may be meant. Load from the memory that was saved to."
+        )
+        raise AuthorError(message)
+    _, index, layout = (here or found)[-1]
+    return index, layout
 
 
 def _memory(target: str, f: Any) -> io.BytesIO:
@@ -121,7 +139,7 @@ def _layout(value: Any, tensors: list[Any]) -> Any:
     if isinstance(value, Value | torch.Tensor):
         tensors.append(value)
         return _Place(len(tensors) - 1)
-    if isinstance(value, dict):
+    if type(value) in {dict, OrderedDict}:
         return type(value)((key, _layout(item, tensors)) for key, item in value.items())
     if type(value) in {list, tuple}:
         return type(value)(_layout(item, tensors) for item in value)

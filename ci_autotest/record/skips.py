@@ -7,6 +7,7 @@ import unittest
 from typing import TYPE_CHECKING, NoReturn
 
 from ci_autotest.errors import Unsupported
+from ci_autotest.record.context import CURRENT
 
 if TYPE_CHECKING:
     from ci_autotest.errors import UnsupportedReason
@@ -25,12 +26,16 @@ class UnsupportedTest(BaseException):  # a body that catches ``Exception`` must 
 
 
 def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
-    """End the body of this case.
+    """End the body of this case. If the body catches even this, its case is unsupported all the same.
 
     Raises:
         UnsupportedTest: Always.
     """
-    raise UnsupportedTest(Unsupported(reason, detail))
+    why = Unsupported(reason, detail)
+    recorder = CURRENT.get()
+    if recorder is not None:
+        recorder.untested = why
+    raise UnsupportedTest(why)
 
 
 def skip_exceptions() -> tuple[type[BaseException], ...]:

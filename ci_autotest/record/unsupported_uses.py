@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
+from pathlib import Path
 from typing import Final, NoReturn
+
+import torch
 
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.record.skips import unsupported
@@ -104,11 +108,13 @@ def refuse_ranks(name: str) -> None:
         unsupported(UnsupportedReason.RANKS, detail)
 
 
-#: Files of torch that refuse recorded values, and the names that a body called there.
+_TORCH: Final = str(Path(torch.__file__).parent) + os.sep
+#: Files of torch that refuse recorded values, and the names that a body called there. A user's folder may have the
+#: same name, so the whole path counts.
 _FILES: Final = {
-    "torch/nn/utils/stateless.py": "torch.func.functional_call",
-    "torch/_functorch/": "torch.func.*",
-    "torch/nested/": "torch.nested.*",
+    f"{_TORCH}nn/utils/stateless.py": "torch.func.functional_call",
+    f"{_TORCH}_functorch/": "torch.func.*",
+    f"{_TORCH}nested/": "torch.nested.*",
 }
 
 
@@ -121,8 +127,8 @@ def refuse_transform(error: BaseException) -> None:
         AuthorError: It is one.
     """
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    for part, name in _FILES.items():
-        if any(part in file for file in frames):
+    for path, name in _FILES.items():
+        if any(file.startswith(path) for file in frames):
             message = f"{name.removesuffix('.*')} is not recorded: {_INSTEAD[name]}."
             raise AuthorError(message).with_traceback(error.__traceback__) from None
 

@@ -278,7 +278,11 @@ def _caveats(result: RunResult) -> list[str]:
     """Return why a run without faults is not wholly aligned."""
     silence = [_silence(result)] if _silent(result) else []
     # A test of which nothing was compared is already counted by `_silence`.
-    if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
+    compared = [item for item in result.results if item.cases.compared]
+    rejected = sum(min(item.cases.not_run, item.rejected_cases) for item in compared)
+    if rejected:
+        silence.append(f"the inputs of {plural(rejected, 'case')} rejected")
+    if left := sum(item.cases.not_run for item in compared) - rejected:
         silence.append(f"{plural(left, 'case')} not run")
     if lacking := _unsupported(result) - _out_of_scope(result):
         silence.append(f"{plural(lacking, 'case')} unsupported")

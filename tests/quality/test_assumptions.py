@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ci_autotest import assume, generator, random, random_bool, random_tensor, torch
 from ci_autotest.alignment.cases import accept
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.record.assumptions import FalseAssumption
 from tests.engine import record, substitute, tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def squares() -> object:
@@ -83,3 +88,20 @@ def test_generator__subclassed__says_what_to_write_instead():
 
         class Odd(generator):  # type: ignore[misc]
             pass
+
+
+def goes_on_after(ends: Callable[[], object]) -> object:
+    x = random_tensor(2)
+    try:
+        ends()
+    except:  # noqa: E722 - what is tested
+        x = x * 2
+    return torch.tanh(x)
+
+
+def test_record__body_that_catches_its_own_end__is_no_case():
+    false = record(lambda: goes_on_after(lambda: assume(condition=False)))
+    assert (false.assumption, false.is_complete, len(false.program.steps)) == ("assume() was false", False, 1)
+    ranks = record(lambda: goes_on_after(lambda: random_tensor(1).to_global()))
+    assert ranks.unsupported is not None
+    assert (ranks.unsupported.reason, len(ranks.program.steps)) == (UnsupportedReason.RANKS, 1)

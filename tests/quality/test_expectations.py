@@ -70,6 +70,7 @@ def of_integers(value: Any) -> None:
 def with_a_module() -> Any:
     y = torch.nn.Linear(4, 2)(random_tensor(2, 3, 4))
     expect(torch.zeros_like(y), 0.0)
+    expect(torch.zeros_like(y), np.float32(0.0))
     return y
 
 
@@ -105,6 +106,12 @@ WRONG = {
     "number": (lambda: expect(torch.ones(3).sum(), 4), PYTORCH, "torch.sum", "value"),
     "NaN": (lambda: expect(torch.ones(3).sum(), math.nan), PYTORCH, "torch.sum", "value"),
     "shape": (lambda: expect(torch.ones(3).sum(), [3, 3]), PYTORCH, "torch.sum", "shape"),
+    "shape of a function's result": (
+        lambda: expect(torch.ones(2, 3).sum((0, 1), keepdim=True), np.sum, torch.ones(2, 3)), PYTORCH, "torch.sum", "shape",
+    ),
+    "shape of an array": (
+        lambda: expect(torch.ones(3).sum(0, keepdim=True), np.array(3.0)), PYTORCH, "torch.sum", "shape",
+    ),
     "integers: another number": (partial(of_integers, 4), PYTORCH, "torch.sum", "value"),
     "integers: no integer": (partial(of_integers, 3.5), PYTORCH, "torch.sum", "dtype"),
     "integers: outside of the dtype": (partial(of_integers, 259), PYTORCH, "torch.sum", "dtype"),

@@ -45,6 +45,7 @@ class Drawer:
         "cache",
         "log",
         "next_site",
+        "point",
         "points",
         "profile",
         "scale",
@@ -76,6 +77,8 @@ class Drawer:
         self._edits = edits
         #: Combinations of the axes of the grid that were drawn so far.
         self.points = 1
+        #: The values of these axes.
+        self.point: list[object] = []
         self._point = point
         self.next_site = 0
         self._levels: tuple[int, ...] = ()

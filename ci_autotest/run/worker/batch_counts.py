@@ -48,11 +48,14 @@ class BatchCounts:
         usage: Maps a program to its form, which says how it exercises each operator.
         candidates: The configured candidates, by name.
         examples: Number of the test's first cases that have named draws.
+        grid: Number of the points of its grid.
     """
 
-    def __init__(self, usage: OperatorUsage, candidates: Mapping[str, Candidate], examples: int = 0) -> None:
+    def __init__(
+        self, usage: OperatorUsage, candidates: Mapping[str, Candidate], examples: int = 0, grid: int = 0
+    ) -> None:
         self._usage, self._candidates = usage, candidates
-        self._examples = examples
+        self._examples, self._grid = examples, grid
         #: By candidate and form of program: the cases compared, and those aligned.
         self._covered: dict[str, dict[int, list[int]]] = {}
         #: What the cases have changed in this process, and the cases that must run again because of it.
@@ -123,9 +126,11 @@ class BatchCounts:
 
     def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
-        self._ordinary_rejected += found.ordinary_rejected
-        if case < self._examples and found.attempt is None and not found.skipped:
-            self._notes.append(f"examples[{case}] is not tested, because the reference rejects it: {found.refusal}")
+        # A point of a grid is one input, however often it is tried.
+        is_one = self._grid > 0 and found.attempt is None
+        self._ordinary_rejected += min(found.ordinary_rejected, 1) if is_one else found.ordinary_rejected
+        if note := found.untested(case, self._examples, self._grid):
+            self._notes.append(note)
         self._skipped += bool(found.skipped)
         self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
         # The least of them, so that the message does not depend on the order of the cases.

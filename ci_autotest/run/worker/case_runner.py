@@ -85,7 +85,8 @@ class CaseRunner:
         left, waiting = message.cases, deque[Batch]()
         # A backend in another process works on one batch while this process draws the next ones.
         ahead = max((one.backend.batches_ahead for one in run.contenders.values()), default=0)
-        begun = partial(BatchCounts, self._usage, self._worker_context.candidates, message.test.examples)
+        test = message.test
+        begun = partial(BatchCounts, self._usage, self._worker_context.candidates, test.examples, test.grid)
         batch_counts = begun()
         try:
             while left or waiting:

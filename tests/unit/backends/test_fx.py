@@ -139,6 +139,30 @@ def doubled_relu(module: fx.GraphModule) -> Any:
     return module
 
 
+def wrong_exp(module: fx.GraphModule) -> Any:
+    """Replace exp by its first terms: the shape is right, and no element is."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is real.exp:
+            node.target = real.expm1
+    module.recompile()
+    return module
+
+
+def size_alone() -> Any:
+    return torch.exp(random_tensor(2, 3, 5)).size(0)
+
+
+def sizes_read_and_nothing_returned() -> None:
+    y = torch.exp(random_tensor(2, 3, 5))
+    assert (y.size(0), y.dim()) == (3, 2)
+
+
+def size_beside_an_equal_number() -> Any:
+    x = random_tensor(3, 3, 4, 5)
+    size, rank = torch.exp(x).size(0), x.dim()
+    return size if rank == size else None
+
+
 def nothing_done(module: fx.GraphModule) -> Any:
     return module
 
@@ -177,6 +201,18 @@ def test_fx__pass_that_forgets_a_bias__is_misaligned():
 def test_fx__pass_that_replaces_one_operator__names_it():
     verdict = judged(record(every_opcode), backend(doubled_relu)).verdict
     assert (verdict.outcome, verdict.operator) == ("misaligned", "torch.nn.functional.relu")
+
+
+@pytest.mark.parametrize("body", [size_alone, sizes_read_and_nothing_returned, size_beside_an_equal_number])
+def test_fx__wrong_tensor_of_which_the_body_reads_only_a_size__is_misaligned(body: Any):
+    assert judged(record(body), backend(None)).verdict.outcome == "aligned"
+    verdict = judged(record(body), backend(wrong_exp)).verdict
+    assert (verdict.outcome, verdict.operator, verdict.kind) == ("misaligned", "torch.exp", "value")
+
+
+def test_output__number_that_two_steps_gave__is_both_of_them():
+    program = record(size_beside_an_equal_number).program
+    assert [program.steps[ref.index].target for ref in output_refs(program)] == ["size", "dim", "torch.exp"]
 
 
 def test_fx__pass_that_does_nothing__is_no_test():

@@ -65,6 +65,7 @@ def test_body__error_input__refusal_is_demanded():
 
     assert "torch.gather" in [step.target for _, step in found.program.calls]
     assert found.is_complete
+    assert found.background is not None  # what PyTorch expects to fail holds for refusals too
 
 
 def test_tests__allowlist_and_exclusions__leave_their_entries_and_variants():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEST = "@autotest()\ndef add():\n    pass\n"
+CLASSES = "class Sums:\n    @autotest(n=3)\n    def add(self):\n        pass\n\n"
 METHODS = "class Sums:\n    @autotest(n=3)\n    def add(self):\n        pass\n\n    def add(self):\n        pass\n"
 
 REFUSED = {
@@ -59,9 +60,16 @@ def test_lost_tests__no_such_file__finds_none():
 
 
 def test_refuse_duplicate__one_of_two_tests__costs_that_test_alone(tmp_path: Path):
-    (tmp_path / "tests.py").write_text(TEST + TEST + TEST.replace("add", "sub") + METHODS * 2)
+    (tmp_path / "tests.py").write_text(TEST + TEST + TEST.replace("add", "sub") + CLASSES * 2)
     file = str(tmp_path / "tests.py")
     assert refuse_duplicate(file, "sub") is None
     for name in ("add", "Sums.add"):
         with pytest.raises(AuthorError, match=f"defines {name.partition('.')[0]}"):
             refuse_duplicate(file, name)
+
+
+@pytest.mark.parametrize("name", ["a test and a function", "a test and a class", "methods", "classes"])
+def test_refuse_duplicate__no_test_replaces_the_lost_one__every_other_test_says_so(name: str, tmp_path: Path):
+    (tmp_path / "tests.py").write_text(REFUSED[name][0] + TEST.replace("add", "other"))
+    with pytest.raises(AuthorError, match=r"would never run"):
+        refuse_duplicate(str(tmp_path / "tests.py"), "other")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 
 import pytest
 import torch as real
@@ -68,6 +68,15 @@ def shared_memory():
     return row + 1
 
 
+def two_of_the_same_bytes():
+    value = x(requires_grad=False)
+    first, second = io.BytesIO(), io.BytesIO()
+    torch.save(value.exp(), first)
+    torch.save(torch.exp(value).clone(), second)
+    first.seek(0)
+    return torch.load(first)
+
+
 def in_wrappers():
     wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
     other = torch.nn.DataParallel(torch.nn.Linear(3, 2))
@@ -114,6 +123,13 @@ def test_save_and_load__of_a_wrong_value__is_found_where_it_is_computed():
     assert (found.outcome, found.operator, found.kind) == ("misaligned", "torch.exp", "value")
 
 
+def test_load__two_saves_of_the_same_bytes__loads_the_one_of_its_memory():
+    program = record(two_of_the_same_bytes).program
+    saves = [i for i, step in enumerate(program.steps) if step.name == "saved"]
+    loaded = next(step for step in program.steps if step.name == "loaded")
+    assert (len(saves), loaded.args[0].index) == (2, saves[0])
+
+
 def test_wrappers__in_a_body__are_told():
     assert record(in_wrappers).remarks == {"DataParallel", "DistributedDataParallel"}
 
@@ -122,6 +138,13 @@ def failing(body):
     with pytest.raises(AuthorError) as raised:
         record(body)
     return str(raised.value)
+
+
+def load_of_one_of_two():
+    memories = io.BytesIO(), io.BytesIO()
+    for memory in memories:
+        torch.save(torch.ones(2), memory)
+    torch.load(io.BytesIO(memories[0].getvalue()))
 
 
 def load_without_seek():
@@ -139,6 +162,8 @@ REFUSED = {
     "option": (lambda: torch.save(x(), io.BytesIO(), pickle_protocol=2), "torch.save with pickle_protocol= is not recorded."),
     "no seek": (load_without_seek, "(0 bytes from its position to its end). Write memory.seek(0) before it."),
     "foreign bytes": (lambda: torch.load(io.BytesIO(b"cos\nsystem\n")), "found nothing in memory that torch.save of this body has written (11 bytes"),
+    "of two saves": (load_of_one_of_two, "bytes that 2 calls of torch.save have written, so that the tensors of any of them may be meant."),
+    "defaultdict": (lambda: torch.save(defaultdict(list, a=x()), io.BytesIO()), "torch.save of a defaultdict is not recorded"),
     "wrapper of no module": (lambda: torch.nn.DataParallel(3), "torch.nn.DataParallel wraps a module, and got a int."),
 }  # fmt: skip
 

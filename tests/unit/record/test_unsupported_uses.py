@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch as real
 
-from ci_autotest import random, random_tensor, torch
-from ci_autotest.alignment.cases import refusal_of
+from ci_autotest import note, random, random_tensor, torch
+from ci_autotest.alignment.cases import Contender, leniency, refusal_of
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.function import plain_function
-from tests.engine import record
+from tests.engine import Rules, record, substitute
 
 
 def x(**how):
@@ -58,6 +58,18 @@ def test_record__what_cannot_be_recorded__says_what_to_write(body, said):
 def test_record__error_of_the_author__names_file_and_line(body):
     with pytest.raises(AuthorError, match=rf"\(test_unsupported_uses\.py, line {body.__code__.co_firstlineno}\)"):
         record(body)
+
+
+def test_record__error_in_a_folder_named_as_one_of_torchs__is_the_authors_own():
+    names: dict = {}
+    exec(compile("def fail():\n    return 1 / 0\n", "/home/me/torch/nested/mine.py", "exec"), names)  # noqa: S102
+    with pytest.raises(AuthorError, match=r"the body raised ZeroDivisionError: .* \(mine\.py, line 2\)"):
+        record(lambda: x() * names["fail"]())
+
+
+def test_record__error_of_torchs_own_transform__says_what_to_write():
+    with pytest.raises(AuthorError, match=r"torch\.func is not recorded"):
+        record(lambda: real.func.vmap(real.sin)(x()))
 
 
 def test_record__reference_refuses__is_a_rejection():
@@ -108,6 +120,25 @@ def test_record__raises_is_declared_and_the_reference_refuses__ends_there_and_is
     attempt = record(lambda: x().reshape(7) * 2, raises=(RuntimeError,), match="invalid for input")
     assert (attempt.refused, [step.target for step in attempt.program.steps]) == (None, ["t0", "reshape", "output"])
     assert [is_demanded(step) for step in attempt.program.steps] == [False, True, False]
+
+
+def refused_with_a_note():
+    note("seven of six")
+    return torch.reshape(x(), (7,))
+
+
+def test_record__refusal_after_a_note__has_the_note_demanded_or_not():
+    demanded, rejected = record(refused_with_a_note, raises=(RuntimeError,)), record(refused_with_a_note)
+    assert (demanded.notes, rejected.notes) == (("seven of six",),) * 2
+    lenient = leniency(rejected, Contender(substitute(reshape=lambda value, shape: value), Rules()))
+    assert lenient.verdict.notes == ("seven of six",)
+
+
+def test_record__refusal_of_an_ordinary_case_that_was_to_have_a_profile__says_why_it_has_none():
+    attempt = record(
+        lambda: torch.ones(2).reshape(7), raises=(RuntimeError,), test="a", case=1, profiles=("non_contiguous",)
+    )
+    assert (attempt.profile, attempt.unfit) == ("ordinary", ("non_contiguous", "no_drawn_tensor"))
 
 
 ACCEPTS = "the reference refuses nothing: the body should raise RuntimeError, but it returned. Correct the body"

@@ -151,6 +151,11 @@ def test_is_wholly_aligned__some_cases_unsupported__is_not():
     assert verdict(samples.run(results=(part,))).endswith("; 3 cases unsupported")
 
 
+def test_verdict__rejected_cases__are_not_those_that_did_not_run():
+    part = samples.outcome(cases=CaseCounts(aligned=17, not_run=3), rejected_cases=2)
+    assert verdict(samples.run(results=(part,))).endswith("; the inputs of 2 cases rejected; 1 case not run")
+
+
 def test_verdict__shard_with_skipped_tests_alone__is_no_fault():
     skipped = samples.outcome(outcome="skipped", cases=CaseCounts(), skip_reason="no board")
     assert verdict(samples.run(results=(skipped,), shard=(1, 3))).startswith(

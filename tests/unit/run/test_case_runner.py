@@ -8,7 +8,7 @@ import pytest
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.config import Candidate
-from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker import case_runner, memory
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -16,7 +16,7 @@ from ci_autotest.run.worker.memory import case_bytes, cases_at_once
 from tests.engine import record
 
 BODIES = """
-from ci_autotest import autotest, random_tensor, torch
+from ci_autotest import assume, autotest, every, random, random_tensor, torch
 
 @autotest(profiles=[])
 def small():
@@ -29,6 +29,24 @@ def large():
 @autotest()
 def of_two_dtypes():
     return torch.tanh(torch.mul(random_tensor(dtype=torch.float64), random_tensor(2, 1, 1)))
+
+@autotest(n=1, profiles=[], examples=[{"1": 3}, {"1": 2}])
+def with_examples():
+    return torch.ones(2).reshape(random(1, 4).to(int), -1)
+
+@autotest(n=1, profiles=[], examples=[{"1": 3}])
+def with_an_unsupported_example():
+    return random_tensor(1, 3).to_global()
+
+@autotest(profiles=[])
+def with_a_grid():
+    return torch.sum(torch.ones(2, 3), dim=every(0, 1, 5))
+
+@autotest(profiles=[])
+def with_an_assumption():
+    dim = every(0, 1, 5)
+    assume(dim.value() < 5)
+    return torch.sum(torch.ones(2, 3), dim=dim)
 """
 
 
@@ -98,3 +116,33 @@ def test_memory_of_a_case__is_that_of_two_sides_with_their_gradients():
 )
 def test_cases_at_once__goes_by_the_largest(largest, room, expected):
     assert cases_at_once(largest, room) == expected
+
+
+NOTES = {
+    "with_examples": ["examples[0] is not tested, because the reference rejects it: reshape: RuntimeError: "],
+    "with_an_unsupported_example": [],
+    "with_a_grid": ["grid point 3 of 3 (5) is not tested, because the reference rejects it: torch.sum: IndexError: "],
+    "with_an_assumption": [],
+}
+
+
+def done_in(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> CasesDone:
+    monkeypatch.chdir(folder)  # a worker runs in its root
+    dispatcher = bench_in(folder)
+    test = next(test for test in dispatcher.answer(Discover("bodies.py")).tests if test.name == name)
+    return dispatcher.answer(RunCases(test=test, cases=[0, 1, 2], candidates=["torch"]))
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_notes__case_that_the_author_wrote_down__are_of_those_that_the_reference_rejects(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    notes = done_in(tmp_path, name, monkeypatch).notes
+    assert [note[: len(text)] for note, text in zip(notes, NOTES[name], strict=True)] == NOTES[name]
+
+
+def test_ordinary_rejected__point_of_a_grid__is_one_input_however_often_it_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    done = done_in(tmp_path, "with_a_grid", monkeypatch)
+    assert (done.ordinary_accepted, done.ordinary_rejected, done.rejected, done.empty) == (2, 1, 20, 1)
