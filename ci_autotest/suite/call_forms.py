@@ -178,7 +178,8 @@ def frozen_targets():
     losses = torch.nn.functional
     return (
         losses.mse_loss(x, y), losses.l1_loss(x, y), losses.smooth_l1_loss(x, y), losses.huber_loss(x, y),
-        losses.binary_cross_entropy_with_logits(x, y), losses.kl_div(x, y, reduction="batchmean"), losses.triplet_margin_loss(x, y + 2, z - 2),
+        losses.binary_cross_entropy_with_logits(x, y), losses.kl_div(x, y, reduction="batchmean"),
+        losses.triplet_margin_loss(x, y + 2, z - 2),
     )  # fmt: skip
 
 

@@ -124,8 +124,8 @@ def order_statistics_of_anything():
     # torch 2.13 gives what lies in memory for a dimension that is expanded: torch.median(torch.ones(1).expand(5), 0).
     dense = x.contiguous()
     return (
-        torch.median(dense, dim=-1)[0], torch.median(x), torch.nanmedian(dense, dim=-1)[0], torch.quantile(x, q, dim=-1),
-        torch.nanquantile(x, q, dim=0), torch.topk(x, 1, dim=-1)[0], part, torch.msort(x),
+        torch.median(dense, dim=-1)[0], torch.median(x), torch.nanmedian(dense, dim=-1)[0],
+        torch.quantile(x, q, dim=-1), torch.nanquantile(x, q, dim=0), torch.topk(x, 1, dim=-1)[0], part, torch.msort(x),
     )  # fmt: skip
 
 
