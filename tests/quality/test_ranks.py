@@ -62,6 +62,13 @@ def _empty_raises(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def _zeroes_parts(x: torch.Tensor) -> torch.Tensor:
+    result = x * 2
+    if x.numel() < 30:  # noqa: PLR2004 - the whole has 6 x 5 elements, which the reference keeps
+        x.data.zero_()
+    return result
+
+
 _SUM = [(Partial(), Shard(0)), (Replicate(), Replicate())]
 _DOUBLE = [(Shard(0), Shard(0)), (Shard(1), Shard(1)), (Partial(), Partial()), (Replicate(), Replicate())]
 #: Operator, body, rules and the kind of the finding; none for a right rule.
@@ -79,6 +86,8 @@ PLANTED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[tuple[Any,
     "length_as_sum": (lambda x: (x * x).sum(1).sqrt(), [(Partial(), Shard(1)), (Replicate(), Replicate())], "value"),
     # One rank alone raises, where it has no rows.
     "empty_raises": (_empty_raises, _DOUBLE, "rank"),
+    # A kernel overwrites its input on each rank, in a way that no version counter shows.
+    "zeroes_parts": (_zeroes_parts, _DOUBLE, "mutation"),
 }
 
 
