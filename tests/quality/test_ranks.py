@@ -62,6 +62,10 @@ def _empty_raises(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def _empty_in_double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] else x.double()
+
+
 def _zeroes_parts(x: torch.Tensor) -> torch.Tensor:
     result = x * 2
     if x.numel() < 30:  # noqa: PLR2004 - the whole has 6 x 5 elements, which the reference keeps
@@ -86,6 +90,8 @@ PLANTED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[tuple[Any,
     "length_as_sum": (lambda x: (x * x).sum(1).sqrt(), [(Partial(), Shard(1)), (Replicate(), Replicate())], "value"),
     # One rank alone raises, where it has no rows.
     "empty_raises": (_empty_raises, _DOUBLE, "rank"),
+    # One rank alone has another dtype, where it has no rows: the simulation fails an assertion.
+    "empty_in_double": (_empty_in_double, _DOUBLE, "error"),
     # A kernel overwrites its input on each rank, in a way that no version counter shows.
     "zeroes_parts": (_zeroes_parts, _DOUBLE, "mutation"),
 }

@@ -162,7 +162,7 @@ class _Merged:
         return trace
 
     def _take_failures(self, failures: Mapping[int, Raise], count: int) -> None:
-        trace, (first, *_) = self._trace, failures.values()
+        trace, first = self._trace, _foremost(failures)
         step = min(one.step for one in failures.values())
         trace.failure = Failure(step, first.kind, first.message, first.lacking)
         if any(one.seen for one in failures.values()):
@@ -174,7 +174,7 @@ class _Merged:
         del trace.values[step:], trace.facts[step:]
 
     def _take_backward_failures(self, failures: Mapping[int, Raise], count: int) -> None:
-        trace, (first, *_) = self._trace, failures.values()
+        trace, first = self._trace, _foremost(failures)
         trace.backward_failure, trace.backward_lacking = Raised(first.kind, first.message), first.lacking
         fault = _apart(failures, count)
         if fault:
@@ -234,6 +234,11 @@ class _Merged:
         known = {(one.step, one.key) for one in self._trace.rank_faults}
         if (fault.step, fault.key) not in known:
             self._trace.rank_faults = [*self._trace.rank_faults, fault]
+
+
+def _foremost(failures: Mapping[int, Raise]) -> Raise:
+    """Return the error to report: what DTensor refuses on one rank must not hide what a kernel raised on another."""
+    return next((one for one in failures.values() if one.lacking is None), next(iter(failures.values())))
 
 
 def _apart(failures: Mapping[int, Raise], count: int) -> str:
