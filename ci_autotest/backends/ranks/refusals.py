@@ -20,7 +20,7 @@ _RULES: Final = _DISTRIBUTED / "tensor"
 _SIMULATION: Final = _DISTRIBUTED / "_local_tensor"
 #: What PyTorch raises where a result's sizes or a number depend on data, so that DTensor cannot know them.
 _DATA_DEPENDENT: Final = (DataDependentOutputException, DynamicOutputShapeException)
-#: What DTensor and the simulation raise where they refuse. Others, such as an IndexError or a failed assertion, are faults.
+#: What DTensor and the simulation raise where they refuse. An IndexError or a failed assertion is a fault.
 _REFUSALS: Final = (NotImplementedError, RuntimeError, ValueError)
 
 

@@ -10,7 +10,7 @@ import torch
 
 import ci_autotest
 from ci_autotest.backends.ranks.processes import Processes
-from ci_autotest.backends.ranks.rank_answer import Answer, Raise
+from ci_autotest.backends.ranks.rank_answer import Answer, Plain, Raise, Whole
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from tests.engine import record
 
@@ -59,3 +59,63 @@ def test_whole_run__all_ranks_refuse__is_refused():
 
     assert found is not None
     assert found.lacking == REFUSAL.lacking
+
+
+WHOLE = Whole("float32", (2,), False, False, b"digest", 0, (2,), ("Replicate",))
+OTHERS: dict[str, tuple[Any, str]] = {
+    "bits": (msgspec.structs.replace(WHOLE, digest=b"other"), "rank 1 holds other bits than rank 0"),
+    "dtype": (
+        msgspec.structs.replace(WHOLE, dtype="int32"),
+        "rank 0 holds float32[2] as Replicate, rank 1 holds int32[2] as Replicate",
+    ),
+    "flag": (
+        msgspec.structs.replace(WHOLE, requires_grad=True),
+        "rank 0 holds float32[2] as Replicate, rank 1 holds float32[2] that requires grad as Replicate",
+    ),
+    "placement": (
+        msgspec.structs.replace(WHOLE, placements=("Shard(0)",)),
+        "rank 0 holds float32[2] as Replicate, rank 1 holds float32[2] as Shard(0)",
+    ),
+    "number": (Plain(3), "rank 0 holds float32[2] as Replicate, rank 1 holds 3"),
+    "nothing": (None, "rank 0 holds float32[2] as Replicate, rank 1 holds nothing"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_whole_run__one_rank_holds_another_tensor__says_how(name: str):
+    other, seen = OTHERS[name]
+    found = merged(Answer(values={2: WHOLE}), Answer(values={2: other} if other else {}), buffers=(bytes(8),))
+
+    assert [(fault.step, fault.key, fault.seen) for fault in found.rank_faults] == [(2, None, seen)]
+
+
+def test_whole_run__one_rank_reads_a_number_and_another_holds_a_tensor__says_so():
+    (fault,) = merged(Answer(values={2: Plain(3)}), Answer(values={2: WHOLE})).rank_faults
+
+    assert fault.seen == "ranks read 3, float32[2] as Replicate"
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [([], [(0, WHOLE)]), ([(0, None)], [(0, WHOLE)])], ids=["no entry", "no gradient"]
+)
+def test_whole_run__only_the_last_rank_has_a_gradient__is_a_fault(first: list[Any], last: list[Any]):
+    found = merged(Answer(gradients=first), Answer(gradients=last))
+
+    assert found.gradients == {0: None}
+    assert [(fault.step, fault.key, fault.seen) for fault in found.rank_faults] == [
+        (0, 0, "rank 0 holds nothing, rank 1 holds float32[2] as Replicate")
+    ]
+
+
+def test_whole_run__ranks_hold_the_same__no_fault():
+    answers = (
+        Answer(values={2: WHOLE}, gradients=[(0, WHOLE)]),
+        Answer(
+            values={2: msgspec.structs.replace(WHOLE, buffer=-1)},
+            gradients=[(0, msgspec.structs.replace(WHOLE, buffer=-1))],
+        ),
+    )
+    found = merged(*answers, buffers=(bytes(8),))
+
+    assert not found.rank_faults
+    assert found.values[2].tolist() == found.gradients[0].tolist() == [0, 0]
