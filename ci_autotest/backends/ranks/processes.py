@@ -142,7 +142,7 @@ class _Merged:
         for name in dict.fromkeys(place.collective for place in stuck.places.values()):
             there = [rank for rank, place in stuck.places.items() if place.collective == name]
             waits = "waits" if len(there) == 1 else "wait"
-            parts.append(f"{numbered(there)} {waits} for ever" + (f" in {name}" if name else ""))
+            parts.append(f"{numbered(there)} {waits} for ever in {name}")
         detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
         at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
         is_backward = any(one.backward_failure for one in answers.values()) or any(
