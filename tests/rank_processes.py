@@ -99,7 +99,6 @@ def main() -> None:
     groups = [*backend._processes.values(), *replicated._processes.values()]
     found["pids"] = [rank.pid for group in groups for rank in group._ranks]
     backend.close()
-    replicated.close()
     sys.stdout.write(json.dumps(found) + "\n")
 
 
@@ -114,3 +113,4 @@ def _linear() -> object:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
+    os._exit(0)  # As a worker ends: what was not closed ends with it.

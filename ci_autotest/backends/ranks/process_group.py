@@ -11,7 +11,6 @@ import contextlib
 import os
 import select
 import signal
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a group may take to join.
 _START_S: Final = 60.0
-#: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever; then for a
-#: system that does not tell which threads run.
+#: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
 _SILENCE_S: Final = 1.5
-_SILENCE_UNSEEN_S: Final = 30.0
 _LOOK_S: Final = 0.1
 _TASKS: Final = "/proc/{}/task"
 
@@ -65,7 +62,6 @@ class ProcessGroup:
     def __init__(self, server: RankServer, count: int) -> None:
         self._server, self.count = server, count
         self._ranks: list[Rank] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
         """Start the ranks, unless they run.
@@ -76,8 +72,7 @@ class ProcessGroup:
         if self._ranks:
             return
         try:
-            self._folder = tempfile.TemporaryDirectory(prefix="ci-autotest-ranks-")
-            self._ranks = self._server.fork(self.count, str(Path(self._folder.name) / "store"))
+            self._ranks = self._server.fork(self.count)
             until = time.monotonic() + _START_S
             for rank in self._ranks:
                 rank.wire.receive(until)
@@ -110,7 +105,7 @@ class ProcessGroup:
             moves = self._moves()
             if ready or moves != seen or self._is_running(waiting.values()):
                 seen, since = moves, time.monotonic()
-            elif time.monotonic() - since > self._silence_s and self._is_in_collectives(waiting.values()):
+            elif time.monotonic() - since > _SILENCE_S and self._is_in_collectives(waiting.values()):
                 break
         if len(answers) == self.count:
             return answers
@@ -129,9 +124,6 @@ class ProcessGroup:
                 rank.wire.close()
             rank.place.close()
         self._ranks = []
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
 
     def _moves(self) -> list[int]:
         return [read_place(rank.place).moves for rank in self._ranks]
@@ -139,10 +131,6 @@ class ProcessGroup:
     def _is_in_collectives(self, ranks: Iterable[int]) -> bool:
         """Whether each of some ranks has entered a collective: outside of one a rank may sleep and then go on."""
         return all(read_place(self._ranks[rank].place).collective for rank in ranks)
-
-    @property
-    def _silence_s(self) -> float:
-        return _SILENCE_S if Path(_TASKS.format(os.getpid())).exists() else _SILENCE_UNSEEN_S
 
     def _is_running(self, ranks: Iterable[int]) -> bool:
         """Whether a thread of one of some ranks runs, or could run if it got a processor."""
