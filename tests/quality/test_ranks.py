@@ -68,7 +68,7 @@ def _empty_in_double(x: torch.Tensor) -> torch.Tensor:
 
 def _zeroes_parts(x: torch.Tensor) -> torch.Tensor:
     result = x * 2
-    if x.numel() < 30:  # noqa: PLR2004 - the whole has 6 x 5 elements, which the reference keeps
+    if x.numel() < 30:  # a part: the whole has 6 x 5 elements, and the reference keeps it
         x.data.zero_()
     return result
 

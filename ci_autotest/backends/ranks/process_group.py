@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.backends.ranks.rank_process import read_place
-from ci_autotest.errors import AutotestError, UnavailableError
+from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import WireError
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ class Stuck(NamedTuple):
     answers: dict[int, tuple[bytes, list[memoryview]]]
     places: dict[int, Place]
     ended: frozenset[int]
-
-
-class GroupStartError(AutotestError):
-    """The ranks of a group did not find each other."""
 
 
 class ProcessGroup:

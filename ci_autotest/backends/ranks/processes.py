@@ -34,9 +34,8 @@ class Processes:
     """A group of ranks in processes of their own; they stay warm from case to case.
 
     Args:
-        server: Forks the ranks.
-        mesh: Sizes of the mesh.
         group: The processes of that many ranks, which all meshes of one size share.
+        mesh: Sizes of the mesh.
     """
 
     def __init__(self, group: ProcessGroup, mesh: tuple[int, ...]) -> None:

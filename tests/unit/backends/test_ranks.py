@@ -160,6 +160,4 @@ def test_rank_server__system_other_than_linux__says_what_to_leave_out(monkeypatc
     with pytest.raises(UnavailableError) as refused:
         DTensorBackend("gloo", Meshes(2), has_processes=True)
 
-    assert str(refused.value) == (
-        "candidate 'gloo': processes: true needs Linux. Leave it out to simulate the ranks."
-    )
+    assert str(refused.value) == ("candidate 'gloo': processes: true needs Linux. Leave it out to simulate the ranks.")
