@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import ci_autotest
+from ci_autotest.backends.ranks import process_group
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
 from tests.engine import judged, record
@@ -47,8 +48,13 @@ def _ends(x: torch.Tensor) -> torch.Tensor:
 
 
 def _waits(x: torch.Tensor) -> torch.Tensor:
+    # The others go on into the sum over ranks that its rule says is missing.
+    return _raises(x)
+
+
+def _sleeps(x: torch.Tensor) -> torch.Tensor:
     if _is_last():
-        threading.Event().wait()
+        time.sleep(2 * process_group._SILENCE_S)
     return x * 2
 
 
@@ -65,13 +71,16 @@ def _planted(body: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     operator: Any = torch.library.custom_op(f"processes::{name}", body, mutates_args=(), schema="(Tensor x) -> Tensor")
     operator.register_fake(lambda x: x * 2)
     own = getattr(torch.ops.processes, name)
-    register_sharding(own.default)(lambda _: [([Shard(0)], [Shard(0)]), ([Replicate()], [Replicate()])])
+    rules = [([Shard(0)], [Shard(0)]), ([Partial() if body is _waits else Replicate()], [Replicate()])]
+    register_sharding(own.default)(lambda _: rules)
     return own
 
 
 def main() -> None:
     """Print the verdict on each fault, where it stood, and the processes that ran it."""
-    operators = {body.__name__.strip("_"): _planted(body) for body in (_right, _raises, _ends, _waits, _differs)}
+    operators = {
+        body.__name__.strip("_"): _planted(body) for body in (_right, _raises, _ends, _waits, _sleeps, _differs)
+    }
     # As in a worker with two rows: the simulation's group is the default one of the process that forks.
     simulated = DTensorBackend("simulated", Meshes(RANKS))
     backend = DTensorBackend("gloo", Meshes(RANKS), has_processes=True)
@@ -90,7 +99,6 @@ def main() -> None:
     groups = [*backend._processes.values(), *replicated._processes.values()]
     found["pids"] = [rank.pid for group in groups for rank in group._ranks]
     backend.close()
-    replicated.close()
     sys.stdout.write(json.dumps(found) + "\n")
 
 
@@ -105,3 +113,4 @@ def _linear() -> object:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
+    os._exit(0)  # As a worker ends: what was not closed ends with it.

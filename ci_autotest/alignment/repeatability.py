@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.localize.search import Sides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Program
     from ci_autotest.values.verdict import Blame
 
@@ -90,7 +90,9 @@ def _apart(examination: Examination, first: Trace, second: Trace) -> Misalignmen
     failures = _failure(program, first), _failure(program, second)
     if (failures[0] is None) is not (failures[1] is None):
         return _raised_once(program, *failures)
-    differences = held_against(examination, _seen(second), _seen(first)).differences
+    later = _seen(second)
+    later.rank_faults = _of_one_run(first, second)
+    differences = held_against(examination, later, _seen(first)).differences
     # Cotangents are compared with their source and not with the first run's.
     return next((item for item in differences if not isinstance(item.at, Cotangent)), None)
 
@@ -100,6 +102,13 @@ def _seen(trace: Trace) -> Trace:
     seen = copy(trace)
     seen.observations = trace.observations or [observed(value) for value in trace.values]
     return seen
+
+
+def _of_one_run(first: Trace, second: Trace) -> list[RankFault]:
+    """Return where the ranks disagree in one of two runs alone. What they disagree on in both repeats."""
+    # An error's text may hold an address, which is another one in each run.
+    faults = [[fault._replace(detail="") for fault in trace.rank_faults] for trace in (second, first)]
+    return [fault for fault in [*faults[0], *faults[1]] if any(fault not in run for run in faults)]
 
 
 def _failure(program: Program, trace: Trace) -> Failure | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from ci_autotest.program.targets import is_own
+from ci_autotest.report.markdown_text import plural
 from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def sentence(coverage: CandidateCoverage) -> str:
         f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} tested operators are supported, "
         f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}; "
         f"torch has {counts.public:,} public operators{_own_sentence(coverage.own)}"
-        + (f"; {coverage.pairs:,} pairs of operator and placements were compared" if coverage.pairs else "")
+        + (f"; compared: {plural(coverage.pairs, 'pair')} of operator and placements" if coverage.pairs else "")
     )
 
 

@@ -20,6 +20,28 @@ def softmax():
 @autotest(profiles=())
 def running_sum():
     return torch.cumsum(random_tensor(2, dim0=6, dim1=8), -1)
+
+
+@autotest(profiles=())
+def sum_of_rows():
+    return torch.ops.rules.sum_of_rows(random_tensor(2, dim0=6, dim1=8, requires_grad=False))
+"""
+#: The sum over cut rows is said to be the same on all ranks, and nothing adds what each of them has.
+RULES = """
+import torch
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+
+@torch.library.custom_op("rules::sum_of_rows", mutates_args=(), schema="(Tensor x) -> Tensor")
+def sum_of_rows(x):
+    return x.sum(0)
+
+
+sum_of_rows.register_fake(lambda x: x.sum(0))
+register_sharding(torch.ops.rules.sum_of_rows.default)(
+    lambda x: [([Replicate()], [Shard(0)]), ([Replicate()], [Replicate()])]
+)
 """
 
 
@@ -27,10 +49,11 @@ def running_sum():
 def project(tmp_path_factory) -> Project:
     project = Project(tmp_path_factory.mktemp("ranks"))
     project.tests(TESTS)
+    project.write("rules.py", RULES)
     project.configure(
         candidates=[
-            {"name": "sharded", "backend": "dtensor", "ranks": 4},
-            {"name": "gloo", "backend": "dtensor", "ranks": 2, "processes": True},
+            {"name": "sharded", "backend": "dtensor", "ranks": 4, "import": ["rules"]},
+            {"name": "gloo", "backend": "dtensor", "ranks": 2, "processes": True, "import": ["rules"]},
         ]
     )
     assert project.run("--cases", "6").status == 1
@@ -48,11 +71,13 @@ def test_run__both_kinds_of_ranks__have_the_same_outcomes(report):
         ("softmax", "gloo"): "aligned",
         ("running_sum", "sharded"): "misaligned",
         ("running_sum", "gloo"): "misaligned",
+        ("sum_of_rows", "sharded"): "misaligned",
+        ("sum_of_rows", "gloo"): "misaligned",
     }
 
 
 def test_run__finding_of_simulated_ranks__is_confirmed_on_processes_and_shown_on_two(report):
-    finding = next(each for each in report["findings"] if each["candidate"] == "sharded")
+    finding = _of_simulated(report, "torch.cumsum")
 
     assert (finding["operator"], finding["kind"], finding["confirmed"]) == ("torch.cumsum", "value", True)
     assert "confirmed on processes: value" in finding["message"]
@@ -61,14 +86,24 @@ def test_run__finding_of_simulated_ranks__is_confirmed_on_processes_and_shown_on
 
 
 def test_repro__alone__simulates_the_ranks_and_fails(project, report):
-    finding = next(each for each in report["findings"] if each["candidate"] == "sharded")
+    assert project.repro(_of_simulated(report, "torch.cumsum")).status == 1
 
+
+def test_run__sum_that_is_not_reduced__is_of_kind_rank_on_processes_too_and_its_repro_fails(project, report):
+    finding = _of_simulated(report, "torch.ops.rules.sum_of_rows")
+
+    assert (finding["kind"], finding["confirmed"]) == ("rank", True)
+    assert "confirmed on processes: rank, ranks 2 and 3 hold other bits than ranks 0 and 1" in finding["message"]
     assert project.repro(finding).status == 1
+
+
+def _of_simulated(report: dict[str, Any], operator: str) -> dict[str, Any]:
+    return next(each for each in report["findings"] if (each["candidate"], each["operator"]) == ("sharded", operator))
 
 
 def test_run__coverage__counts_pairs_of_operator_and_placements(report):
     covered = {item["operator"]: item["candidates"]["sharded"]["placements"] for item in report["operators"]}
 
-    assert len(covered) == 2
+    assert len(covered) == 3
     assert all(covered.values())
     assert "Shard(1)" in covered["torch.cumsum"]

@@ -17,14 +17,17 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    """What the faults of ``tests/rank_processes.py`` gave."""
+def found(tmp_path_factory) -> dict[str, Any]:
+    """What the faults of ``tests/rank_processes.py`` gave, and the temporary files that it left."""
+    folder = tmp_path_factory.mktemp("temporary")
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.rank_processes"],
-        cwd=_ROOT, capture_output=True, text=True, check=False, timeout=500, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=_ROOT, capture_output=True, text=True, check=False, timeout=500,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-2000:]
-    return json.loads(ended.stdout.splitlines()[-1])
+    left = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
+    return {**json.loads(ended.stdout.splitlines()[-1]), "left": left}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,7 @@ def found() -> dict[str, Any]:
     [
         ("raises", "rank", "rank 2 raised IndexError, ranks 0 and 1 went on"),
         ("ends", "rank", "rank 2 ended, ranks 0 and 1 went on"),
-        ("waits", "rank", "ranks 0 and 1 went on, rank 2 waits for ever"),
+        ("waits", "rank", "rank 2 raised IndexError, ranks 0 and 1 wait for ever in all_reduce"),
         ("differs", "rank", "rank 2 holds other bits than ranks 0 and 1"),
     ],
 )
@@ -40,11 +43,15 @@ def test_judged__fault_of_one_rank__is_found_and_the_rank_named(found, name: str
     assert found[name] == ["misaligned", kind, f"torch.ops.processes.{name}", seen]
 
 
-@pytest.mark.parametrize("name", ["right", "linear 0", "linear 1", "linear 2"])
-def test_judged__right_operator_after_groups_were_ended__is_aligned(found, name: str):
+@pytest.mark.parametrize("name", ["right", "sleeps", "linear 0", "linear 1", "linear 2"])
+def test_judged__right_operator_if_slow_or_after_groups_were_ended__is_aligned(found, name: str):
     assert found[name][0] == "aligned"
 
 
-def test_close__ranks__are_gone(found):
+def test_end__worker_that_closed_one_of_two_groups__leaves_no_rank(found):
     assert found["pids"]
     assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found["pids"]), 60)
+
+
+def test_end__worker_that_closed_one_of_two_groups__leaves_no_file(found):
+    assert found["left"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,13 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import ci_autotest
+from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.repeatability import judge_confirmed
+from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from tests.engine import judged, record
+from ci_autotest.backends.torch_eager import TorchBackend
+from tests.engine import RULES, judged, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,6 +62,17 @@ def _empty_raises(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def _empty_in_double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] else x.double()
+
+
+def _zeroes_parts(x: torch.Tensor) -> torch.Tensor:
+    result = x * 2
+    if x.numel() < 30:  # a part: the whole has 6 x 5 elements, and the reference keeps it
+        x.data.zero_()
+    return result
+
+
 _SUM = [(Partial(), Shard(0)), (Replicate(), Replicate())]
 _DOUBLE = [(Shard(0), Shard(0)), (Shard(1), Shard(1)), (Partial(), Partial()), (Replicate(), Replicate())]
 #: Operator, body, rules and the kind of the finding; none for a right rule.
@@ -74,6 +90,10 @@ PLANTED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[tuple[Any,
     "length_as_sum": (lambda x: (x * x).sum(1).sqrt(), [(Partial(), Shard(1)), (Replicate(), Replicate())], "value"),
     # One rank alone raises, where it has no rows.
     "empty_raises": (_empty_raises, _DOUBLE, "rank"),
+    # One rank alone has another dtype, where it has no rows: the simulation fails an assertion.
+    "empty_in_double": (_empty_in_double, _DOUBLE, "error"),
+    # A kernel overwrites its input on each rank, in a way that no version counter shows.
+    "zeroes_parts": (_zeroes_parts, _DOUBLE, "mutation"),
 }
 
 
@@ -117,3 +137,33 @@ def test_backward__rule_that_is_wrong_for_summands__is_a_gradient_of_its_operato
         ("torch.ops.ranks.cubed", "gradient")
     }
     assert any(verdict.outcome == "aligned" for verdict in found)
+
+
+def test_judge_confirmed__ranks_disagree_in_every_run__is_of_kind_rank(backend: DTensorBackend):
+    body, rules, kind = PLANTED["sum_as_replicated"]
+    operator = _planted("sum_in_every_run", body, rules)
+
+    assert _confirmed_kinds(operator, backend) == {kind, None}
+
+
+def test_judge_confirmed__ranks_disagree_in_every_second_run__is_nondeterminism():
+    # Six rows on four ranks: only the last rank holds none. The elements of the others are the same in each run.
+    backend, calls = DTensorBackend("sharded", Meshes(4, (4,)), ("Shard(0)",)), itertools.count()
+
+    def zeros(x: torch.Tensor) -> torch.Tensor:
+        is_off = not x.shape[0] and next(calls) % 2
+        return x.new_zeros(5) + int(is_off)
+
+    operator = _planted("unsteady_zeros", zeros, [(Replicate(), Shard(0)), (Replicate(), Replicate())])
+
+    assert _confirmed_kinds(operator, backend) == {"nondeterminism"}
+
+
+def _confirmed_kinds(operator: Any, backend: DTensorBackend) -> set[str | None]:
+    """Return the kinds of an operator's cases, each judged with a second run of each side."""
+    sides = Sides(backend, TorchBackend(), RULES)
+    found = set()
+    for case in _CASES:
+        attempt = record(lambda: operator(ci_autotest.random_tensor(2, 6, 5, requires_grad=False)), case, test="again")
+        found.add(judge_confirmed(live_of(backend.adapted(attempt)), sides).verdict.kind)
+    return found

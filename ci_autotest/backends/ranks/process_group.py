@@ -1,7 +1,8 @@
 """A group of ranks in processes of their own, seen from the worker.
 
-A message goes to all ranks, and all answer. A group in which a rank waits for ever is ended: its ranks neither answer
-nor move, and none of their threads runs. A later message starts the group anew.
+A message goes to all ranks, and all answer. A group whose ranks wait for each other for ever is ended: each that has
+not answered is in a collective, none of them moves, and none of their threads runs. A later message starts it anew.
+A rank that waits elsewhere may be slow, and the parent ends the worker when the time limit of the case has passed.
 """
 
 from __future__ import annotations
@@ -10,27 +11,24 @@ import contextlib
 import os
 import select
 import signal
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.backends.ranks.rank_process import read_place
-from ci_autotest.errors import AutotestError, UnavailableError
+from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ci_autotest.backends.ranks.rank_process import Place
     from ci_autotest.backends.ranks.rank_server import Rank, RankServer
 
 #: Seconds that a group may take to join.
 _START_S: Final = 60.0
-#: Seconds without an answer, a move or a running thread after which a rank waits for ever; then for a system that does
-#: not tell which threads run.
+#: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
 _SILENCE_S: Final = 1.5
-_SILENCE_UNSEEN_S: Final = 30.0
 _LOOK_S: Final = 0.1
 _TASKS: Final = "/proc/{}/task"
 
@@ -49,10 +47,6 @@ class Stuck(NamedTuple):
     ended: frozenset[int]
 
 
-class GroupStartError(AutotestError):
-    """The ranks of a group did not find each other."""
-
-
 class ProcessGroup:
     """A group.
 
@@ -64,7 +58,6 @@ class ProcessGroup:
     def __init__(self, server: RankServer, count: int) -> None:
         self._server, self.count = server, count
         self._ranks: list[Rank] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
         """Start the ranks, unless they run.
@@ -75,8 +68,7 @@ class ProcessGroup:
         if self._ranks:
             return
         try:
-            self._folder = tempfile.TemporaryDirectory(prefix="ci-autotest-ranks-")
-            self._ranks = self._server.fork(self.count, str(Path(self._folder.name) / "store"))
+            self._ranks = self._server.fork(self.count)
             until = time.monotonic() + _START_S
             for rank in self._ranks:
                 rank.wire.receive(until)
@@ -109,7 +101,7 @@ class ProcessGroup:
             moves = self._moves()
             if ready or moves != seen or self._is_running(waiting.values()):
                 seen, since = moves, time.monotonic()
-            elif time.monotonic() - since > self._silence_s:
+            elif time.monotonic() - since > _SILENCE_S and self._is_in_collectives(waiting.values()):
                 break
         if len(answers) == self.count:
             return answers
@@ -128,20 +120,17 @@ class ProcessGroup:
                 rank.wire.close()
             rank.place.close()
         self._ranks = []
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
 
     def _moves(self) -> list[int]:
         return [read_place(rank.place).moves for rank in self._ranks]
 
-    @property
-    def _silence_s(self) -> float:
-        return _SILENCE_S if Path(_TASKS.format(os.getpid())).exists() else _SILENCE_UNSEEN_S
+    def _is_in_collectives(self, ranks: Iterable[int]) -> bool:
+        """Whether each of some ranks has entered a collective: outside of one a rank may sleep and then go on."""
+        return all(read_place(self._ranks[rank].place).collective for rank in ranks)
 
-    def _is_running(self, ranks: object) -> bool:
+    def _is_running(self, ranks: Iterable[int]) -> bool:
         """Whether a thread of one of some ranks runs, or could run if it got a processor."""
-        return any(_is_running(self._ranks[rank].pid) for rank in ranks)  # type: ignore[attr-defined]
+        return any(_is_running(self._ranks[rank].pid) for rank in ranks)
 
 
 def _is_running(pid: int) -> bool:

@@ -34,9 +34,8 @@ class Processes:
     """A group of ranks in processes of their own; they stay warm from case to case.
 
     Args:
-        server: Forks the ranks.
-        mesh: Sizes of the mesh.
         group: The processes of that many ranks, which all meshes of one size share.
+        mesh: Sizes of the mesh.
     """
 
     def __init__(self, group: ProcessGroup, mesh: tuple[int, ...]) -> None:
@@ -101,16 +100,16 @@ class _Merged:
         self._trace = GroupTrace(len(program.steps), snapshots=snapshots)
 
     def of_answers(self, answers: Sequence[Answer], buffers: Sequence[memoryview]) -> GroupTrace:
-        trace, first = self._trace, answers[0]
-        for index, value in first.observations.items():
-            others = [answer.observations.get(index) for answer in answers]
-            trace.observations[index] = observed(self._value(value, others, buffers, index))
+        trace = self._trace
+        for index in answers[0].observations:
+            values = [answer.observations.get(index) for answer in answers]
+            trace.observations[index] = observed(self._value(values, buffers, index))
         failures = {rank: answer.failure for rank, answer in enumerate(answers) if answer.failure is not None}
         if failures:
             self._take_failures(failures, len(answers))
             return trace
-        for index, value in first.values.items():
-            trace.values[index] = self._value(value, [answer.values.get(index) for answer in answers], buffers, index)
+        for index in answers[0].values:
+            trace.values[index] = self._value([answer.values.get(index) for answer in answers], buffers, index)
         raised = {
             rank: answer.backward_failure for rank, answer in enumerate(answers) if answer.backward_failure is not None
         }
@@ -119,8 +118,8 @@ class _Merged:
             return trace
         gradients = [dict(answer.gradients) for answer in answers]
         trace.gradients = {
-            key: None if value is None else self._whole(value, [each.get(key) for each in gradients], buffers, key)
-            for key, value in first.gradients
+            key: self._whole([each.get(key) for each in gradients], buffers, key)
+            for key in dict.fromkeys(key for each in gradients for key in each)
         }
         return trace
 
@@ -142,7 +141,7 @@ class _Merged:
         for name in dict.fromkeys(place.collective for place in stuck.places.values()):
             there = [rank for rank, place in stuck.places.items() if place.collective == name]
             waits = "waits" if len(there) == 1 else "wait"
-            parts.append(f"{numbered(there)} {waits} for ever" + (f" in {name}" if name else ""))
+            parts.append(f"{numbered(there)} {waits} for ever in {name}")
         detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
         at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
         is_backward = any(one.backward_failure for one in answers.values()) or any(
@@ -162,7 +161,7 @@ class _Merged:
         return trace
 
     def _take_failures(self, failures: Mapping[int, Raise], count: int) -> None:
-        trace, (first, *_) = self._trace, failures.values()
+        trace, first = self._trace, _foremost(failures)
         step = min(one.step for one in failures.values())
         trace.failure = Failure(step, first.kind, first.message, first.lacking)
         if any(one.seen for one in failures.values()):
@@ -174,7 +173,7 @@ class _Merged:
         del trace.values[step:], trace.facts[step:]
 
     def _take_backward_failures(self, failures: Mapping[int, Raise], count: int) -> None:
-        trace, (first, *_) = self._trace, failures.values()
+        trace, first = self._trace, _foremost(failures)
         trace.backward_failure, trace.backward_lacking = Raised(first.kind, first.message), first.lacking
         fault = _apart(failures, count)
         if fault:
@@ -183,57 +182,94 @@ class _Merged:
             trace.rank_faults = [*trace.rank_faults, RankFault(last, -1, True, fault, ALL_AGREE, detail)]  # noqa: FBT003
             trace.backward_lacking = None
 
-    def _value(self, value: Any, others: Sequence[Any], buffers: Sequence[memoryview], index: int) -> Any:
-        match value:
+    def _value(self, values: Sequence[Whole | Plain | Module | None], buffers: Sequence[memoryview], index: int) -> Any:
+        """Return the first rank's value; the others must have the same."""
+        match first := values[0]:
             case Whole():
-                found = self._whole(value, others, buffers, index, is_value=True)
-                on = distribution_in(value)
+                on = distribution_in(first)
                 if on is not None:
                     self._trace.distributions[index] = on
-                return found
+                return self._whole(values, buffers, index, is_value=True)
             case Module():
-                return module_of(
-                    {
-                        name: self._whole(each, [one.state.get(name) for one in others], buffers, index, is_value=True)
-                        for name, each in value.state.items()
-                    }
-                )
+                states = [one.state if isinstance(one, Module) else {} for one in values]
+                found = {
+                    name: self._whole([state.get(name) for state in states], buffers, index, is_value=True)
+                    for name in dict.fromkeys(name for state in states for name in state)
+                }
+                return module_of({name: tensor for name, tensor in found.items() if tensor is not None})
             case Plain():
-                if any(other != value for other in others):
-                    seen = f"ranks read {', '.join(str(other.value)[:40] for other in others)}"
+                if any(other != first for other in values):
+                    seen = f"ranks read {', '.join(map(_described, values))}"
                     self._note(RankFault(index, None, is_call=False, seen=seen, expected="one value on all ranks"))
-                return argument_of(value.value)
+                return argument_of(first.value)
             case _:
                 return None
 
     def _whole(
         self,
-        value: Whole,
-        others: Sequence[Whole | None],
+        wholes: Sequence[Whole | Plain | Module | None],
         buffers: Sequence[memoryview],
         at: GradientKey,
         *,
         is_value: bool = False,
-    ) -> torch.Tensor:
-        apart = [rank for rank, other in enumerate(others) if other is None or other.digest != value.digest]
+    ) -> torch.Tensor | None:
+        """Return the first rank's tensor; the others must hold the same."""
+        first = wholes[0]
+        apart = [rank for rank, other in enumerate(wholes) if _without_buffer(other) != _without_buffer(first)]
         if apart:
-            rest = [rank for rank in range(len(others)) if rank not in apart]
-            seen = other_bits(apart, rest)
             step = at if isinstance(at, int) else at[0]
-            self._note(RankFault(step, None if is_value else at, is_call=False, seen=seen, expected=SAME_BITS))
-        dtype = getattr(torch, value.dtype)
-        data = buffers[value.buffer]
+            self._note(RankFault(step, None if is_value else at, False, *_disagreement(wholes, apart)))  # noqa: FBT003
+        if not isinstance(first, Whole):
+            return None
+        dtype = getattr(torch, first.dtype)
+        data = buffers[first.buffer]
         whole = (
-            torch.frombuffer(bytearray(data), dtype=dtype).reshape(value.shape)
+            torch.frombuffer(bytearray(data), dtype=dtype).reshape(first.shape)
             if data
-            else torch.empty(value.shape, dtype=dtype)
+            else torch.empty(first.shape, dtype=dtype)
         )
-        return as_plain(whole, requires_grad=value.requires_grad, is_leaf=value.is_leaf)
+        return as_plain(whole, requires_grad=first.requires_grad, is_leaf=first.is_leaf)
 
     def _note(self, fault: RankFault) -> None:
         known = {(one.step, one.key) for one in self._trace.rank_faults}
         if (fault.step, fault.key) not in known:
             self._trace.rank_faults = [*self._trace.rank_faults, fault]
+
+
+def _without_buffer(value: Whole | Plain | Module | None) -> Whole | Plain | Module | None:
+    """Return what a rank has without the number of its buffer, which only the first rank fills."""
+    return msgspec.structs.replace(value, buffer=-1) if isinstance(value, Whole) else value
+
+
+def _disagreement(values: Sequence[Whole | Plain | Module | None], apart: Sequence[int]) -> tuple[str, str]:
+    """Return in words what the ranks hold, and what they should hold."""
+    texts: dict[str, list[int]] = {}
+    for rank, value in enumerate(values):
+        texts.setdefault(_described(value), []).append(rank)
+    if len(texts) == 1:
+        return other_bits(apart, [rank for rank in range(len(values)) if rank not in apart]), SAME_BITS
+    seen = [f"{numbered(ranks)} {'holds' if len(ranks) == 1 else 'hold'} {text}" for text, ranks in texts.items()]
+    return ", ".join(seen), "the same on all ranks"
+
+
+def _described(value: Whole | Plain | Module | None) -> str:
+    match value:
+        case Whole():
+            flags = [" that requires grad"] if value.requires_grad else []
+            flags += [" (a leaf)"] if value.is_leaf else []
+            lies = f" as {on}" if (on := distribution_in(value)) is not None else ""
+            return f"{value.dtype}{list(value.shape)}{''.join(flags)}{lies}"
+        case Plain():
+            return str(value.value)[:40]
+        case Module():
+            return "a module"
+        case _:
+            return "nothing"
+
+
+def _foremost(failures: Mapping[int, Raise]) -> Raise:
+    """Return the error to report: what DTensor refuses on one rank must not hide what a kernel raised on another."""
+    return next((one for one in failures.values() if one.lacking is None), next(iter(failures.values())))
 
 
 def _apart(failures: Mapping[int, Raise], count: int) -> str:

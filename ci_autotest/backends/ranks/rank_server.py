@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.rank_process import Answering
 
 _JOB_BYTES: Final = 1 << 14
-_DESCRIPTORS: Final = 3
+_DESCRIPTORS: Final = 4
 _PID: Final = struct.Struct("<i")
 _PRELOADED: Final = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed._functional_collectives")
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG: Final = 1
-CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
+#: The system's own folder of the files that a process has open: opened there, a file without a name has a place of its
+#: own in it and a lock of its own, which the ranks' store needs.
+_OPEN_FILES: Final = "/proc/self/fd"
+IS_LINUX: Final = sys.platform == "linux"
 
 
 class Rank(NamedTuple):
@@ -60,15 +63,12 @@ class RankServer:
         answering: Makes what answers the messages in a rank's process, from its number and the number of ranks.
 
     Raises:
-        UnavailableError: This system cannot fork.
+        UnavailableError: This system is not Linux.
     """
 
     def __init__(self, candidate: str, answering: Callable[[int, int], Answering]) -> None:
-        if not CAN_FORK:
-            message = (
-                f"candidate '{candidate}': processes: true needs a system that can fork. Leave it out to simulate the "
-                "ranks."
-            )
+        if not IS_LINUX:
+            message = f"candidate '{candidate}': processes: true needs Linux. Leave it out to simulate the ranks."
             raise UnavailableError(message)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
@@ -80,27 +80,25 @@ class RankServer:
         theirs.close()
         self._socket = ours
 
-    def fork(self, count: int, store: str) -> list[Rank]:
+    def fork(self, count: int) -> list[Rank]:
         """Return the processes of a new group.
-
-        Args:
-            count: Number of ranks.
-            store: A file that is not there yet, in which they find each other.
 
         Raises:
             OSError: The server is gone, or there is no room for the processes.
         """
-        return [self._rank(rank, count, store) for rank in range(count)]
+        # The file in which they find each other has no name, so that nothing is left however they and the worker end.
+        with tempfile.TemporaryFile() as store:
+            return [self._rank(rank, count, store.fileno()) for rank in range(count)]
 
-    def _rank(self, rank: int, count: int, store: str) -> Rank:
+    def _rank(self, rank: int, count: int, store: int) -> Rank:
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
         with tempfile.TemporaryFile() as file:
             file.write(bytes(PLACE_BYTES))
             file.flush()
             place = mmap.mmap(file.fileno(), PLACE_BYTES)
-            job = json.dumps({"rank": rank, "ranks": count, "store": store}).encode()
-            socket.send_fds(self._socket, [job], [to_read, to_write, file.fileno()])
+            job = json.dumps({"rank": rank, "ranks": count}).encode()
+            socket.send_fds(self._socket, [job], [to_read, to_write, file.fileno(), store])
         for fd in (to_read, to_write):
             os.close(fd)
         answer = self._socket.recv(_PID.size)
@@ -152,10 +150,10 @@ def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable
     try:
         _end_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        read_fd, write_fd, place_fd = descriptors
+        read_fd, write_fd, place_fd, store_fd = descriptors
         rank, ranks = int(str(job["rank"])), int(str(job["ranks"]))
         process = RankProcess(Wire(read_fd, write_fd), mmap.mmap(place_fd, PLACE_BYTES), rank, ranks)
-        process.serve(str(job["store"]), answering)
+        process.serve(f"{_OPEN_FILES}/{store_fd}", answering)
     except BaseException as error:  # noqa: BLE001 - the process ends here
         sys.excepthook(type(error), error, error.__traceback__)
         os._exit(1)
@@ -165,7 +163,7 @@ def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable
 
 def _open_descriptors() -> list[int]:
     try:
-        return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - numbers, not paths
+        return [int(name) for name in os.listdir(_OPEN_FILES)]  # noqa: PTH208 - numbers, not paths
     except OSError:
         return list(range(3, 256))
 

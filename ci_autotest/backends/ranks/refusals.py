@@ -20,7 +20,7 @@ _RULES: Final = _DISTRIBUTED / "tensor"
 _SIMULATION: Final = _DISTRIBUTED / "_local_tensor"
 #: What PyTorch raises where a result's sizes or a number depend on data, so that DTensor cannot know them.
 _DATA_DEPENDENT: Final = (DataDependentOutputException, DynamicOutputShapeException)
-#: What DTensor raises where it refuses. Others, such as an IndexError or a failed assertion, are faults.
+#: What DTensor and the simulation raise where they refuse. An IndexError or a failed assertion is a fault.
 _REFUSALS: Final = (NotImplementedError, RuntimeError, ValueError)
 
 
@@ -33,9 +33,11 @@ def refusal_of_ranks(error: BaseException) -> Unsupported | None:
     if code is None or is_of_library(first):
         return lacking(error)
     folders = Path(code.co_filename).parents
+    if not isinstance(first, _REFUSALS):
+        return lacking(error)
     if _SIMULATION in folders:
         return Unsupported(UnsupportedReason.NOT_SIMULATED, sentence_of(error))
-    if _RULES in folders and isinstance(first, _REFUSALS):
+    if _RULES in folders:
         is_missing = isinstance(first, NotImplementedError)
         reason = UnsupportedReason.NO_SHARDING_RULE if is_missing else UnsupportedReason.PLACEMENT_REFUSED
         return Unsupported(reason, sentence_of(first))

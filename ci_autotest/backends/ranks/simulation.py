@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 
-from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.local_tensor import (
     begin_simulation,
@@ -18,7 +16,7 @@ from ci_autotest.backends.ranks.local_tensor import (
     seed_ranks,
     simulated,
 )
-from ci_autotest.backends.ranks.parts import part_of, parts_of
+from ci_autotest.backends.ranks.parts import parts_of
 from ci_autotest.backends.ranks.rank_run import RankRun, fault_of
 from ci_autotest.backends.ranks.ranks import RankError, numbered
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
@@ -34,7 +32,7 @@ from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Raised, RankFault
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text
-from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
+from ci_autotest.program.ir import PLACEHOLDER, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,7 +124,7 @@ class Simulation:
         live = run.forward(program, sources, keeps_edges=snapshots)
         trace = GroupTrace(len(program.steps), snapshots=snapshots)
         trace.live, trace.run, trace.failure = live, run, live.failure
-        self._take_values(program, sources, trace)
+        self._take_values(program, trace)
         for index, value in seen.items():
             trace.observations[index] = observed(self._plain(value, index, trace))
         trace.rank_faults = [*run.faults, *trace.rank_faults]
@@ -165,13 +163,13 @@ class Simulation:
             for key, each in found.items()
         }
 
-    def _take_values(self, program: Program, sources: Mapping[str, Any], trace: GroupTrace) -> None:
+    def _take_values(self, program: Program, trace: GroupTrace) -> None:
         """Gather the values as they are at the end of the run."""
-        steps, found = program.steps, {}
+        found = {}
         with self._ranks.active():
             for index, value in enumerate(trace.live.values):
                 try:
-                    found[index] = value if self._is_unchanged(steps[index], value) else self._gathered(value)
+                    found[index] = self._gathered(value)
                 except RankError as error:
                     trace.rank_faults = [*trace.rank_faults, fault_of(error, index)]
                     trace.failure = _failure(error, index)
@@ -180,25 +178,10 @@ class Simulation:
                     pass_interrupt(error)
                     trace.failure = _failure(error, index)
                     break
-        last = trace.failure.step if trace.failure is not None else len(steps)
-        for index in range(len(steps)):
-            if index >= last:
-                break
-            value = found[index]
-            step = steps[index]
-            if isinstance(value, DTensor) and step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-                trace.values[index] = place(sources[step.target], step.args[0], CPU)
-                if step.args[0].distribution is not None:
-                    trace.distributions[index] = step.args[0].distribution
-            else:
-                trace.values[index] = self._plain(value, index, trace)
+        last = trace.failure.step if trace.failure is not None else len(program.steps)
+        for index in range(last):
+            trace.values[index] = self._plain(found[index], index, trace)
         del trace.values[last:], trace.facts[last:]
-
-    def _is_unchanged(self, step: Any, value: Any) -> bool:
-        """Whether a value is an input that no step has written to: its whole is known."""
-        if step.op != PLACEHOLDER or not isinstance(value, DTensor):
-            return False
-        return all(part._version == 0 for part in by_rank(part_of(value), self._ranks.count))
 
     def _gathered(self, value: Any) -> Any:
         """Return a value with its tensors gathered; called inside of the ranks' context."""

@@ -63,9 +63,9 @@ def spread(tensor, placements):
 def given_to(function):
     \"\"\"Return the inputs of a side: those of the candidate lie on the ranks.\"\"\"
     if function is not candidate:
-        return {plain}
+        return {inputs}
     with SIMULATED.disable():
-        given = {made}
+        given = {inputs}
     for name, value in given.items():
         if isinstance(value, torch.nn.Module):
             for path, owner in value.named_modules(prefix=name):
@@ -196,7 +196,7 @@ def rank_head(recording: Recording, inputs: str) -> str:
     lie = distributions(recording.program)
     mesh = next((on.mesh for on in lie.values()), (2,))
     placements = ", ".join(f"{name!r}: {_placements(on)}" for name, on in lie.items())
-    return HEAD.format(mesh=mesh, placements=placements, plain=inputs, made=inputs)
+    return HEAD.format(mesh=mesh, placements=placements, inputs=inputs)
 
 
 def rank_candidate(program: Program, takes: Sequence[str]) -> str:

@@ -154,12 +154,10 @@ def test_placed_calls__program_on_ranks__has_each_operator_with_the_placements_o
     assert list(placed_calls(attempt.program.steps, lay)) == [("torch.add", "Shard(0); Shard(0)")]
 
 
-def test_rank_server__system_that_cannot_fork__says_what_to_leave_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rank_server, "CAN_FORK", False)
+def test_rank_server__system_other_than_linux__says_what_to_leave_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rank_server, "IS_LINUX", False)
 
     with pytest.raises(UnavailableError) as refused:
         DTensorBackend("gloo", Meshes(2), has_processes=True)
 
-    assert str(refused.value) == (
-        "candidate 'gloo': processes: true needs a system that can fork. Leave it out to simulate the ranks."
-    )
+    assert str(refused.value) == ("candidate 'gloo': processes: true needs Linux. Leave it out to simulate the ranks.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ci_autotest.report.coverage import OPERATORS_LISTED, add, catalogue, counted, covered, merged, sentence
@@ -92,6 +93,12 @@ def test_sentence__says_the_numbers():
         "coverage of here: 1 of 3 tested operators are supported, 1 aligned, 0 misaligned; "
         f"torch has {public} public operators; of your own, 0 of 1 are supported, 0 aligned, 0 misaligned"
     )
+
+
+@pytest.mark.parametrize(("pairs", "end"), [(1, "1 pair"), (1200, "1,200 pairs")])
+def test_sentence__group_of_ranks__counts_pairs(pairs, end):
+    found = msgspec.structs.replace(counts_of({"torch.add": ADD})[0], pairs=pairs)
+    assert sentence(found).endswith(f"; compared: {end} of operator and placements")
 
 
 def test_catalogue__families__share_no_operator():
