@@ -255,6 +255,12 @@ def listed(entry: Entry, test: PyTorchTest, device_type: str, dtype: str) -> fro
     return frozenset(found)
 
 
+def listed_tests(source: str) -> set[PyTorchTest]:
+    """Return the tests of PyTorch that the rows of a database name; the name of a whole class's is empty."""
+    rows = [row for entry in entries(source).values() for row in entry.info.decorators if hasattr(row, "is_active")]
+    return {PyTorchTest(row.cls_name or "", row.test_name or "") for row in rows}
+
+
 def _names(dtypes: Any) -> tuple[str, ...]:
     """Return the names of dtypes in the order of ``DTYPES``, without those that a program cannot hold."""
     names = {str(dtype).removeprefix("torch.") for dtype in dtypes}
