@@ -91,8 +91,8 @@ def _check_opinfo(opinfo: OpInfo, where: str) -> None:
     for row in rows:
         if row.decorator == "skip" and row.device_type is not None:
             message = (
-                f"{where}: opinfo.op_overrides has a skip with device_type {row.device_type[:80]!r}, but a skip holds for "
-                "all candidates. Remove device_type, or write decorator: expectedFailure."
+                f"{where}: opinfo.op_overrides has a skip with device_type {row.device_type[:80]!r}, but a skip holds "
+                "for all candidates. Remove device_type, or write decorator: expectedFailure."
             )
             raise ConfigError(message)
 
