@@ -142,10 +142,10 @@ def show_power(found: Measurement, output: str, stream: TextIO, display: Display
 
 
 def exit_code(measured: PowerResult, broken: Sequence[BrokenTest]) -> int:
-    """Return the exit status: a file or test that cannot be run, or too low a score, then no score at all."""
+    """Return the exit status: what cannot be run or a low score, then a test without one."""
     if broken or measured.is_too_low or any(test.unscored in FAILURES for test in measured.tests):
         return FAILED
-    return FINE if measured.score is not None else NOTHING
+    return NOTHING if measured.score is None or measured.unmeasured else FINE
 
 
 @dataclass(slots=True)

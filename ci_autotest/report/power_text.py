@@ -49,6 +49,7 @@ _SURVIVALS: Final = {
 }
 _UNSCORED: Final = {
     UnscoredReason.NOTHING_COMPARED: "none of its cases compares anything",
+    UnscoredReason.REFUSAL: "its body expects an error",
     UnscoredReason.NO_OPERATOR: "it calls no operator that can be mutated",
     UnscoredReason.NOT_REPLACED: "it calls no operator that the candidate replaces",
     UnscoredReason.ALL_EQUIVALENT: "no mutant of it can be told from the reference",
@@ -103,7 +104,8 @@ def power_sentence(power: PowerResult) -> str:
     hollow = sum(bool(test.powerless) for test in power.tests)
     tail = f"; {plural(hollow, 'test')} powerless" if hollow else ""
     low = f"; below {power.fail_under:g}" if power.is_too_low else ""
-    return f"power: {score_text(power.score)} ({noticed}{equivalent}){tail}{low}"
+    unmeasured = f"; {plural(len(power.unmeasured), 'test')} not measured" if power.unmeasured else ""
+    return f"power: {score_text(power.score)} ({noticed}{equivalent}){tail}{low}{unmeasured}"
 
 
 def power_lines(power: PowerResult, *, has_all: bool = False) -> Iterator[str]:

@@ -96,6 +96,7 @@ class UnscoredReason(str, Enum):
 
     Attributes:
         NOTHING_COMPARED: None of its cases compares anything.
+        REFUSAL: Its body must raise an exception, so that there is no result to be wrong.
         NO_OPERATOR: It calls no operator that can be mutated.
         NOT_REPLACED: It calls no operator that the candidate replaces.
         ALL_EQUIVALENT: Every mutant is equivalent to the reference.
@@ -106,6 +107,7 @@ class UnscoredReason(str, Enum):
     """
 
     NOTHING_COMPARED = "nothing_compared"
+    REFUSAL = "refusal"
     NO_OPERATOR = "no_operator"
     NOT_REPLACED = "not_replaced"
     ALL_EQUIVALENT = "all_equivalent"
@@ -117,6 +119,8 @@ class UnscoredReason(str, Enum):
 
 #: Why a test has no score although it was run: these fail the command.
 FAILURES: frozenset[UnscoredReason] = frozenset({UnscoredReason.BROKEN, UnscoredReason.LOST})
+#: Why a test was not measured although it could be: ``--fail-under`` asks for the score of all tests.
+UNMEASURED: frozenset[UnscoredReason] = frozenset({UnscoredReason.NOTHING_COMPARED, UnscoredReason.NOT_RUN})
 #: Number of the attempt that a worker reports while it looks for the reason why a mutant survived.
 EXPLAINING = 1
 #: What became of a mutant. An equivalent one cannot be told from the reference by any call that was tried.
@@ -214,6 +218,13 @@ class PowerResult(Struct, frozen=True, kw_only=True):
     def is_too_low(self) -> bool:
         """Whether the score is below what was asked for."""
         return self.fail_under is not None and self.score is not None and self.score < self.fail_under
+
+    @property
+    def unmeasured(self) -> tuple[TestPower, ...]:
+        """The tests that were not measured, if a score is asked for: what they would notice is unknown."""
+        if self.fail_under is None:
+            return ()
+        return tuple(test for test in self.tests if test.unscored in UNMEASURED)
 
 
 def share(killed: int, survived: int) -> float | None:
