@@ -40,6 +40,7 @@ _SURVIVALS: Final = {
     SurvivalReason.VALUES_UNCHECKED: "no element is compared (check_allclose=False)",
     SurvivalReason.DTYPE_UNCHECKED: "the dtype is not compared (check_dtype=False): it is {}",
     SurvivalReason.NO_GRADIENT: "no gradient is asked for",
+    SurvivalReason.COTANGENT: "no gradient of the test's outputs shows it",
     SurvivalReason.ARGUMENT: "no case draws `{}`",
     SurvivalReason.SHAPE: "no case has {}",
     SurvivalReason.VALUES: "no case draws what shows it: {}",

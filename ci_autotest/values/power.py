@@ -70,6 +70,7 @@ class SurvivalReason(str, Enum):
         VALUES_UNCHECKED: The test compares no elements (``check_allclose=False``).
         DTYPE_UNCHECKED: Only the dtype differs, and the test does not compare it (``check_dtype=False``).
         NO_GRADIENT: Only gradients differ, and the test asks for none.
+        COTANGENT: Only gradients differ, and not for those that arrive from the outputs of the test.
         ARGUMENT: No case gives the argument the value that shows it.
         SHAPE: No case has the shapes that show it.
         VALUES: No case has the values that show it.
@@ -83,6 +84,7 @@ class SurvivalReason(str, Enum):
     VALUES_UNCHECKED = "values_unchecked"
     DTYPE_UNCHECKED = "dtype_unchecked"
     NO_GRADIENT = "no_gradient"
+    COTANGENT = "cotangent"
     ARGUMENT = "argument"
     SHAPE = "shape"
     VALUES = "values"

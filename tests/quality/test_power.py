@@ -87,6 +87,28 @@ def test_power__no_backward_pass__is_the_reason():
     assert found[MutantKind.GRADIENT_TAIL, ""] == (SurvivalReason.NO_GRADIENT, "")
 
 
+def sum_of_softmax():
+    return torch.nn.functional.softmax(random_tensor(ndim=2), dim=-1).sum(-1)
+
+
+def softmax_without_gradient():
+    x = random_tensor(ndim=2)
+    return torch.nn.functional.softmax(x, dim=-1).argmax(-1), x.sin()
+
+
+@pytest.mark.parametrize("body", [sum_of_softmax, softmax_without_gradient])
+def test_power__gradient_that_no_output_shows__is_no_notice_of_a_run(body):
+    found = survivors(power_of(body, operators=["torch.nn.functional.softmax"]))
+
+    assert found[MutantKind.GRADIENT_TAIL, ""] == (SurvivalReason.COTANGENT, "")
+
+
+def test_power__gradient_that_an_output_shows__is_noticed():
+    found = power_of(softmax, operators=["torch.nn.functional.softmax"])
+
+    assert {each.kind for each in found.mutants if each.by == "gradient"} >= {MutantKind.GRADIENT_TAIL}
+
+
 def test_power__no_broadcast__is_the_reason():
     reason, evidence = survivors(power_of(product))[MutantKind.NO_BROADCAST, ""]
 
