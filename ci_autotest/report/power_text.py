@@ -37,6 +37,7 @@ _MISTAKES: Final = {
 }
 _SURVIVALS: Final = {
     SurvivalReason.MEASURED: "it is within what `strictness: measured` allows",
+    SurvivalReason.OPEN: "its operator leaves the result open, and it breaks no promise that is checked",
     SurvivalReason.VALUES_UNCHECKED: "no element is compared (check_allclose=False)",
     SurvivalReason.DTYPE_UNCHECKED: "the dtype is not compared (check_dtype=False): it is {}",
     SurvivalReason.NO_GRADIENT: "no gradient is asked for",

@@ -67,6 +67,7 @@ class SurvivalReason(str, Enum):
     Attributes:
         TOLERANCE: The test's own cases differ, by less than the tolerance allows.
         MEASURED: The test's own cases differ, by less than ``strictness: measured`` allows.
+        OPEN: The operator leaves its result open, and nothing that it promises is broken.
         VALUES_UNCHECKED: The test compares no elements (``check_allclose=False``).
         DTYPE_UNCHECKED: Only the dtype differs, and the test does not compare it (``check_dtype=False``).
         NO_GRADIENT: Only gradients differ, and the test asks for none.
@@ -81,6 +82,7 @@ class SurvivalReason(str, Enum):
 
     TOLERANCE = "tolerance"
     MEASURED = "measured"
+    OPEN = "open"
     VALUES_UNCHECKED = "values_unchecked"
     DTYPE_UNCHECKED = "dtype_unchecked"
     NO_GRADIENT = "no_gradient"
@@ -127,8 +129,10 @@ UNMEASURED: frozenset[UnscoredReason] = frozenset({UnscoredReason.NOTHING_COMPAR
 EXPLAINING = 1
 #: What became of a mutant. An equivalent one cannot be told from the reference by any call that was tried.
 MutantOutcome: TypeAlias = Literal["killed", "survived", "equivalent"]
-#: Mutants that show nothing of the reference: whoever lets them pass on account of the tolerance tests nothing.
+#: Mutants that show nothing of the reference: whoever lets them pass tests nothing.
 HOLLOW: frozenset[MutantKind] = frozenset({MutantKind.ZEROS, MutantKind.UNRELATED})
+#: Reasons for which a test is powerless if a hollow mutant survives.
+_POWERLESS = frozenset({SurvivalReason.TOLERANCE, SurvivalReason.OPEN})
 
 
 class MutantResult(Struct, frozen=True, kw_only=True):
@@ -189,8 +193,8 @@ class TestPower(Struct, frozen=True, kw_only=True):
 
     @property
     def powerless(self) -> tuple[MutantResult, ...]:
-        """The hollow mutants that a tolerance hides: with one, the test passes whatever is computed."""
-        return tuple(item for item in self.mutants if item.kind in HOLLOW and item.reason is SurvivalReason.TOLERANCE)
+        """The hollow mutants that a tolerance or an open result hides: with one, a test passes whatever is computed."""
+        return tuple(item for item in self.mutants if item.kind in HOLLOW and item.reason in _POWERLESS)
 
 
 class PowerResult(Struct, frozen=True, kw_only=True):

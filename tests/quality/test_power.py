@@ -148,6 +148,36 @@ def test_power__tolerance_that_hides_unrelated_elements__is_powerless_with_the_c
     assert unrelated.correlation == pytest.approx(0.086, abs=0.02)
 
 
+def random_numbers():
+    return torch.randn_like(random_tensor(ndim=2))
+
+
+def dropped():
+    return torch.nn.functional.dropout(random_tensor(ndim=2, dim0=2, dim1=2))
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "kinds"),
+    [
+        (random_numbers, "torch.randn_like", {MutantKind.ZEROS, MutantKind.UNRELATED}),
+        (dropped, "torch.nn.functional.dropout", {MutantKind.ZEROS}),
+    ],
+)
+def test_power__operator_that_leaves_its_result_open__is_powerless_and_counts(body, operator, kinds):
+    found = power_of(body, operators=[operator])
+
+    assert {each.kind for each in found.powerless} == kinds
+    assert {each.reason for each in found.powerless} == {SurvivalReason.OPEN}
+    assert found.survived >= len(kinds)
+
+
+def test_power__uninitialized_memory__may_be_zeros():
+    def body():
+        return torch.empty_like(random_tensor(ndim=2))
+
+    assert power_of(body).powerless == ()
+
+
 def test_power__default_tolerance__is_not_powerless():
     assert power_of(small, rtol=1e-5, atol=1e-9).powerless == ()
     assert power_of(near_one).powerless == ()
