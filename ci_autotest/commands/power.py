@@ -205,9 +205,14 @@ class _Trial:
         """Keep the answer to a request; return the request that follows it, if there is one."""
         test = message.test.id
         if isinstance(answer, WorkerLostError):
-            if answer.is_killed and killed.setdefault(test, 0) < _KILLED_AT_MOST:
-                killed[test] += 1
-                return message
+            if answer.is_killed:
+                killed[test] = killed.get(test, 0) + 1
+                if killed[test] <= _KILLED_AT_MOST:
+                    return message
+                # No mutant did that, so that none of them counts as noticed.
+                why = f"the system killed its worker {killed[test]} times. Free memory, or give fewer --workers"
+                self.found[test] = TestPower(test=test, unscored=UnscoredReason.LOST, why=why)
+                return None
             if answer.spot.attempt == EXPLAINING:  # The mutant ran on all cases, and none noticed it.
                 unexplained = [*message.unexplained, answer.spot.candidate]
                 return msgspec.structs.replace(message, unexplained=unexplained)

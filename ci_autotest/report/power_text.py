@@ -57,7 +57,7 @@ _UNSCORED: Final = {
     UnscoredReason.ALL_EQUIVALENT: "no mutant of it can be told from the reference",
     UnscoredReason.LOADER: "it tests a data loader, which computes nothing",
     UnscoredReason.BROKEN: "it cannot be run",
-    UnscoredReason.LOST: "the reference ended its process",
+    UnscoredReason.LOST: "its process was lost, and not to a mutant",
     UnscoredReason.NOT_RUN: "the time was up",
 }
 #: Digits of a score.

@@ -106,7 +106,7 @@ class UnscoredReason(str, Enum):
         ALL_EQUIVALENT: Every mutant is equivalent to the reference.
         LOADER: It tests a data loader, which computes nothing.
         BROKEN: It cannot be run.
-        LOST: The reference ended the worker.
+        LOST: The reference, or the system, ended the worker.
         NOT_RUN: The time was up.
     """
 
