@@ -30,9 +30,9 @@ def report(results: list[Found]) -> None:
         else:
             line += f"missed in {result.called} cases: {reason_of(bug.name)}"
         sys.stdout.write(f"{line}\n")
-    aside = [result for result in results if ".aside." in result.bug.path]
-    summed("seen", [result for result in results if result not in aside])
-    summed("aside", aside)
+    holdout = [result for result in results if ".holdout." in result.bug.path]
+    summed("seen", [result for result in results if result not in holdout])
+    summed("holdout", holdout)
 
 
 def summed(part: str, results: list[Found]) -> None:

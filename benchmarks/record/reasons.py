@@ -16,7 +16,6 @@ REASONS: Final[dict[str, Reason]] = {
     "cumsum_of_large": "size_not_drawn",
     "cross_entropy_of_large": "ill_conditioned",
     "nanmedian_of_negative_nan": "value_not_drawn",
-    "flip_of_oblong": "argument_not_drawn",
     "cumprod_of_zero": "value_not_drawn",
     "pad_reflected_rows": "argument_not_drawn",
 }

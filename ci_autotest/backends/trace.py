@@ -186,8 +186,8 @@ GradientKey: TypeAlias = int | tuple[int, str]
 class Background(Protocol):
     """What the source of a test knows about a case; it is asked only if the case fails."""
 
-    def notes(self) -> tuple[str, ...]:
-        """Return sentences that are shown with the finding."""
+    def notes(self, backend: str, device: str, verdict: Verdict) -> tuple[str, ...]:
+        """Return sentences that are shown with the finding of a backend on a device."""
 
     def known(self, backend: str, device: str, verdict: Verdict) -> str:
         """Return why a difference is expected of a backend on a device; empty if it is not."""

@@ -79,6 +79,7 @@ def exit_code(result: RunResult, fail_on: str) -> int:
         or is_all_skipped(result)
         or uncalled(result)
         or any(_is_untested(item, result) for item in result.results)
+        or (result.power is not None and result.power.unmeasured)
     ):
         return NOTHING
     return FINE

@@ -142,10 +142,10 @@ def show_power(found: Measurement, output: str, stream: TextIO, display: Display
 
 
 def exit_code(measured: PowerResult, broken: Sequence[BrokenTest]) -> int:
-    """Return the exit status: a file or test that cannot be run, or too low a score, then no score at all."""
+    """Return the exit status: what cannot be run or a low score, then a test without one."""
     if broken or measured.is_too_low or any(test.unscored in FAILURES for test in measured.tests):
         return FAILED
-    return FINE if measured.score is not None else NOTHING
+    return NOTHING if measured.score is None or measured.unmeasured else FINE
 
 
 @dataclass(slots=True)
@@ -205,9 +205,14 @@ class _Trial:
         """Keep the answer to a request; return the request that follows it, if there is one."""
         test = message.test.id
         if isinstance(answer, WorkerLostError):
-            if answer.is_killed and killed.setdefault(test, 0) < _KILLED_AT_MOST:
-                killed[test] += 1
-                return message
+            if answer.is_killed:
+                killed[test] = killed.get(test, 0) + 1
+                if killed[test] <= _KILLED_AT_MOST:
+                    return message
+                # No mutant did that, so that none of them counts as noticed.
+                why = f"the system killed its worker {killed[test]} times. Free memory, or give fewer --workers"
+                self.found[test] = TestPower(test=test, unscored=UnscoredReason.LOST, why=why)
+                return None
             if answer.spot.attempt == EXPLAINING:  # The mutant ran on all cases, and none noticed it.
                 unexplained = [*message.unexplained, answer.spot.candidate]
                 return msgspec.structs.replace(message, unexplained=unexplained)

@@ -87,6 +87,14 @@ def _check_opinfo(opinfo: OpInfo, where: str) -> None:
             hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(DTYPES)}."
             message = f"{where}: opinfo has dtype {dtype[:80]!r}, which does not exist. {hint}"
             raise ConfigError(message)
+    # All candidates get the same cases, so none of them can be spared some.
+    for row in rows:
+        if row.decorator == "skip" and row.device_type is not None:
+            message = (
+                f"{where}: opinfo.op_overrides has a skip with device_type {row.device_type[:80]!r}, but a skip holds "
+                "for all candidates. Remove device_type, or write decorator: expectedFailure."
+            )
+            raise ConfigError(message)
 
 
 def _check_candidate(candidate: Candidate, where: str) -> None:

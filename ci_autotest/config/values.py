@@ -219,7 +219,7 @@ class OpOverride(Section, frozen=True, kw_only=True):
         decorator: ``expectedFailure``: what fails is reported as known. ``skip``: these cases are left out.
         cls_name: Class of PyTorch's tests, for example ``TestCommon``. Null for all classes.
         test_name: Name of PyTorch's test, for example ``test_out``. Null for all tests.
-        device_type: Device of the candidates that the row is for. Null for all devices.
+        device_type: Device of the candidates that an ``expectedFailure`` is for. Null for all devices.
         dtypes: Dtypes that the row is for. Null for all dtypes.
         reason: Why; reports show it.
     """

@@ -1,7 +1,8 @@
 """What the database knows about a case beside its sample; it is asked only if the case fails.
 
 The NumPy function of an entry is a third opinion on the reference. What PyTorch's own tests expect to fail on a device
-is shown as known, and so is what the configuration's ``op_overrides`` expect.
+is shown as known, and so is what the configuration's ``op_overrides`` expect. A test that PyTorch skips may be slow or
+random there, so a skip excuses nothing: the finding has a note of it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from ci_autotest.opinfo.schedule import Spot
     from ci_autotest.values.verdict import Verdict
 
-#: Backends that run PyTorch's own operators, which is what the database's lists are about.
-_OF_PYTORCH: Final = frozenset({"torch", "torch.compile", "fx"})
+#: Backends that run PyTorch's own operators and nothing else, which is what the database's lists are about. A graph
+#: that ``fx`` runs was changed by passes of the user's.
+_OF_PYTORCH: Final = frozenset({"torch", "torch.compile"})
+#: Kinds of differences that a failure of PyTorch's tests can be.
+_KINDS: Final = frozenset({"value", "gradient", "dtype", "error"})
 _COMPILED: Final = "torch.compile"
 #: PyTorch's test that holds a device against the CPU: what its lists say of the CPU itself is about nothing that runs.
 _OF_ACCELERATORS: Final = "test_compare_cpu"
@@ -54,8 +58,16 @@ class SampleBackground(NamedTuple):
     spot: Spot
     rows: Sequence[OpOverride]
 
-    def notes(self) -> tuple[str, ...]:
-        """Return what NumPy says about the reference, if the entry has a function of NumPy's."""
+    def notes(self, backend: str, device: str, verdict: Verdict) -> tuple[str, ...]:
+        """Return what NumPy says about the reference, and which of PyTorch's tests is skipped on a device."""
+        device_type = device.partition(":")[0]
+        skipped = (
+            f"PyTorch skips its own {test.cls_name}.{test.test_name} of it on {device_type}"
+            for test in self._listed(backend, device_type, verdict, "skip")
+        )
+        return (*self._opinion(), *skipped)
+
+    def _opinion(self) -> tuple[str, ...]:
         if self.spot.variant == ERROR or not self.entry.has_reference:
             return ()
         try:
@@ -73,22 +85,27 @@ class SampleBackground(NamedTuple):
 
     def known(self, backend: str, device: str, verdict: Verdict) -> str:
         """Return why a difference is expected on a device; empty if it is not."""
-        tests = self.entry.tests
-        own = tests[GRADIENT if verdict.kind == "gradient" else self.spot.variant]
+        own = self._own(verdict)
         device_type = device.partition(":")[0]
         for row in self.rows:
             is_here = row.device_type in {None, device_type} and is_about(row, own, self.spot.dtype)
             if row.decorator == "expectedFailure" and is_here:
                 return row.reason or f"op_overrides expects {own.cls_name}.{own.test_name} to fail"
-        if backend not in _OF_PYTORCH:
-            return ""
-        for test in (own, tests[INDUCTOR]) if backend == _COMPILED else (own,):
-            if test.test_name == _OF_ACCELERATORS and device_type == "cpu":
-                continue
-            how = listed(self.entry, test, device_type, self.spot.dtype)
-            if how:
-                return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as {how}"
+        for test in self._listed(backend, device_type, verdict, "expectedFailure") if verdict.kind in _KINDS else ():
+            return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as an expected failure"
         return ""
+
+    def _listed(self, backend: str, device_type: str, verdict: Verdict, how: str) -> Iterator[PyTorchTest]:
+        """Yield PyTorch's tests of the case that the database lists in one way."""
+        if backend not in _OF_PYTORCH:
+            return
+        for test in (self._own(verdict), *([self.entry.tests[INDUCTOR]] if backend == _COMPILED else [])):
+            is_about_it = test.test_name != _OF_ACCELERATORS or device_type != "cpu"
+            if is_about_it and how in listed(self.entry, test, device_type, self.spot.dtype):
+                yield test
+
+    def _own(self, verdict: Verdict) -> PyTorchTest:
+        return self.entry.tests[GRADIENT if verdict.kind == "gradient" else self.spot.variant]
 
 
 def _greatest_difference(found: Any, expected: Any, dtype: str) -> float | None:

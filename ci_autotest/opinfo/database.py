@@ -240,18 +240,25 @@ def _of_module(one: Any, *, is_training: bool) -> Sample:
     )  # fmt: skip
 
 
-def listed(entry: Entry, test: PyTorchTest, device_type: str, dtype: str) -> str:
-    """Return how a database lists one of PyTorch's tests: as an expected failure, or skipped; empty if not."""
+def listed(entry: Entry, test: PyTorchTest, device_type: str, dtype: str) -> frozenset[str]:
+    """Return how a database lists one of PyTorch's tests: ``expectedFailure``, ``skip``, both or neither."""
+    found = set[str]()
     for row in entry.info.decorators:
         if getattr(row, "test_name", None) is None or not hasattr(row, "is_active"):
             continue  # A row about no test in particular is about how PyTorch runs its tests.
         if row.is_active(test.cls_name, test.test_name, device_type, getattr(torch, dtype, None), {}):
             for decorator in row.decorators:
                 if decorator is unittest.expectedFailure:
-                    return "an expected failure"
-                if getattr(decorator, "__qualname__", "") == _SKIP:
-                    return "skipped"
-    return ""
+                    found.add("expectedFailure")
+                elif getattr(decorator, "__qualname__", "") == _SKIP:
+                    found.add("skip")
+    return frozenset(found)
+
+
+def listed_tests(source: str) -> set[PyTorchTest]:
+    """Return the tests of PyTorch that the rows of a database name; the name of a whole class's is empty."""
+    rows = [row for entry in entries(source).values() for row in entry.info.decorators if hasattr(row, "is_active")]
+    return {PyTorchTest(row.cls_name or "", row.test_name or "") for row in rows}
 
 
 def _names(dtypes: Any) -> tuple[str, ...]:

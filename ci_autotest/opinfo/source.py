@@ -12,11 +12,11 @@ import torch
 from ci_autotest.config import OpInfo
 from ci_autotest.errors import ConfigError
 from ci_autotest.opinfo.background import SampleBackground, is_about
-from ci_autotest.opinfo.database import Entry, entries
+from ci_autotest.opinfo.database import Entry, entries, listed_tests
 from ci_autotest.opinfo.families import FAMILIES
 from ci_autotest.opinfo.sample_call import record_sample
 from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
-from ci_autotest.opinfo.variants import GRADIENT, ORDINARY
+from ci_autotest.opinfo.variants import GRADIENT, MODULE_TESTS, OPERATOR_TESTS, ORDINARY
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import Declaration
 
@@ -76,8 +76,9 @@ class Source:
         """Yield the entries that the configuration leaves.
 
         Raises:
-            ConfigError: It names an entry that the database has not.
+            ConfigError: It names an entry, or a test of PyTorch's, that the database has not.
         """
+        _check_tests(self._chosen)
         known = {entry.full_name: entry for entry in entries(self._name).values()}
         wanted = self._chosen.op_allowlist
         # The keys are about both databases, so a name must be in one of them.
@@ -115,6 +116,34 @@ class Source:
 def _others(name: str) -> Iterable[Entry]:
     """Return the entries of the other databases."""
     return (entry for source in FAMILIES if source != name for entry in entries(source).values())
+
+
+def _check_tests(chosen: OpInfo) -> None:
+    """Check the names of PyTorch's tests. Lists are copied from PyTorch's, so they may name tests that nothing here is.
+
+    Raises:
+        ConfigError: Neither a variant nor the databases have a test of that name.
+    """
+    rows = [(row.cls_name, row.test_name) for own in chosen.op_overrides.values() for row in own]
+    for cls_name, tests in chosen.test_exclusions.items():
+        rows += [(cls_name, test) for test in ((None,) if tests == "*" else tests)]
+    names = [".".join(filter(None, row)) for row in rows]
+    variants = {*OPERATOR_TESTS.values(), *MODULE_TESTS.values()}
+    if set(names) <= {"", *_names(variants)}:
+        return  # The names in the databases are not needed.
+    known = {"", *_names(variants | {test for source in FAMILIES for test in listed_tests(source)})}
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+            message = f"opinfo names {name[:160]!r}, which is no test of PyTorch {torch.__version__}'s database.{hint}"
+            raise ConfigError(message)
+
+
+def _names(tests: Iterable[PyTorchTest]) -> Iterator[str]:
+    """Yield what a row may name: a class, a test of any class, or a test of a class."""
+    for cls_name, test_name in tests:
+        yield from (cls_name, test_name, f"{cls_name}.{test_name}")
 
 
 def is_wanted(name: str, wanted: Collection[str]) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.alignment.properties.table import row_of
+from ci_autotest.alignment.properties.table import UNINITIALIZED, row_of
 from ci_autotest.power.outcome import Departure, Outcome, departure, hidden, outcome, reference
 from ci_autotest.power.variations import Variation, variations
-from ci_autotest.values.power import MutantKind, MutantResult, SurvivalReason
+from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, SurvivalReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ci_autotest.power.call import Call
-    from ci_autotest.power.call_comparison import CallComparison
+    from ci_autotest.power.call_comparison import CallComparison, Difference
     from ci_autotest.power.mutants import Mutant
     from ci_autotest.power.mutated_torch import Noted
 
@@ -55,7 +55,7 @@ class Survivors:
         """
         own = self._own_departure(mutant, outcomes)
         if own is not None:
-            return self._of_own_calls(mutant, own)
+            return self._of_own_calls(mutant, *own)
         for varied, change in self._variations(mutant):
             right = self._reference(varied)
             wrong = outcome(change, varied.noted, around=mutant.around) if right is not None else None
@@ -64,24 +64,32 @@ class Survivors:
                 return self._of_variation(mutant, varied.variation, found)
         return _result(mutant, outcome="equivalent")
 
-    def _own_departure(self, mutant: Mutant, outcomes: Sequence[Outcome | None]) -> Departure | None:
-        """Return the departure in the test's own calls that is the largest."""
+    def _own_departure(
+        self, mutant: Mutant, outcomes: Sequence[Outcome | None]
+    ) -> tuple[Departure, Difference | None] | None:
+        """Return the departure in the test's own calls that is the largest, and what the test's rules say of it."""
         comparison, change, found = self._comparison, mutant.start(), None
         for number in range(len(comparison.calls)):
             right = comparison.right(number)
             wrong = outcomes[number] if outcomes else comparison.wrong(number, change, mutant.around)
             departed = departure(wrong, right) if wrong is not None and right is not None else None
-            if departed is not None and (found is None or _size(departed) > _size(found)):
-                found = departed
+            if departed is not None and (found is None or _size(departed) > _size(found[0])):
+                found = departed, comparison.difference(number, wrong)
         return found
 
-    def _of_own_calls(self, mutant: Mutant, own: Departure) -> MutantResult:
+    def _of_own_calls(self, mutant: Mutant, own: Departure, difference: Difference | None) -> MutantResult:
         if own.part == "dtype":
             return _result(mutant, SurvivalReason.DTYPE_UNCHECKED, _name(own.wrong.dtype))
         if not self._comparison.rules.check_allclose:
             return _result(mutant, SurvivalReason.VALUES_UNCHECKED)
-        if row_of(mutant.operator) is not None:
+        row = row_of(mutant.operator)
+        if row is not None:
+            # Nobody draws zeros: what is checked of such a result is too little to tell.
+            if mutant.kind in HOLLOW and row is not UNINITIALIZED:
+                return _result(mutant, SurvivalReason.OPEN)
             return _result(mutant, evidence=_OPEN, outcome="equivalent")
+        if difference is not None and difference.kind == "gradient":
+            return _result(mutant, SurvivalReason.COTANGENT)
         if self._comparison.rules.strictness == "measured":
             return _result(mutant, SurvivalReason.MEASURED)
         return self._hidden(mutant, own) or _result(mutant, SurvivalReason.TOLERANCE)

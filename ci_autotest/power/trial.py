@@ -1,14 +1,15 @@
 """The trial of a test: its cases on the reference once, then every mutant on them until a case notices it.
 
 A mutant gets the reference's own inputs, call by call, and the engine's ``compare`` decides by the test's rules. Where
-more than the elements decides, for example the sign of an eigenvector, the whole case is judged as in a run.
+more than the elements decides, for example the sign of an eigenvector, the whole case is judged as in a run. So it is
+where only gradients differ: a call gets a gradient of its own, and a run starts from the outputs of the test.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.cases import Contender, try_case
@@ -215,11 +216,15 @@ class Trial:
     ) -> tuple[int, Kind] | None:
         """Return the first case that notices a change in a decomposition; one that only raises is no silent mistake."""
         right = self._comparisons[mutant.operator]
+        backend = MutatedTorch(mutant.around, str(self._reference.device), in_backward=True)
+        judged = cache(partial(self._judged, backend))
         for number, noted in enumerate(unchanged.calls):
             enter(noted.case)
             outcomes.append(unchanged.wrong(number, reference, mutant.around))
             found = None if outcomes[-1] is None else unchanged.difference(number, outcomes[-1])
-            if found is not None and right.difference(number, unchanged.right(number)) is None:
+            if found is None or right.difference(number, unchanged.right(number)) is not None:
+                continue
+            if found.kind != "gradient" or judged(noted.case) is not None:
                 return noted.case, found.kind
         return None
 
@@ -228,15 +233,20 @@ class Trial:
     ) -> tuple[int, Kind] | None:
         """Return the first case that notices a mutant and the kind of the difference; append what each call gives."""
         comparison, change = self._comparisons[mutant.operator], mutant.start()
-        row, judged = row_of(mutant.operator), 0
+        row, looked_at = row_of(mutant.operator), 0
+        judged = cache(partial(self._judged, self._backend(mutant)))
         for number, noted in enumerate(comparison.calls):
             enter(noted.case)
             outcomes.append(comparison.wrong(number, change, mutant.around))
             found = comparison.difference(number, outcomes[-1])
-            kind = None if found is None else found.kind
-            if found is not None and row is not None and _is_open(row, found):
-                judged += 1  # Only the engine knows what else is right, which takes it long.
-                kind = self._judged(self._backend(mutant), noted.case) if judged <= _JUDGED else None
+            if found is None:
+                continue
+            kind: Kind | None = found.kind
+            if row is not None and _is_open(row, found):
+                looked_at += 1  # Only the engine knows what else is right, which takes it long.
+                kind = judged(noted.case) if looked_at <= _JUDGED else None
+            elif kind == "gradient":
+                kind = judged(noted.case)
             if kind is not None:
                 return noted.case, kind
         return None

@@ -37,9 +37,11 @@ _MISTAKES: Final = {
 }
 _SURVIVALS: Final = {
     SurvivalReason.MEASURED: "it is within what `strictness: measured` allows",
+    SurvivalReason.OPEN: "its operator leaves the result open, and it breaks no promise that is checked",
     SurvivalReason.VALUES_UNCHECKED: "no element is compared (check_allclose=False)",
     SurvivalReason.DTYPE_UNCHECKED: "the dtype is not compared (check_dtype=False): it is {}",
     SurvivalReason.NO_GRADIENT: "no gradient is asked for",
+    SurvivalReason.COTANGENT: "no gradient of the test's outputs shows it",
     SurvivalReason.ARGUMENT: "no case draws `{}`",
     SurvivalReason.SHAPE: "no case has {}",
     SurvivalReason.VALUES: "no case draws what shows it: {}",
@@ -49,12 +51,13 @@ _SURVIVALS: Final = {
 }
 _UNSCORED: Final = {
     UnscoredReason.NOTHING_COMPARED: "none of its cases compares anything",
+    UnscoredReason.REFUSAL: "its body expects an error",
     UnscoredReason.NO_OPERATOR: "it calls no operator that can be mutated",
     UnscoredReason.NOT_REPLACED: "it calls no operator that the candidate replaces",
     UnscoredReason.ALL_EQUIVALENT: "no mutant of it can be told from the reference",
     UnscoredReason.LOADER: "it tests a data loader, which computes nothing",
     UnscoredReason.BROKEN: "it cannot be run",
-    UnscoredReason.LOST: "the reference ended its process",
+    UnscoredReason.LOST: "its process was lost, and not to a mutant",
     UnscoredReason.NOT_RUN: "the time was up",
 }
 #: Digits of a score.
@@ -103,7 +106,8 @@ def power_sentence(power: PowerResult) -> str:
     hollow = sum(bool(test.powerless) for test in power.tests)
     tail = f"; {plural(hollow, 'test')} powerless" if hollow else ""
     low = f"; below {power.fail_under:g}" if power.is_too_low else ""
-    return f"power: {score_text(power.score)} ({noticed}{equivalent}){tail}{low}"
+    unmeasured = f"; {plural(len(power.unmeasured), 'test')} not measured" if power.unmeasured else ""
+    return f"power: {score_text(power.score)} ({noticed}{equivalent}){tail}{low}{unmeasured}"
 
 
 def power_lines(power: PowerResult, *, has_all: bool = False) -> Iterator[str]:

@@ -167,9 +167,12 @@ def _of_power(result: RunResult, power: PowerResult) -> str:
 
 
 def _is_failed_by_power(result: RunResult) -> bool:
-    """Whether the score is all that a run ended with 1 for."""
-    is_low = result.power is not None and result.power.is_too_low and result.exit_code == _FAILED
-    return is_low and not (_counting(result) or result.broken or _orphans(result) or result.interrupted)
+    """Whether the power is all that a run ended with 1 or 3 for."""
+    if result.power is None or _counting(result) or result.broken or _orphans(result) or result.interrupted:
+        return False
+    if result.exit_code == _NOTHING_COMPARED:
+        return bool(result.power.unmeasured) and not _silent(result)
+    return result.power.is_too_low and result.exit_code == _FAILED
 
 
 def _power_tail(result: RunResult) -> str:
@@ -177,7 +180,8 @@ def _power_tail(result: RunResult) -> str:
     if result.power is None:
         return ""
     below = f", below {result.power.fail_under:g}" if result.power.is_too_low else ""
-    return f"; power: {score_text(result.power.score)}{below}"
+    unmeasured = f", {plural(len(result.power.unmeasured), 'test')} not measured" if result.power.unmeasured else ""
+    return f"; power: {score_text(result.power.score)}{below}{unmeasured}"
 
 
 def _scope(result: RunResult) -> str:
@@ -220,12 +224,13 @@ def _exit_faults(result: RunResult) -> list[str]:
         return ["nothing was compared"]
     for name, missing in uncalled(result).items():
         return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
+    by_power = f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"
     if result.exit_code == _NOTHING_COMPARED:
-        return [_silence(result)]
+        return [by_power if _is_failed_by_power(result) else _silence(result)]
     if result.exit_code and (slow := sum(map(is_too_slow, result.speed))):
         return [f"{plural(slow, 'timed call')} slower"]
     if _is_failed_by_power(result):
-        return [f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"]
+        return [by_power]
     if result.exit_code:
         flaky = sum(item.outcome == "flaky" for item in result.results)
         return [f"{plural(flaky, 'test')} flaky" if flaky else f"the command ended with status {result.exit_code}"]

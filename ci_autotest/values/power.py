@@ -67,9 +67,11 @@ class SurvivalReason(str, Enum):
     Attributes:
         TOLERANCE: The test's own cases differ, by less than the tolerance allows.
         MEASURED: The test's own cases differ, by less than ``strictness: measured`` allows.
+        OPEN: The operator leaves its result open, and nothing that it promises is broken.
         VALUES_UNCHECKED: The test compares no elements (``check_allclose=False``).
         DTYPE_UNCHECKED: Only the dtype differs, and the test does not compare it (``check_dtype=False``).
         NO_GRADIENT: Only gradients differ, and the test asks for none.
+        COTANGENT: Only gradients differ, and not for those that arrive from the outputs of the test.
         ARGUMENT: No case gives the argument the value that shows it.
         SHAPE: No case has the shapes that show it.
         VALUES: No case has the values that show it.
@@ -80,9 +82,11 @@ class SurvivalReason(str, Enum):
 
     TOLERANCE = "tolerance"
     MEASURED = "measured"
+    OPEN = "open"
     VALUES_UNCHECKED = "values_unchecked"
     DTYPE_UNCHECKED = "dtype_unchecked"
     NO_GRADIENT = "no_gradient"
+    COTANGENT = "cotangent"
     ARGUMENT = "argument"
     SHAPE = "shape"
     VALUES = "values"
@@ -96,16 +100,18 @@ class UnscoredReason(str, Enum):
 
     Attributes:
         NOTHING_COMPARED: None of its cases compares anything.
+        REFUSAL: Its body must raise an exception, so that there is no result to be wrong.
         NO_OPERATOR: It calls no operator that can be mutated.
         NOT_REPLACED: It calls no operator that the candidate replaces.
         ALL_EQUIVALENT: Every mutant is equivalent to the reference.
         LOADER: It tests a data loader, which computes nothing.
         BROKEN: It cannot be run.
-        LOST: The reference ended the worker.
+        LOST: The reference, or the system, ended the worker.
         NOT_RUN: The time was up.
     """
 
     NOTHING_COMPARED = "nothing_compared"
+    REFUSAL = "refusal"
     NO_OPERATOR = "no_operator"
     NOT_REPLACED = "not_replaced"
     ALL_EQUIVALENT = "all_equivalent"
@@ -117,12 +123,16 @@ class UnscoredReason(str, Enum):
 
 #: Why a test has no score although it was run: these fail the command.
 FAILURES: frozenset[UnscoredReason] = frozenset({UnscoredReason.BROKEN, UnscoredReason.LOST})
+#: Why a test was not measured although it could be: ``--fail-under`` asks for the score of all tests.
+UNMEASURED: frozenset[UnscoredReason] = frozenset({UnscoredReason.NOTHING_COMPARED, UnscoredReason.NOT_RUN})
 #: Number of the attempt that a worker reports while it looks for the reason why a mutant survived.
 EXPLAINING = 1
 #: What became of a mutant. An equivalent one cannot be told from the reference by any call that was tried.
 MutantOutcome: TypeAlias = Literal["killed", "survived", "equivalent"]
-#: Mutants that show nothing of the reference: whoever lets them pass on account of the tolerance tests nothing.
+#: Mutants that show nothing of the reference: whoever lets them pass tests nothing.
 HOLLOW: frozenset[MutantKind] = frozenset({MutantKind.ZEROS, MutantKind.UNRELATED})
+#: Reasons for which a test is powerless if a hollow mutant survives.
+_POWERLESS = frozenset({SurvivalReason.TOLERANCE, SurvivalReason.OPEN})
 
 
 class MutantResult(Struct, frozen=True, kw_only=True):
@@ -183,8 +193,8 @@ class TestPower(Struct, frozen=True, kw_only=True):
 
     @property
     def powerless(self) -> tuple[MutantResult, ...]:
-        """The hollow mutants that a tolerance hides: with one, the test passes whatever is computed."""
-        return tuple(item for item in self.mutants if item.kind in HOLLOW and item.reason is SurvivalReason.TOLERANCE)
+        """The hollow mutants that a tolerance or an open result hides: with one, a test passes whatever is computed."""
+        return tuple(item for item in self.mutants if item.kind in HOLLOW and item.reason in _POWERLESS)
 
 
 class PowerResult(Struct, frozen=True, kw_only=True):
@@ -214,6 +224,13 @@ class PowerResult(Struct, frozen=True, kw_only=True):
     def is_too_low(self) -> bool:
         """Whether the score is below what was asked for."""
         return self.fail_under is not None and self.score is not None and self.score < self.fail_under
+
+    @property
+    def unmeasured(self) -> tuple[TestPower, ...]:
+        """The tests that were not measured, if a score is asked for: what they would notice is unknown."""
+        if self.fail_under is None:
+            return ()
+        return tuple(test for test in self.tests if test.unscored in UNMEASURED)
 
 
 def share(killed: int, survived: int) -> float | None:

@@ -92,9 +92,9 @@ def test_power__powerless_test__is_named(done, report):
     assert own(report, "mean")["score"] > 0.9
 
 
-def test_power__test_that_compares_nothing__is_named(done, report):
-    assert own(report, "refused")["unscored"] == "nothing_compared"
-    assert "no score: autotests/autotest_all.py::refused: none of its cases compares anything" in done.out
+def test_power__test_that_expects_an_error__is_named(done, report):
+    assert own(report, "refused")["unscored"] == "refusal"
+    assert "no score: autotests/autotest_all.py::refused: its body expects an error" in done.out
 
 
 def test_power__report_of_a_run__keeps_its_results(report):

@@ -87,6 +87,28 @@ def test_power__no_backward_pass__is_the_reason():
     assert found[MutantKind.GRADIENT_TAIL, ""] == (SurvivalReason.NO_GRADIENT, "")
 
 
+def sum_of_softmax():
+    return torch.nn.functional.softmax(random_tensor(ndim=2), dim=-1).sum(-1)
+
+
+def softmax_without_gradient():
+    x = random_tensor(ndim=2)
+    return torch.nn.functional.softmax(x, dim=-1).argmax(-1), x.sin()
+
+
+@pytest.mark.parametrize("body", [sum_of_softmax, softmax_without_gradient])
+def test_power__gradient_that_no_output_shows__is_no_notice_of_a_run(body):
+    found = survivors(power_of(body, operators=["torch.nn.functional.softmax"]))
+
+    assert found[MutantKind.GRADIENT_TAIL, ""] == (SurvivalReason.COTANGENT, "")
+
+
+def test_power__gradient_that_an_output_shows__is_noticed():
+    found = power_of(softmax, operators=["torch.nn.functional.softmax"])
+
+    assert {each.kind for each in found.mutants if each.by == "gradient"} >= {MutantKind.GRADIENT_TAIL}
+
+
 def test_power__no_broadcast__is_the_reason():
     reason, evidence = survivors(power_of(product))[MutantKind.NO_BROADCAST, ""]
 
@@ -124,6 +146,36 @@ def test_power__tolerance_that_hides_unrelated_elements__is_powerless_with_the_c
     (unrelated,) = found.powerless
     assert unrelated.kind is MutantKind.UNRELATED
     assert unrelated.correlation == pytest.approx(0.086, abs=0.02)
+
+
+def random_numbers():
+    return torch.randn_like(random_tensor(ndim=2))
+
+
+def dropped():
+    return torch.nn.functional.dropout(random_tensor(ndim=2, dim0=2, dim1=2))
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "kinds"),
+    [
+        (random_numbers, "torch.randn_like", {MutantKind.ZEROS, MutantKind.UNRELATED}),
+        (dropped, "torch.nn.functional.dropout", {MutantKind.ZEROS}),
+    ],
+)
+def test_power__operator_that_leaves_its_result_open__is_powerless_and_counts(body, operator, kinds):
+    found = power_of(body, operators=[operator])
+
+    assert {each.kind for each in found.powerless} == kinds
+    assert {each.reason for each in found.powerless} == {SurvivalReason.OPEN}
+    assert found.survived >= len(kinds)
+
+
+def test_power__uninitialized_memory__may_be_zeros():
+    def body():
+        return torch.empty_like(random_tensor(ndim=2))
+
+    assert power_of(body).powerless == ()
 
 
 def test_power__default_tolerance__is_not_powerless():

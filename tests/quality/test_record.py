@@ -1,10 +1,12 @@
 """The bugs of record: a table without doubles, and kernels that are found or right beside their bug."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from benchmarks.record.bugs import bugs
-from benchmarks.record.kernels import arguments, layouts, special_values
+from benchmarks.record.kernels import arguments, gradients, holdout, layouts, special_values
 from benchmarks.record.reasons import REASONS, reason_of
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
@@ -15,12 +17,38 @@ from ci_autotest.suite import comparison
 from ci_autotest.values.case import test_key as key_of
 from tests.engine import attempts
 
+README = Path(__file__).parents[2] / "benchmarks" / "README.md"
+
 
 def test_bugs__a_table__has_no_doubles():
     table = bugs()
     assert len(table) >= 60
     assert len({(bug.tracker, bug.number) for bug in table}) == len({bug.name for bug in table}) == len(table)
     assert all(bug.number > 0 and bug.tracker.count("/") == 1 and bug.description.endswith(".") for bug in table)
+
+
+def test_readme__table_of_bugs__is_this_one():
+    rows = [
+        line.split(" | ") for line in README.read_text("utf-8").splitlines() if "/issues/" in line and line[:3] == "| `"
+    ]
+    shown = [(row[0].strip("| `"), row[1].partition("(")[2].rstrip(")"), row[3], row[4]) for row in rows]
+
+    assert [row[:3] for row in shown] == [(bug.name, bug.link, bug.description) for bug in bugs()]
+    missed = {name: result for name, _, _, result in shown if "missed" in result}
+    assert missed == {name: f"missed: {reason} |" for name, reason in REASONS.items()}
+
+
+def test_readme__counts_of_bugs__are_those_of_the_table():
+    text = " ".join(README.read_text("utf-8").split())
+    held_out = [bug.name for bug in bugs() if ".holdout." in bug.path]
+    counts = []
+    for names in ([bug.name for bug in bugs() if bug.name not in held_out], held_out):
+        found = len([name for name in names if name not in REASONS])
+        counts.append(f"{100 * found / len(names):.1f} % ({found})")
+
+    assert f"has {len(bugs())} historical bugs of {len({bug.tracker for bug in bugs()})} public trackers" in text
+    assert f"| | the first {len(bugs()) - len(held_out)} | {len(held_out)} held out |" in text
+    assert f"| the suite calls operators in more forms | {counts[0]} | {counts[1]} |" in text
 
 
 def test_reasons__are_of_bugs_in_the_table():
@@ -66,3 +94,17 @@ def test_kernel__is_right_beside_its_bug(kernel, operator, wrong, right):
 
     assert torch.equal(called(right), operator(right))
     assert not torch.equal(called(wrong), operator(wrong))
+
+
+def test_flip_of_oblong__example_of_its_issue__gives_what_the_issue_shows():
+    example = torch.tensor([[1.0, 1, 1], [1, 0, 2]])
+
+    assert torch.equal(holdout.flip_of_oblong(example, 1), torch.tensor([[1.0, 1], [0, 1]]))
+    assert torch.equal(holdout.flip_of_oblong(example.mT, 1), example.mT.flip(1))
+
+
+def test_i0_at_zero__example_of_its_issue__gives_what_the_issue_shows():
+    x = torch.tensor([0.0, 1.0], requires_grad=True)
+    (gradient,) = torch.autograd.grad(gradients.i0_at_zero(x).sum(), x)
+
+    assert torch.equal(gradient, torch.tensor([1.0, float(torch.special.i1(torch.tensor(1.0)))]))

@@ -143,6 +143,8 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "candidate 'a' has 'module', which backend torch does not use on device cpu. Write backend: module, or device:"),
         ("candidates: [{name: a, backend: module, module: oneflow, device: npu}]",
          "candidate 'a' has device 'npu', which is not one of cpu, cuda, auto. A framework of backend module runs on one"),
+        ("opinfo: {op_overrides: {add: [{decorator: skip, device_type: npu}]}}",
+         "opinfo.op_overrides has a skip with device_type 'npu', but a skip holds for all candidates. Remove device_type, or write decorator: expectedFailure."),
         ("known: [{operator: a}]", "known[0] lacks 'reason'. Add it."),
         ("known: [{operator: a, reason: b, until: someday}]", "known[0].until is not a date. Write it as 2026-12-31."),
         ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] has rtol alone. Write both rtol and atol."),

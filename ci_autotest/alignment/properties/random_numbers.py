@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _ENOUGH: Final = 64
 #: Standard deviations that the share may be off.
 _DEVIATIONS: Final = 6.0
+#: Probability below which nothing happens by chance; six standard deviations have about the same.
+_UNLIKELY: Final = 1e-9
 
 
 def _kept(call: Call) -> str:
@@ -37,11 +39,10 @@ def _kept(call: Call) -> str:
     count = int(live.sum())
     zeros = int(((values == 0) & live).sum())
     allowed = _DEVIATIONS * math.sqrt(max(count * p * (1 - p), 1.0))
-    return (
-        f"{zeros} of {count} elements are 0 for p = {p:g}"
-        if count >= _ENOUGH and abs(zeros - count * p) > allowed
-        else ""
-    )
+    is_off = count >= _ENOUGH and abs(zeros - count * p) > allowed
+    # The share of a few elements says little, but that all of them are dropped has a probability of its own.
+    is_off |= 0 < count == zeros and p**count < _UNLIKELY
+    return f"{zeros} of {count} elements are 0 for p = {p:g}" if is_off else ""
 
 
 def _within(low: float, high: float) -> Callable[[Call], str]:

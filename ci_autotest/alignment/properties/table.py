@@ -42,7 +42,8 @@ _DOCS: Final = "https://docs.pytorch.org/docs/2.13/generated/"
 _LINALG: Final = f"{_DOCS}torch.linalg."
 _SORTED: Final = Row((1,), choices.selects_distinct, f"{_DOCS}torch.sort.html, `stable`", is_unstable)
 _PICKED: Final = Row((1,), choices.selects, f"{_DOCS}torch.median.html, the note on indices")
-_EMPTY: Final = Row((), nothing, f"{_DOCS}torch.empty.html: uninitialized data")
+#: Memory that nothing was written to: any elements are right.
+UNINITIALIZED: Final = Row((), nothing, f"{_DOCS}torch.empty.html: uninitialized data")
 _POOLED: Final = Row((1,), choices.selects_pooled, f"{_DOCS}torch.nn.MaxPool2d.html says nothing of ties in a window")
 #: PyTorch's maintainers ask not to report differing indices of extremes against the compiler.
 _EXTREME: Final = Row(
@@ -77,8 +78,8 @@ TABLE: Final[Mapping[str, Row]] = {
     ),
     **{f"torch.nn.functional.{kind}max_pool{n}d{end}": _POOLED
        for kind in ("", "adaptive_") for n in (1, 2, 3) for end in ("", "_with_indices")},
-    **{f"torch.{name}": _EMPTY for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
-    **{f"torch.Tensor.{name}": _EMPTY for name in ("new_empty", "new_empty_strided", "resize")},
+    **{f"torch.{name}": UNINITIALIZED for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
+    **{f"torch.Tensor.{name}": UNINITIALIZED for name in ("new_empty", "new_empty_strided", "resize")},
 }  # fmt: skip
 
 

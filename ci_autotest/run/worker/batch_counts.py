@@ -154,8 +154,9 @@ class BatchCounts:
         if background is None:
             return msgspec.structs.replace(verdict, notes=attempt.notes)
         row = self._candidates.get(candidate)
-        known = "" if row is None else background.known(row.backend, row.device, verdict)
-        return msgspec.structs.replace(verdict, notes=(*attempt.notes, *background.notes()), known=known)
+        side = ("", "") if row is None else (row.backend, row.device)
+        known = "" if row is None else background.known(*side, verdict)
+        return msgspec.structs.replace(verdict, notes=(*attempt.notes, *background.notes(*side, verdict)), known=known)
 
     def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; a misaligned one is counted by its failure."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ci_autotest.run.progress_beacon import ProgressBeacon
     from ci_autotest.run.worker.context import WorkerContext
 
-_REFUSES = "its body expects an error"
-
 
 class PowerRequests:
     """Answer the requests.
@@ -39,8 +37,7 @@ class PowerRequests:
         context, test = self._worker_context, message.test.id
         declaration, _ = context.test(message.test)
         if declaration.raises:
-            unscored = UnscoredReason.NOTHING_COMPARED
-            return MutantsTried(power=TestPower(test=test, unscored=unscored, why=_REFUSES))
+            return MutantsTried(power=TestPower(test=test, unscored=UnscoredReason.REFUSAL))
         attempts = self._attempts(declaration, message)
         hello = context.hello
         terms = Terms(

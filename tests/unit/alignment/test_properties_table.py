@@ -89,6 +89,10 @@ def dropout():
     return F_.dropout(random_tensor(ndim=2, dim0=20, dim1=20), p=0.3)
 
 
+def dropout_of_few():
+    return F_.dropout(random_tensor(ndim=2, dim0=6, dim1=6, low=1, high=2), p=0.5)
+
+
 def dropout_of_a_module():
     return torch.nn.Dropout(0.3)(random_tensor(ndim=2, dim0=20, dim1=20))
 
@@ -217,6 +221,7 @@ BROKEN = [
     (unique, "unique", lambda x, **_: reversed_unique(x, inverse_is_right=False), "inverse"),
     (dropout, "nn.functional.dropout", lambda x, p=0.5, training=True, **_: dropped(x, p, scale=1), "neither 0 nor"),
     (dropout, "nn.functional.dropout", lambda x, p=0.5, training=True, **_: dropped(x, p, really=0.9), "elements are 0"),
+    (dropout_of_few, "nn.functional.dropout", lambda x, p=0.5, training=True, **_: 0 * x, "36 of 36 elements are 0"),
     (no_dropout, "nn.functional.dropout", dropped, ""),
     (pooled, "nn.functional.max_pool2d_with_indices",
      lambda x, k, **_: (F.max_pool2d(x, k), F.max_pool2d(x, k, return_indices=True)[1] + 1), "ind"),

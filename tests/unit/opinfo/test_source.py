@@ -91,3 +91,39 @@ def test_tests__entry_that_does_not_exist__is_an_error_that_names_the_nearest():
         f"opinfo names 'linalg.nrom', which is no entry of PyTorch {torch.__version__}'s database. "
         "Did you mean 'linalg.norm'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wrong", "nearest"),
+    [
+        pytest.param(
+            OpInfo(op_overrides={"add": (OpOverride(decorator="skip", cls_name="TestComon"),)}),
+            "TestComon", "TestCommon", id="class_of_a_row",
+        ),
+        pytest.param(
+            OpInfo(op_overrides={"add": (OpOverride(decorator="skip", cls_name="TestMathBits", test_name="test_out"),)}),
+            "TestMathBits.test_out", "TestMathBits.test_conj_view", id="test_of_another_class",
+        ),
+        pytest.param(
+            OpInfo(test_exclusions={"TestCommon": ("test_eror",)}), "TestCommon.test_eror", "TestCommon.test_errors",
+            id="test_of_an_exclusion",
+        ),
+        pytest.param(OpInfo(test_exclusions={"TestMathBit": "*"}), "TestMathBit", "TestMathBits", id="whole_class"),
+    ],
+)  # fmt: skip
+def test_tests__test_of_pytorch_that_does_not_exist__is_an_error_that_names_the_nearest(
+    chosen: OpInfo, wrong: str, nearest: str
+):
+    with pytest.raises(ConfigError) as refusal:
+        Source(OPINFO, 0, chosen).tests("builtin:opinfo", ("none",), 1)
+
+    assert str(refusal.value) == (
+        f"opinfo names {wrong!r}, which is no test of PyTorch {torch.__version__}'s database. Did you mean {nearest!r}?"
+    )
+
+
+def test_tests__test_of_pytorch_that_is_no_variant__is_accepted_from_a_copied_list():
+    row = OpOverride(decorator="skip", cls_name="TestJit", test_name="test_variant_consistency_jit")
+    chosen = OpInfo(op_allowlist=("add",), op_overrides={"add": (row,)}, test_exclusions={"TestMeta": "*"})
+
+    assert [one.name for one in Source(OPINFO, 0, chosen).tests("builtin:opinfo", ("none",), 1)] == ["torch.add"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.commands.exit_status import FAILED, exit_code
+from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING, exit_code
+from ci_autotest.commands.power import exit_code as power_exit_code
 from ci_autotest.report.comment_text import render_comment
 from ci_autotest.report.power_text import mistake, power_lines, power_sentence, score_text, survival, unscored
 from ci_autotest.report.verdict_line import verdict
@@ -34,6 +35,10 @@ SAME = mutant(MutantKind.SWAPPED, "", "equivalent")
 POWER = power_of_tests(
     [power_of_test("a.py::strong", 20, [KILLED, KILLED, SAME]), power_of_test("a.py::weak", 20, [HIDDEN, MISSED])], 0
 )
+
+
+def unmeasured(reason):
+    return msgspec.structs.replace(power_of_test("a.py::other", 0, []), unscored=reason)
 
 
 def test_power_of_test__equivalent_mutants__do_not_count():
@@ -123,6 +128,32 @@ def test_verdict__power_alone__is_its_sentence():
     assert verdict(alone) == f"⚠ {power_sentence(POWER)}"
     strong = power_of_tests([POWER.tests[0]], 0)
     assert verdict(msgspec.structs.replace(alone, power=strong)) == f"✓ {power_sentence(strong)}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "fail_under", "status"),
+    [
+        (UnscoredReason.NOT_RUN, 0.4, NOTHING),
+        (UnscoredReason.NOTHING_COMPARED, 0.4, NOTHING),
+        (UnscoredReason.NOT_RUN, None, FINE),
+        (UnscoredReason.REFUSAL, 0.4, FINE),
+        (UnscoredReason.NO_OPERATOR, 0.4, FINE),
+        (UnscoredReason.NOT_RUN, 0.9, FAILED),
+    ],
+)
+def test_exit_code__test_that_was_not_measured__is_no_success_where_a_score_is_asked_for(reason, fail_under, status):
+    found = power_of_tests([*POWER.tests, unmeasured(reason)], 0, fail_under)
+
+    assert power_exit_code(found, ()) == exit_code(run(power=found), "misaligned") == status
+
+
+def test_verdict__test_that_was_not_measured__is_named_as_the_fault():
+    partial = power_of_tests([*POWER.tests, unmeasured(UnscoredReason.NOT_RUN)], 0, 0.4)
+
+    assert power_sentence(partial).endswith("; 1 test powerless; 1 test not measured")
+    assert verdict(run(power=partial, exit_code=NOTHING)).startswith(
+        "✗ power: 0.50, 1 test not measured (what was compared is aligned: "
+    )
 
 
 def test_exit_code__merged_power_that_is_too_low__fails():
