@@ -17,8 +17,6 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
 from ci_autotest.backends.operators.user_operators import find, is_module_class
-from ci_autotest.backends.ranks.backend import DTensorBackend
-from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -33,18 +31,24 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.config import Candidate
 
+
+def _ranks(candidate: Candidate, device: str) -> Backend:
+    """Return a group of ranks. DTensor takes 0.6 s to import, which no other candidate should wait for."""
+    from ci_autotest.backends.ranks.backend import DTensorBackend  # noqa: PLC0415
+    from ci_autotest.backends.ranks.placement_draw import Meshes  # noqa: PLC0415
+
+    ranks = candidate.ranks or 0
+    # Placements that are given are those of one dimension if no mesh is.
+    meshes = Meshes(ranks, candidate.mesh or ((ranks,) if candidate.placements else ()))
+    return DTensorBackend(candidate.name, meshes, candidate.placements, device, has_processes=candidate.processes)
+
+
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device, is_candidate=True),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
-    "dtensor": lambda candidate, device: DTensorBackend(
-        candidate.name,
-        _meshes(candidate),
-        candidate.placements,
-        device,
-        has_processes=candidate.processes,
-    ),
+    "dtensor": _ranks,
     "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),
@@ -76,12 +80,6 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     register(candidate)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
-
-
-def _meshes(candidate: Candidate) -> Meshes:
-    """Return the meshes of a group's cases; placements that are given are those of one dimension if no mesh is."""
-    ranks = candidate.ranks or 0
-    return Meshes(ranks, candidate.mesh or ((ranks,) if candidate.placements else ()))
 
 
 def _replaced(candidate: Candidate) -> Mapping[str, str]:

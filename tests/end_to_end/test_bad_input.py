@@ -29,7 +29,10 @@ WRONG = {
         "return {'a': random_tensor() + 1, 'b': object()}",
         "the body returns object. Return a recorded tensor, a tuple of them, or nothing.",
     ),
-    "a_string": ("return 'x'", "the body returns str 'x', which no recorded step gave: every side would return the same."),
+    "a_string": (
+        "return 'x'",
+        "the body returns str 'x', which no recorded step gave: every side would return the same.",
+    ),
     "interrupts": ("raise KeyboardInterrupt", "the body raised KeyboardInterrupt: "),
     "exits": ("raise SystemExit(0)", "the body raised SystemExit: 0"),
     "ends_its_process": ("__import__('os')._exit(0)", "the reference ended its process in case 0"),
