@@ -36,7 +36,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     5: ("storage", [
         "unit/record/test_recorder.py::test_record__input_written_by_the_body__source_stays",
         "unit/record/test_recorder.py::test_record__plain_tensor_that_the_body_changes_later__is_kept_as_it_was",
-        "unit/record/test_arrays.py::test_array__made_a_tensor__is_an_input",
+        "integration/test_arrays.py::test_array__made_a_tensor__is_an_input",
     ]),
     6: ("in-place", [
         "quality/test_in_place.py::test_is_aligned__fault_in_a_body_that_overwrites__is_not_sure",
@@ -72,12 +72,12 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     13: ("Python control flow", [
         "quality/test_semantics_rules.py::test_rule_13__candidate_of_another_mind__follows_the_references_branch_and_is_found",
-        "unit/record/test_arrays.py::test_number__wrong_on_a_candidate__is_found",
-        "unit/record/test_arrays.py::test_number__of_a_tensor_within_tolerance__is_within_tolerance_itself",
+        "integration/test_arrays.py::test_number__wrong_on_a_candidate__is_found",
+        "integration/test_arrays.py::test_number__of_a_tensor_within_tolerance__is_within_tolerance_itself",
         "unit/shrink/test_shrinker.py::test_shrinker__draws__reach_the_minimum",
     ]),
     14: ("escapes", [
-        "unit/record/test_arrays.py::test_numpy__wrong_on_a_candidate__is_found",
+        "integration/test_arrays.py::test_numpy__wrong_on_a_candidate__is_found",
         "unit/program/test_check.py::test_check_program__array__is_used_by_no_step",
         "unit/record/test_recorder.py::test_record__user_module_in_plain_torch__records_its_inner_calls",
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
@@ -120,8 +120,8 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "quality/test_semantics_rules.py::test_rule_22__numpy_scalar__becomes_a_number_of_pythons",
     ]),
     23: ("nondeterministic sides", [
-        "unit/alignment/test_repeatability.py::test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_fault",
-        "unit/alignment/test_repeatability.py::test_judge_confirmed__candidate_differs_from_itself__is_nondeterminism",
+        "integration/test_repeatability.py::test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_fault",
+        "integration/test_repeatability.py::test_judge_confirmed__candidate_differs_from_itself__is_nondeterminism",
     ]),
 }  # fmt: skip
 
@@ -156,7 +156,7 @@ def test_rules__each__has_tests_that_exist():
             {24: ("", ["contract/test_semantics.py::test_rules__each__has_tests_that_exist"])},
             ["rule 24 is none of the 23"],
         ),
-        ({3: ("", ["unit/record/test_arrays.py::test_gone"])}, ["unit/record/test_arrays.py::test_gone"]),
+        ({3: ("", ["integration/test_arrays.py::test_gone"])}, ["integration/test_arrays.py::test_gone"]),
         ({3: ("", ["unit/gone.py::test_gone"])}, ["unit/gone.py::test_gone"]),
     ],
     ids=["no test", "no such rule", "no such function", "no such file"],

@@ -225,7 +225,7 @@ def test_fx__pass_that_does_nothing__is_no_test():
 @pytest.mark.parametrize(
     ("transform", "says"),
     [
-        (raises, "ValueError: no pattern (test_fx.py, line"),
+        (raises, "ValueError: no pattern (test_fx_candidates.py, line"),
         (returns_text, "TypeError: returns_text returned a str, not the transformed module"),
     ],
 )
