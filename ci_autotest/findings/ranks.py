@@ -34,8 +34,8 @@ def confirm_on_processes(diagnosis: Diagnosis, inspection: Inspection) -> Diagno
         return diagnosis.noted(f"seen on simulated ranks only: real processes could not be asked ({why[:200]})")
     found = answer.verdict
     if found.outcome == "misaligned" and found.operator == diagnosis.verdict.operator:
-        is_told = found.misalignment is not None and found.misalignment.difference is None
-        seen = f", {found.misalignment.candidate}" if is_told and found.misalignment is not None else ""
+        has_reason = found.misalignment is not None and found.misalignment.difference is None
+        seen = f", {found.misalignment.candidate}" if has_reason and found.misalignment is not None else ""
         return diagnosis.noted(f"confirmed on processes: {found.kind}{seen}")
     detail = f"simulated ranks: {diagnosis.verdict.kind}; on processes: {found.outcome}"
     why = f" ({found.oracle[:200]})" if found.outcome == "unsupported" else ""

@@ -21,7 +21,7 @@ _AXES_LEAST: Final = 2
 
 
 def _unless_refused(wrong: Call, right: Call) -> Any:
-    """Return the result of the wrong call, or of the right one where the wrong one raises and is no silent mistake."""
+    """Return the result of the wrong call. If that call raises, nobody could miss it: return the right result."""
     result = attempt_of(wrong)
     return right.run() if result is None else result
 

@@ -151,7 +151,7 @@ def _form_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 
 def _fits(parameter: Parameter, value: Any) -> bool:
-    """Whether a value can be of a parameter's kind, as far as tensors and others are told apart."""
+    """Whether a value fits a parameter: a tensor where a tensor is expected, something else where not."""
     is_tensor = isinstance(value, torch.Tensor)
     if parameter.kind in {"Tensor", "Optional[Tensor]"}:
         return is_tensor or (value is None and parameter.is_optional)

@@ -47,7 +47,7 @@ class Survivors:
         self._right: dict[tuple[int, str, int], Outcome | None] = {}
 
     def explained(self, mutant: Mutant, outcomes: Sequence[Outcome | None] = ()) -> MutantResult:
-        """Return a surviving mutant with the reason, or as equivalent.
+        """Return why a mutant survived, or that it is equivalent to the reference.
 
         Args:
             mutant: The mutant.

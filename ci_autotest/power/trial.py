@@ -214,7 +214,7 @@ class Trial:
     def _noticed_in_source(
         self, mutant: Mutant, unchanged: CallComparison, outcomes: list[Outcome | None], enter: Callable[[int], None]
     ) -> tuple[int, Kind] | None:
-        """Return the first case that notices a change in a decomposition; one that only raises is no silent mistake."""
+        """Return the first case that notices a change in a decomposition; a change that only raises does not count."""
         right = self._comparisons[mutant.operator]
         backend = MutatedTorch(mutant.around, str(self._reference.device), in_backward=True)
         judged = cache(partial(self._judged, backend))

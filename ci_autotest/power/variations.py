@@ -1,7 +1,7 @@
 """Variations of a test's calls: other arguments, shapes, values and dtypes than its cases draw.
 
 They are the brute force that tells a surviving mutant from the reference. The variation that does so is the reason why
-it survived, and a mutant that none of them tells is equivalent.
+it survived. A mutant that none of them distinguishes from the reference is equivalent.
 """
 
 from __future__ import annotations
