@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.cases import differentiate
-from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ci_autotest.alignment.fast_path import overwritten
-from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.program.call_sequence import Part, placeholders, plain
 from ci_autotest.program.ir import OUTPUT, Program, is_unpacking, output_refs, step_refs
 

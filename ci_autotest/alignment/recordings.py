@@ -10,7 +10,7 @@ import torch
 
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.single_step import Live
-from ci_autotest.backends.placement import contiguous_spec, span
+from ci_autotest.backends.input_copies import contiguous_spec, span
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.program.ir import (
     OUTPUT,

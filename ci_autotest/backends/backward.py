@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.placement import same_layout
+from ci_autotest.backends.input_copies import same_layout
 from ci_autotest.backends.trace import Raised
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text

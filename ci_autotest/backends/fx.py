@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from ci_autotest.backends.body_call import BodyCalls
+from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
@@ -22,7 +23,6 @@ from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.backends.whole_graph import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
+from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.operators.user_operators import UserOperator
@@ -22,7 +23,6 @@ from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.backends.whole_graph import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names

@@ -10,7 +10,7 @@ import torch
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.placement import place
+from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.snapshots import keep_copy, observe
 from ci_autotest.backends.torch_compile import CompileBackend, python_function

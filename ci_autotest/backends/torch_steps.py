@@ -10,9 +10,9 @@ import torch
 from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import seed
 from ci_autotest.backends.hooks import Hook
+from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.backends.operators.user_operators import find
-from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.serialization import load, save
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from ci_autotest.backends.placement import CPU
+from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import expected_input, has_expectation

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.operators.numpy_functions import array_of
-from ci_autotest.backends.placement import contiguous_spec
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, Step
 from ci_autotest.record.context import outside, recorder_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,

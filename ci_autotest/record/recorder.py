@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from ci_autotest.backends.input_copies import contiguous_spec, place
 from ci_autotest.backends.operators.identity import is_random
-from ci_autotest.backends.placement import contiguous_spec, place
 from ci_autotest.backends.snapshots import keep_copy
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import AuthorError

@@ -9,9 +9,9 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.backends.body_function import begun, prepared
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.backends.whole_graph import begun, prepared
 from ci_autotest.errors import ConfigError, UnsupportedReason
 from tests.engine import judged, record, substitute, tried
 

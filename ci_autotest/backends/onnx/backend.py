@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.onnx import _constants
 
+from ci_autotest.backends.body_function import begun, prepared, see
 from ci_autotest.backends.onnx.export import Body, exported
 from ci_autotest.backends.onnx.exported_graph import computed, drawing, undefined
 from ci_autotest.backends.operators.identity import step_operator
@@ -21,7 +22,6 @@ from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.backends.whole_graph import begun, prepared, see
 from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
 from ci_autotest.program.codegen import inputs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.rank_answer import Answer, Module, Plain, Question, Whole, distribution_in

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate
 
 from ci_autotest.backends.backward import backward
-from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.parts import as_dtensor, dense_strides, distribution_of
 from ci_autotest.backends.ranks.ranks import RankError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ci_autotest.backends.body_call import versions
-from ci_autotest.backends.whole_graph import begun, prepared
+from ci_autotest.backends.body_function import begun, prepared
 from ci_autotest.speed.timing import Side
 
 if TYPE_CHECKING:

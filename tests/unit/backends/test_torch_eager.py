@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.placement import place
+from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
