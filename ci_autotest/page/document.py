@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from html import unescape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,7 @@ STATES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
+@cache
 def environment() -> Environment:
     """Return the environment of the templates: whatever a report holds is escaped, and a missing name is an error."""
     found = Environment(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import token
 import tokenize
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -15,6 +16,8 @@ _MOST: Final = 100_000
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
+# A page is laid out again until it fits, and tokenizing is most of that time.
+@lru_cache(maxsize=64)
 def fitted(code: str, width: int = WIDTH) -> str:
     """Return ``code`` with long lines broken after commas inside brackets; text that is not Python stays as it is."""
     lines = code.split("\n")
