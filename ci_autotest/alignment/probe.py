@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.probe_part import part_of
+from ci_autotest.alignment.probe_body import part_of
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.call_probe import probe, rewritten

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest import config as configuration
 from ci_autotest.errors import UsageError
-from ci_autotest.run import machine
+from ci_autotest.run import machine_resources
 from ci_autotest.run.executor import Executor, LocalExecutor
 from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.process import Limits
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ci_autotest.commands.request import Request
-    from ci_autotest.run.machine import Gpu
+    from ci_autotest.run.machine_resources import Gpu
 
 
 #: Workers that one core may have: more would only wait for the core, and each takes memory.
@@ -68,7 +68,7 @@ def means_for(request: Request, surroundings: Surroundings) -> Means:
         alone = ForkClient(environ, Limits(_silence_s(request)), preloaded(request.candidates))
         return Means(InProcessExecutor(surroundings.interruptible), alone)
     if request.executor == "local":
-        devices = machine.gpus(environ) if needs_gpu(request) is not False else []
+        devices = machine_resources.gpus(environ) if needs_gpu(request) is not False else []
         return local_means(request, environ, devices, surroundings.echo)
     from ci_autotest.run.ray.executor import RayExecutor  # noqa: PLC0415 - an extra
 
@@ -90,14 +90,14 @@ def local_means(
     Raises:
         UsageError: More workers were requested than this machine's cores can serve.
     """
-    cores, workers = machine.cores(), _workers(request)
+    cores, workers = machine_resources.cores(), _workers(request)
     if workers is not None and workers > _WORKERS_PER_CORE * cores:
         message = (
             f"{workers:,} workers are too many for the {cores} cores of this machine. "
             f"Give at most {_WORKERS_PER_CORE * cores}, or leave --workers out."
         )
         raise UsageError(message)
-    slots = machine.slots(workers, cores, devices)
+    slots = machine_resources.slots(workers, cores, devices)
     limits = Limits(_silence_s(request), memory_limit(request, len(slots)), echo)
     fork_client = ForkClient(environ, limits, preloaded(request.candidates), slots[0])
     return Means(LocalExecutor(environ, limits, slots, fork_client), fork_client)
@@ -114,7 +114,7 @@ def _silence_s(request: Request) -> float:
 def memory_limit(request: Request, workers: int) -> int:
     """Return the resident memory in bytes that each of ``workers`` may hold on this machine; 0 for no limit."""
     allowed = configuration.size_bytes(request.config.memory)
-    return machine.memory_bytes(workers) if allowed is None else allowed
+    return machine_resources.memory_bytes(workers) if allowed is None else allowed
 
 
 def needs_gpu(request: Request) -> bool | None:

@@ -10,7 +10,7 @@ from ci_autotest.config.file_reader import (
     parse,
     read,
 )
-from ci_autotest.config.units import (
+from ci_autotest.config.quantity_text import (
     duration_s,
     size_bytes,
 )

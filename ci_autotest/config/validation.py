@@ -10,8 +10,8 @@ from typing import Final
 
 from ci_autotest.config.candidate_ranks import check_ranks
 from ci_autotest.config.candidate_scope import check_scope
+from ci_autotest.config.quantity_text import duration_s, size_bytes
 from ci_autotest.config.tolerance_rows import check_tolerance
-from ci_autotest.config.units import duration_s, size_bytes
 from ci_autotest.config.values import (
     AT_MOST,
     COMPILE_OPTIONS,

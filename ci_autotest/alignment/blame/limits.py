@@ -15,7 +15,7 @@ from ci_autotest.alignment.elements import has_any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.alignment.blame.question import Question
+    from ci_autotest.alignment.blame.float64_value import Question
 
 #: The two numbers that replace infinity in turn; the square of both is finite in float64.
 _LARGE: Final = (1e60, 1e120)

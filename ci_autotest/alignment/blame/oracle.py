@@ -16,10 +16,10 @@ import torch
 
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs, owed_by_steps, owed_by_terms
 from ci_autotest.alignment.blame.float64_program import widened
+from ci_autotest.alignment.blame.float64_value import Question, chosen, wanted
 from ci_autotest.alignment.blame.gradcheck import third_opinion
 from ci_autotest.alignment.blame.limits import limit_of
 from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
-from ci_autotest.alignment.blame.question import Question, chosen, wanted
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse_by_reference
 from ci_autotest.alignment.element_text import hexadecimal

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.alignment.blame.conditioning import moved_by_inputs
-from ci_autotest.alignment.blame.question import distance
+from ci_autotest.alignment.blame.float64_value import distance
 from ci_autotest.alignment.blame.summation_order import Formulas, worst_results
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -24,7 +24,7 @@ from ci_autotest.values.dtypes import COMPLEX, FLOAT8, FLOATING, HALF
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.alignment.blame.question import Question
+    from ci_autotest.alignment.blame.float64_value import Question
     from ci_autotest.alignment.blame.rounding import Errors
 
 _BEYOND: Final = (

@@ -25,7 +25,7 @@ from ci_autotest.alignment.blame.operator_mode import OperatorMode
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-    from ci_autotest.alignment.blame.question import Question
+    from ci_autotest.alignment.blame.float64_value import Question
 
 _ATEN: Final = torch.ops.aten
 #: Operators that add terms, linear in each tensor argument: ``f(|x|)`` adds up the terms' absolute values.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.run.machine import Gpu, gpus, memory_bytes, slots, visible
+from ci_autotest.run.machine_resources import Gpu, gpus, memory_bytes, slots, visible
 
 GIB = 1 << 30
 LISTING = """0, GPU-aaaa, 81000
