@@ -43,7 +43,7 @@ OPERATORS = {
     "multi_head_attention": "linear", "transformer_encoder_layer": "layer_norm", "batch_norm_module": "batch_norm",
     "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention",
     "pad_mode": "pad", "rnn": "rnn_tanh", "view_as_real": "view_as_real", "equal_allclose": "full", "empty": "fill",
-    "fractional_max_pool": "fractional_max_pool3d", "with_autocast": "softmax",
+    "fractional_max_pool": "fractional_max_pool3d", "with_autocast": "softmax", "numbers_beside_tensors": "mul",
 }  # fmt: skip
 #: Calls that are never the operator of a test, such as reading an attribute.
 _READS = frozenset({"__get__", "__set__", "size", "dim", "detach", "stride"})

@@ -225,6 +225,7 @@ def _call(
     if step.op == CALL_MODULE:
         module, args = _module(step, trace), args[1:]
         kwargs |= {name: getattr(module, name) for name in ("p", "training", "inplace") if hasattr(module, name)}
+        kwargs |= {"dropout_p": module.dropout} if isinstance(getattr(module, "dropout", None), float) else {}
         mode = _was_training(program, index)
         kwargs |= {"training": mode} if mode is not None and "training" in kwargs else {}
     count = max([*outputs, *reference], default=-1) + 1

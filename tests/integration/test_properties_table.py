@@ -351,8 +351,9 @@ def test_table__each_row__names_its_source():
         lambda share: Call("dropout", (real.ones(2),), {"p": share}, (), ()),
         lambda share: Call("dropout", (real.ones(2),), {"p": share, "training": True}, (), ()),
         lambda share: Call("scaled_dot_product_attention", (real.ones(2),) * 3, {"dropout_p": share}, (), ()),
+        lambda share: Call("multi_head_attention_forward", (real.ones(2),), {"dropout_p": share}, (), ()),
     ],
-    ids=["dropout", "dropout of a module", "attention"],
+    ids=["dropout", "dropout of a module", "attention", "attention of several heads"],
 )
 def test_is_drawn__all_or_nothing_is_dropped__is_defined(call, share, draws):
     assert is_drawn(call(share)) is draws
@@ -365,9 +366,24 @@ def test_is_drawn__all_or_nothing_is_dropped__is_defined(call, share, draws):
         ("alpha_dropout", {"p": 0.5, "train": True}, True),
         ("feature_alpha_dropout", {"p": 0.5, "training": True}, True),
         ("dropout", {"p": 0.5, "train": False}, False),
+        ("multi_head_attention_forward", {"dropout_p": 0.5, "training": False}, False),
         ("fractional_max_pool2d", {"_random_samples": real.zeros(1)}, False),
         ("fractional_max_pool3d", {}, True),
     ],
 )
 def test_is_drawn__by_the_arguments_of_the_call(name, kwargs, draws):
     assert is_drawn(Call(name, (real.zeros(2),), kwargs, (), ())) is draws
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.0, "misaligned"), (0.5, "aligned"), (1.0, "misaligned")])
+def test_judge_program__module_of_attention__its_result_is_defined_unless_it_drops_some(share, outcome):
+    def attention():
+        value = random_tensor(dims=(3, 2, 4))
+        return torch.nn.MultiheadAttention(4, 2, dropout=share)(value, value, value, need_weights=False)[0]
+
+    def off(*args, **kwargs):
+        found, weights = F.multi_head_attention_forward(*args, **kwargs)
+        return found + 1, weights
+
+    found = run_test(attention, substitute(**{"nn.functional.multi_head_attention_forward": off}), 1)
+    assert [verdict.outcome for verdict in found] == [outcome]

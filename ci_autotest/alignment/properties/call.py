@@ -23,7 +23,8 @@ class Call(NamedTuple):
     Attributes:
         name: Of the operator, without its namespace.
         args: Positional arguments, tensors among them; for a module's call without the module.
-        kwargs: Keyword arguments; for a module's call its attributes ``p`` and ``training``.
+        kwargs: Keyword arguments; for a module's call its attributes ``p`` and ``training``, and ``dropout_p``
+            of one that has ``dropout``.
         outputs: Outputs by position; ``None`` for those that this side does not show.
         reference: The reference's outputs, by position.
     """
@@ -92,6 +93,8 @@ def is_drawn(call: Call) -> bool:
     """Whether the call draws at all: dropout outside training, or with a probability of 0 or 1, does not."""
     if call.name == "scaled_dot_product_attention":
         return call.argument(4, "dropout_p", 0.0) not in {0, 1}
+    if call.name == "multi_head_attention_forward":
+        return bool(call.argument(13, "training", True)) and call.argument(10, "dropout_p", 0.0) not in {0, 1}  # noqa: FBT003 - torch's default
     if call.name in {"fractional_max_pool2d", "fractional_max_pool3d"}:
         # Where its windows begin may be given.
         return call.argument(5, "_random_samples", None) is None

@@ -16,6 +16,7 @@ _DROPOUT: Final = (("training", True, frozenset({False})), ("p", 0.5, frozenset(
 #: operator draws nothing. Source: PyTorch 2.13, ``torch/nn/functional.py``.
 _ONLY_WHERE: Final[dict[str, tuple[tuple[str, bool | float, frozenset[object]], ...]]] = {
     "scaled_dot_product_attention": (("dropout_p", 0.0, frozenset({0})),),
+    "multi_head_attention_forward": (("training", True, frozenset({False})), ("dropout_p", 0.0, frozenset({0}))),
     "rrelu": (("training", False, frozenset({False})),),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), _DROPOUT),
     **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), (("training", False, frozenset({False})), _DROPOUT[1])),
