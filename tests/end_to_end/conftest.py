@@ -35,6 +35,11 @@ class FilesTogether(LoadFileScheduling):
         return TOGETHER.get(file, file)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the clusters: they take longest, and one process runs them after each other."""
+    items.sort(key=lambda item: TOGETHER.get(item.path.stem) != "cluster")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
     return FilesTogether(config, log)

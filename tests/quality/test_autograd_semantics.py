@@ -400,3 +400,41 @@ def test_backward_twice__without_the_graph__is_refused_by_both_sides():
     assert attempt.refused.target == "backward"
     assert "Trying to backward through the graph a second time" in refusal_of(attempt)
     assert leniency(attempt, Contender(BACKEND, RULES)) is None
+
+
+def second_of_log_softmax():
+    x = random_tensor(ndim=2)
+    score = torch.nn.functional.log_softmax(x, 1) * x
+    return torch.autograd.grad(score.sum(), x, create_graph=True)
+
+
+def log_softmax(x, dim, _stacklevel=3, dtype=None):
+    return x - x.logsumexp(dim, keepdim=True)
+
+
+class OffAtTheSecond(real.autograd.Function):
+    """A logarithm of softmax whose gradient is right and whose second derivative is a tenth too large."""
+
+    @staticmethod
+    def forward(ctx, x, dim):
+        ctx.dim = dim
+        result = log_softmax(x, dim)
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, _ = ctx.saved_tensors
+        with real.enable_grad():
+            powers = real.softmax(x * 1.1 - x.detach() * 0.1, ctx.dim)
+        return gradient - powers * gradient.sum(ctx.dim, keepdim=True), None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "outcome"),
+    [(log_softmax, "aligned"), (lambda x, dim, _stacklevel=3, dtype=None: OffAtTheSecond.apply(x, dim), "misaligned")],
+    ids=["another formula", "second derivative off"],
+)
+def test_judge__second_derivative__goes_through_a_result_or_around_it_and_must_be_right(kernel, outcome):
+    verdict = tried(second_of_log_softmax, substitute(**{"nn.functional.log_softmax": kernel}), case=1)
+    assert verdict.outcome == outcome
