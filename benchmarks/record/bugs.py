@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from benchmarks.record import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+#: The sets of bugs, told apart by the names of their modules. ``seen``: the draws were changed with its misses in view.
+#: ``holdout`` and ``sample``: looked up afterwards; nothing was changed for what is missed of them.
+Part = Literal["seen", "holdout", "sample"]
 
 
 class Bug(NamedTuple):
@@ -35,6 +40,12 @@ class Bug(NamedTuple):
     def link(self) -> str:
         """Return the address of the issue; GitHub leads from there to a pull request of the same number."""
         return f"https://github.com/{self.tracker}/issues/{self.number}"
+
+    @property
+    def part(self) -> Part:
+        """Return the set that the bug belongs to."""
+        module = self.path.split(".")[-2]
+        return "holdout" if module == "holdout" else "sample" if module.startswith("sample_") else "seen"
 
 
 def bug(tracker: str, number: int, operator: str, description: str) -> Callable[[Any], Any]:
