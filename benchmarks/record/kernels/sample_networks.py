@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered
+from benchmarks.record.parts import altered, valued
 
 _NAN = float("nan")
 _WIDE = {torch.float32, torch.float64}
@@ -15,8 +15,9 @@ _WIDE = {torch.float32, torch.float64}
 @bug("pytorch/pytorch", 6766, "torch.nn.functional.lp_pool2d", "The gradient of a window of zeros was NaN.")
 def lp_pool2d_of_zeros(input, norm_type, kernel_size, stride=None, ceil_mode=False):  # noqa: A002, FBT002
     result = F.lp_pool2d(input, norm_type, kernel_size, stride, ceil_mode)
-    zero = result.detach() == 0
-    return altered(result, lambda g: torch.where(zero, _NAN, g))
+    high, wide = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+    total = F.avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode) * (high * wide)
+    return valued(total.pow(1 / norm_type), result)
 
 
 @bug("pytorch/pytorch", 3876, "torch.nn.functional.mse_loss", "The target had a gradient of zero.")
