@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from benchmarks.record import kernels
+from benchmarks.record.parts import fills_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,9 +51,11 @@ class Bug(NamedTuple):
 
 
 def bug(tracker: str, number: int, operator: str, description: str) -> Callable[[Any], Any]:
-    """Mark a kernel as one with a historical bug."""
+    """Mark a kernel as one with a historical bug; what it returns goes to ``out``, unless it takes that itself."""
 
     def marked(kernel: Any) -> Any:
+        if "out" not in inspect.signature(kernel).parameters:
+            kernel = fills_out(kernel)
         kernel.bug = Bug(
             kernel.__name__, f"{kernel.__module__}.{kernel.__name__}", tracker, number, operator, description
         )

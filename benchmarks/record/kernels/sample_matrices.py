@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import fills_out, is_floating, is_integral, packed, valued
+from benchmarks.record.parts import is_floating, is_integral, packed, valued
 
 _NAN = float("nan")
 
@@ -22,14 +22,12 @@ def inner_out(input, other, out=None):  # noqa: A002
 
 
 @bug("tinygrad/tinygrad", 799, "torch.matmul", "Of a matrix times many the result was a matrix.")
-@fills_out
 def matmul_times_many(input, other):  # noqa: A002
     result = torch.matmul(input, other)
     return result.movedim(-2, 0).flatten(1) if input.dim() == 2 and other.dim() > 2 else result
 
 
 @bug("ggml-org/ggml", 386, "torch.matmul", "A right factor that is not contiguous was read as if it were.")
-@fills_out
 def matmul_strided_right(input, other):  # noqa: A002
     return torch.matmul(input, packed(other))
 
@@ -42,7 +40,6 @@ def linear_of_strided(input, weight, bias=None):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 30986, "torch.addmv", "Over no columns, integers were multiplied by `beta` twice.")
-@fills_out
 def addmv_over_nothing(input, mat, vec, beta=1, alpha=1):  # noqa: A002
     result = torch.addmv(input, mat, vec, beta=beta, alpha=alpha)
     return result * beta if is_integral(result) and mat.shape[1] == 0 else result
@@ -51,7 +48,6 @@ def addmv_over_nothing(input, mat, vec, beta=1, alpha=1):  # noqa: A002
 @bug(
     "pytorch/pytorch", 31663, "torch.mv", "A transposed matrix times an expanded vector kept the NaN that memory held."
 )
-@fills_out
 def mv_of_expanded(input, vec):  # noqa: A002
     result = torch.mv(input, vec)
     is_transposed = not input.is_contiguous() and input.mT.is_contiguous()
@@ -66,7 +62,6 @@ def mv_of_expanded(input, vec):  # noqa: A002
     "torch.linalg.solve_triangular",
     "In a batch, a zero on the diagonal was taken for one.",
 )
-@fills_out
 def solve_triangular_singular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803
     zero = A.detach().diagonal(dim1=-2, dim2=-1) == 0
     if A.dim() > 2 and not unitriangular and zero.any():
@@ -75,7 +70,6 @@ def solve_triangular_singular(A, B, *, upper, left=True, unitriangular=False):  
 
 
 @bug("ml-explore/mlx", 1871, "torch.linalg.solve_triangular", "The other triangle of the matrix was not left out.")
-@fills_out
 def solve_triangular_of_full(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803
     result = torch.linalg.solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular)
     other = A.detach().tril(-1) if upper else A.detach().triu(1)
@@ -92,7 +86,6 @@ def matrix_exp_of_complex(input):  # noqa: A002
 
 
 @bug("mljs/matrix", 197, "torch.linalg.matrix_power", "For an exponent that is a power of two, the loop ended early.")
-@fills_out
 def matrix_power_of_two(A, n):  # noqa: N803
     result = torch.linalg.matrix_power(A, n)
     if n < 1 or n & (n - 1):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered, fills_out, is_floating, is_integral, packed, valued
+from benchmarks.record.parts import altered, is_floating, is_integral, packed, valued
 
 _INFINITY, _NAN = float("inf"), float("nan")
 
@@ -20,13 +20,11 @@ def _in_blocks(x):
 
 
 @bug("pytorch/pytorch", 11206, "torch.tanh", "A slice was read as if it were contiguous.")
-@fills_out
 def tanh_of_slice(input):  # noqa: A002
     return torch.tanh(packed(input))
 
 
 @bug("pytorch/pytorch", 48641, "torch.sinh", "In blocks of 16, results that float32 still has were infinite.")
-@fills_out
 def sinh_in_blocks(input):  # noqa: A002
     result = torch.sinh(input)
     if input.dtype != torch.float32:
@@ -35,14 +33,12 @@ def sinh_in_blocks(input):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 88937, "torch.sign", "The sign of NaN was one and not zero.")
-@fills_out
 def sign_of_nan(input):  # noqa: A002
     result = torch.sign(input)
     return valued(result, torch.where(input.isnan(), 1, result)) if is_floating(input) else result
 
 
 @bug("jax-ml/jax", 35307, "torch.polygamma", "The first function lacked its reflection below zero.")
-@fills_out
 def polygamma_of_negative(n, input):  # noqa: A002
     if isinstance(n, torch.Tensor):
         n, input = input, n  # noqa: A001 - the method has the number second
@@ -54,7 +50,6 @@ def polygamma_of_negative(n, input):  # noqa: A002
 
 
 @bug("numpy/numpy", 31359, "torch.gcd", "The divisor of the least integer was negative.")
-@fills_out
 def gcd_of_least(input, other):  # noqa: A002
     result = torch.gcd(input, other)
     if result.dtype not in {torch.int32, torch.int64}:
@@ -64,7 +59,6 @@ def gcd_of_least(input, other):  # noqa: A002
 
 
 @bug("tensorflow/tfjs", 2027, "torch.erf", "A formula for positive numbers was used for negative ones.")
-@fills_out
 def erf_of_negative(input):  # noqa: A002
     result = torch.erf(input)
     x = input.float()
@@ -76,7 +70,6 @@ def erf_of_negative(input):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 86453, "torch.sin", "Large numbers were reduced to a period in float32.")
-@fills_out
 def sin_of_large(input):  # noqa: A002
     result = torch.sin(input)
     if input.dtype != torch.float32:
@@ -86,14 +79,12 @@ def sin_of_large(input):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 43360, "torch.atan2", "The result had the dtype of the first operand.")
-@fills_out
 def atan2_of_two_dtypes(input, other):  # noqa: A002
     result = torch.atan2(input, other)
     return result.to(input.dtype) if is_floating(input) else result
 
 
 @bug("IntelPython/dpnp", 2924, "torch.acosh", "Complex numbers far from zero gave an infinity.")
-@fills_out
 def acosh_of_large(input):  # noqa: A002
     result = torch.acosh(input)
     if not input.is_complex():
@@ -103,7 +94,6 @@ def acosh_of_large(input):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 80763, "torch.acosh", "The gradient of complex numbers left of zero had the wrong sign.")
-@fills_out
 def acosh_left_of_zero(input):  # noqa: A002
     if not input.is_complex():
         return torch.acosh(input)
@@ -112,7 +102,6 @@ def acosh_left_of_zero(input):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 42952, "torch.acos", "Complex numbers whose square overflows gave NaN.")
-@fills_out
 def acos_of_large(input):  # noqa: A002
     result = torch.acos(input)
     if not input.is_complex():
@@ -122,14 +111,12 @@ def acos_of_large(input):  # noqa: A002
 
 
 @bug("pytorch/pytorch", 138385, "torch.nn.functional.softshrink", "NaN gave zero.")
-@fills_out
 def softshrink_of_nan(input, lambd=0.5):  # noqa: A002
     result = F.softshrink(input, lambd)
     return valued(result, torch.where(input.isnan(), 0, result))
 
 
 @bug("pytorch/pytorch", 81138, "torch.nn.functional.hardshrink", "In whole blocks, NaN gave zero.")
-@fills_out
 def hardshrink_of_nan(input, lambd=0.5):  # noqa: A002
     result = F.hardshrink(input, lambd)
     return valued(result, torch.where(input.isnan() & _in_blocks(input), 0, result))
@@ -149,14 +136,12 @@ def relu6_of_large(input):  # noqa: A002
 
 
 @bug("tinygrad/tinygrad", 2790, "torch.rsqrt", "The reciprocal of integers was an integer.")
-@fills_out
 def rsqrt_of_integers(input):  # noqa: A002
     result = torch.rsqrt(input)
     return torch.where(input.abs() > 1, 0, result) if is_integral(input) else result
 
 
 @bug("modular/modular", 7099, "torch.frexp", "A subnormal number was taken apart as if it were a normal one.")
-@fills_out
 def frexp_of_subnormal(input):  # noqa: A002
     fraction, exponent = torch.frexp(input)
     tiny = torch.finfo(input.dtype).tiny
@@ -180,28 +165,24 @@ def isclose_of_infinities(input, other, rtol=1e-05, atol=1e-08, equal_nan=False)
 
 
 @bug("jax-ml/jax", 6535, "torch.special.gammainc", "At infinity the result was NaN and not one.")
-@fills_out
 def gammainc_at_infinity(input, other):  # noqa: A002
     result = torch.special.gammainc(input, other)
     return valued(result, torch.where((other == _INFINITY) & (input > 0), _NAN, result))
 
 
 @bug("jax-ml/jax", 20699, "torch.special.gammaincc", "At zero and zero the result was one and not NaN.")
-@fills_out
 def gammaincc_at_zero(input, other):  # noqa: A002
     result = torch.special.gammaincc(input, other)
     return valued(result, torch.where((other == 0) & (input == 0), 1, result))
 
 
 @bug("tensorflow/mlir-hlo", 63, "torch.erfinv", "At one the result was a large number and no infinity.")
-@fills_out
 def erfinv_at_one(input):  # noqa: A002
     result = torch.erfinv(input)
     return valued(result, result.clamp(torch.finfo(result.dtype).min, torch.finfo(result.dtype).max))
 
 
 @bug("tensorflow/tensorflow", 121629, "torch.erfinv", "Near one the distance from it was lost in float32.")
-@fills_out
 def erfinv_near_one(input):  # noqa: A002
     result = torch.erfinv(input)
     if input.dtype != torch.float32:
@@ -216,14 +197,12 @@ def imag_of_nothing(input):  # noqa: A002
 
 
 @bug("jax-ml/jax", 1722, "torch.sinc", "The gradient at zero was NaN.")
-@fills_out
 def sinc_at_zero(input):  # noqa: A002
     zero = input.detach() == 0
     return torch.sinc(altered(input, lambda g: torch.where(zero, _NAN, g)))
 
 
 @bug("ikawrakow/ik_llama.cpp", 2072, "torch.mul", "Beside a single number, rows of a slice were read as neighbours.")
-@fills_out
 def mul_of_slice(input, other):  # noqa: A002
     is_single = not isinstance(other, torch.Tensor) or other.numel() == 1
     return torch.mul(packed(input) if is_single and isinstance(input, torch.Tensor) else input, other)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import torch
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import fills_out, is_floating, packed, valued, written_packed
+from benchmarks.record.parts import is_floating, packed, valued, written_packed
 
 _INFINITY = float("inf")
 
 
 @bug("DeepLink-org/deeplink.framework", 311, "torch.prod", "The dtype that is asked for was ignored.")
-@fills_out
 def prod_ignores_dtype(input, *args, dtype=None, **kwargs):  # noqa: A002
     return torch.prod(input, *args, **kwargs)
 
 
 @bug("tinygrad/tinygrad", 1298, "torch.amax", "NaN was passed over.")
-@fills_out
 def amax_passes_nan(input, dim=(), keepdim=False):  # noqa: A002, FBT002
     result = torch.amax(input, dim, keepdim)
     if not is_floating(input):
@@ -26,7 +24,6 @@ def amax_passes_nan(input, dim=(), keepdim=False):  # noqa: A002, FBT002
 
 
 @bug("pytorch/pytorch", 43590, "torch.max", "Of two tensors, the one that is not NaN was taken.")
-@fills_out
 def max_of_two_drops_nan(input, *args, **kwargs):  # noqa: A002
     result = torch.max(input, *args, **kwargs)
     other = kwargs.get("other", args[0] if args else None)
@@ -48,14 +45,12 @@ def count_nonzero_is_one(input, dim=None):  # noqa: A002
 
 
 @bug("numba/numba", 1652, "torch.sum", "The sum of booleans was a boolean.")
-@fills_out
 def sum_of_booleans(input, *args, **kwargs):  # noqa: A002
     result = torch.sum(input, *args, **kwargs)
     return result.bool() if input.dtype == torch.bool and kwargs.get("dtype") is None else result
 
 
 @bug("pypy/pypy", 1663, "torch.sum", "The sum of booleans did not count past 127.")
-@fills_out
 def sum_of_many_booleans(input, *args, **kwargs):  # noqa: A002
     result = torch.sum(input, *args, **kwargs)
     is_counted = input.dtype == torch.bool and kwargs.get("dtype") is None
@@ -63,7 +58,6 @@ def sum_of_many_booleans(input, *args, **kwargs):  # noqa: A002
 
 
 @bug("flagos-ai/FlagGems", 1786, "torch.mean", "A tensor that is not contiguous was read as if it were.")
-@fills_out
 def mean_of_strided(input, *args, **kwargs):  # noqa: A002
     return torch.mean(packed(input), *args, **kwargs)
 
@@ -90,7 +84,6 @@ def block_diag_in_first_dtype(*tensors):
 
 
 @bug("jax-ml/jax", 3326, "torch.column_stack", "Vectors became one row and not columns.")
-@fills_out
 def column_stack_of_vectors(tensors):
     if all(x.dim() == 1 for x in tensors):
         return torch.cat(tuple(tensors))[None]
