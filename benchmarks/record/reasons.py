@@ -25,6 +25,7 @@ REASONS: Final[dict[str, Reason]] = {
     "sort_of_many": "size_not_drawn",
     "triu_batch_of_one": "size_not_drawn",
     "amax_of_nothing": "size_not_drawn",
+    "log_softmax_of_large": "ill_conditioned",
     "clamp_to_nan": "value_not_drawn",
     "logcumsumexp_of_infinities": "value_not_drawn",
     "inner_out": "argument_not_drawn",
