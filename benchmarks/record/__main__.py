@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import get_args
 
 import torch
 
-from benchmarks.record.bugs import bugs
+from benchmarks.record.bugs import Part, bugs
 from benchmarks.record.reasons import reason_of
 from benchmarks.record.score import Found, score
 from ci_autotest.record.attempt import Attempts
@@ -30,9 +31,8 @@ def report(results: list[Found]) -> None:
         else:
             line += f"missed in {result.called} cases: {reason_of(bug.name)}"
         sys.stdout.write(f"{line}\n")
-    holdout = [result for result in results if ".holdout." in result.bug.path]
-    summed("seen", [result for result in results if result not in holdout])
-    summed("holdout", holdout)
+    for part in get_args(Part):
+        summed(part, [result for result in results if result.bug.part == part])
 
 
 def summed(part: str, results: list[Found]) -> None:

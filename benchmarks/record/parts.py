@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,24 @@ def written_packed(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     count = min(held, result.numel())
     out.as_strided((count,), (1,), out.storage_offset()).copy_(result.reshape(-1)[:count])
     return out
+
+
+def fills_out(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel that knows no ``out`` write its result there, as torch's operators do."""
+
+    @functools.wraps(kernel)
+    def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        result = kernel(*args, **kwargs)
+        if out is None:
+            return result
+        pairs = [(out, result)] if isinstance(out, torch.Tensor) else zip(out, result, strict=True)
+        for each, value in pairs:
+            if each.shape != value.shape:
+                each.resize_(value.shape)
+            each.copy_(value)
+        return out
+
+    return called
 
 
 class _Altered(torch.autograd.Function):

@@ -1,11 +1,13 @@
 """The bugs of record: a table without doubles, and kernels that are found or right beside their bug."""
 
+from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
-from benchmarks.record.bugs import bugs
+from benchmarks.record.bugs import Part, bugs
 from benchmarks.record.kernels import arguments, gradients, holdout, layouts, special_values
 from benchmarks.record.reasons import REASONS, reason_of
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
@@ -40,15 +42,25 @@ def test_readme__table_of_bugs__is_this_one():
 
 def test_readme__counts_of_bugs__are_those_of_the_table():
     text = " ".join(README.read_text("utf-8").split())
-    held_out = [bug.name for bug in bugs() if ".holdout." in bug.path]
+    parts = [[bug.name for bug in bugs() if bug.part == part] for part in get_args(Part)]
     counts = []
-    for names in ([bug.name for bug in bugs() if bug.name not in held_out], held_out):
+    for names in parts:
         found = len([name for name in names if name not in REASONS])
         counts.append(f"{100 * found / len(names):.1f} % ({found})")
+    seen, held_out, sample = map(len, parts)
 
     assert f"has {len(bugs())} historical bugs of {len({bug.tracker for bug in bugs()})} public trackers" in text
-    assert f"| | the first {len(bugs()) - len(held_out)} | {len(held_out)} held out |" in text
-    assert f"| the suite calls operators in more forms | {counts[0]} | {counts[1]} |" in text
+    assert f"| | the first {seen} | {held_out} held out | {sample} of a fresh sample |" in text
+    assert f"| the suite calls operators in more forms | {' | '.join(counts)} |" in text
+
+
+def test_sample__has_60_bugs_of_other_trackers_and_numbers():
+    sample = [bug for bug in bugs() if bug.part == "sample"]
+    others = {(bug.tracker, bug.number) for bug in bugs() if bug.part != "sample"}
+
+    assert len(sample) >= 60
+    assert not {(bug.tracker, bug.number) for bug in sample} & others
+    assert max(Counter(bug.operator for bug in sample).values()) == 2
 
 
 def test_reasons__are_of_bugs_in_the_table():

@@ -123,7 +123,7 @@ def max_gives_to_first(input, *args, **kwargs):  # noqa: A002
     if args or kwargs or not is_floating(input):
         return torch.max(input, *args, **kwargs)
     flat = input.reshape(-1)
-    return flat[flat.detach().argmax()]
+    return flat[flat.detach().argmax()].clone()  # an index with one number is a view
 
 
 @bug("pytorch/pytorch", 56734, "torch.maximum", "Equal elements had the whole gradient on one side.")

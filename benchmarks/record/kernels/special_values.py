@@ -121,7 +121,9 @@ def log_softmax_of_large(input, dim=None, _stacklevel=3, dtype=None):  # noqa: A
         return result
     greatest = input.amax(dim, keepdim=True)
     total = (input - greatest).exp().sum(dim, keepdim=True).log()
-    return valued(result, input - (greatest + total))
+    # Written in place, since what the backward pass reads of the result decides its gradient in a second one.
+    result.data.copy_(input - (greatest + total))
+    return result
 
 
 @bug("pytorch/pytorch", 11752, "torch.nn.functional.cross_entropy", "Large logits lost the logarithm of their sum.")
