@@ -277,14 +277,20 @@ class Slot:
 
     def unavailable(self, error: WorkerLostError) -> UnavailableError:
         """Return the error for a worker that cannot be set up."""
-        last = error.output.strip().splitlines()[-1:] or ["it printed nothing"]
+        lines = error.output.strip().splitlines() or ["it printed nothing"]
+        # Of one that hung, the first frame of its dumped stack says where.
+        last = next((line.strip() for line in lines if error.timed_out and line.startswith('  File "')), lines[-1])
         imported = [
             f"module '{item.module}' of candidate '{item.name}'"
             for item in self._hello.candidates
             if item.module and item.backend != "module"
         ]
         advice = (
-            f"It imports {', '.join(imported)}: leave that out" if imported else "Install torch into this environment"
+            f"It imports {', '.join(imported)}: leave that out"
+            if imported
+            else "It imports what the candidates name: see what that waits for"
+            if error.timed_out
+            else "Install torch into this environment"
         )
-        message = f"a worker {error.reason} while it was set up: {last[0]}. {advice}."
+        message = f"a worker {error.reason} while it was set up: {last}. {advice}."
         return UnavailableError(message)

@@ -193,7 +193,7 @@ import torch as plain
 from refs import Gate, float8_matmul, histogram, quantized_matmul, rope, swiglu
 
 
-@autotest(n=12)
+@autotest(n=20)
 def torch_function():
     return torch.softmax(random_tensor(2), dim=1)
 
