@@ -19,15 +19,18 @@ class MissingName:
     Args:
         path: The dotted name, as in the file.
         reason: Why a test that uses it is unsupported.
+        lack: The same in words, after "it uses ``path``, ".
     """
 
-    def __init__(self, path: str, reason: UnsupportedReason = UnsupportedReason.OTHER_API) -> None:
-        self._path, self._reason = path, reason
+    def __init__(
+        self, path: str, reason: UnsupportedReason = UnsupportedReason.OTHER_API, lack: str = "which torch does not have"
+    ) -> None:
+        self._path, self._reason, self._lack = path, reason, lack
 
     def __getattr__(self, name: str) -> MissingName:
         if name.startswith("__"):
             raise AttributeError(name)
-        return MissingName(f"{self._path}.{name}", self._reason)
+        return MissingName(f"{self._path}.{name}", self._reason, self._lack)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """End the case of a test; outside of a test return what is decorated, else another missing name."""
@@ -67,11 +70,11 @@ class MissingName:
         return id(self)
 
     def __repr__(self) -> str:
-        return f"<{self._path}, which torch does not have>"
+        return f"<{self._path}, {self._lack}>"
 
     def _refuse_in_test(self) -> None:
         if CURRENT.get() is None:
             return
         if self._reason is UnsupportedReason.RANKS:
             unsupported(self._reason, f"{self._path}: its tensors lie on several ranks, and one process has only one")
-        unsupported(self._reason, f"it uses {self._path}, which torch does not have")
+        unsupported(self._reason, f"it uses {self._path}, {self._lack}")

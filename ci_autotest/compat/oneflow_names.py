@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.compat.missing_names import MissingName
+from ci_autotest.compat.oneflow_generators import BaseGenerator
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.record.context import CURRENT, recorder_for
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
@@ -231,7 +232,7 @@ NAMES: Final[dict[str, Any]] = {
     "choice_tensor": choice_tensor, "choice_pytorch_tensor": choice_tensor,
     "random": random, "random_bool": random_bool, "random_device": random_device, "random_dtype": random_dtype,
     "random_pytorch_dtype": random_dtype, "random_or_nothing": random_or_nothing, "oneof": oneof, "constant": constant,
-    "nothing": nothing, "cpu_device": cpu_device, "gpu_device": gpu_device, "os": os,
+    "nothing": nothing, "generator": BaseGenerator, "cpu_device": cpu_device, "gpu_device": gpu_device, "os": os,
     **{
         name: MissingName(name, UnsupportedReason.RANKS)
         for name in (

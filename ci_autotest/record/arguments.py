@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import python_parameters
-from ci_autotest.errors import AuthorError, UntypedError
+from ci_autotest.errors import ArgumentError, AuthorError, UntypedError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.argument_types import RECEIVER, Deferred
 from ci_autotest.record.draw.generators import NOTHING, Generator
@@ -192,7 +192,7 @@ def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str
     """Refuse a drawn keyword that the callee does not have; of a number without a type, the message would be wrong.
 
     Raises:
-        AuthorError: Python knows the callee's parameters, and it has no such parameter.
+        ArgumentError: Python knows the callee's parameters, and it has no such parameter.
     """
     parameters = _parameters(callee) if isinstance(key, str) and callee is not None else []
     if not parameters or any(each.name == key or each.kind == each.VAR_KEYWORD for each in parameters):
@@ -200,7 +200,7 @@ def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str
     named = [each.name for each in parameters if each.kind != each.VAR_POSITIONAL]
     if named:
         message = f"{_label(callee, name)} has no argument {key!r}. It has {', '.join(named)}."
-        raise AuthorError(message)
+        raise ArgumentError(message)
 
 
 def _deferred(
@@ -230,7 +230,7 @@ def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: 
                 f"nothing() was drawn for {parameter.name!r} of {_label(callee, name)}, which has no default. Give it "
                 "a value."
             )
-            raise AuthorError(message)
+            raise ArgumentError(message)
 
 
 def _label(callee: Function | Callable[..., Any] | None, name: str) -> str:
