@@ -14,6 +14,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from ci_autotest.compat.absent_packages import attribute, has_attribute, instead_of
 from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.oneflow_generators import ImportTimeValues
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 _SIDES: Final = frozenset({"oneflow", "pytorch"})
 #: Names by which a rewritten file finds the device under test, and functions of ours.
-_GPU: Final = "__device_under_test__"
+_GPU, _ON = "__device_under_test__", "__device__"
 _HAS, _GET, _VALUE, _INSTEAD, _ABSENCE = "__has__", "__get__", "__value__", "__instead_of__", "__absence__"
 _ARGUMENTS_WITH_DEFAULT: Final = 3
 
@@ -35,11 +37,13 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self) -> None:
         self._functions = self._attempts = 0
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.Lambda) -> ast.AST:
         self._functions += 1
         self.generic_visit(node)
         self._functions -= 1
         return node
+
+    visit_Lambda = visit_FunctionDef  # noqa: N815 - the name is ast's
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
         self._attempts += 1
@@ -51,7 +55,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
         roots = [each.name.partition(".")[0] for each in node.names]
-        bound = [(each.asname or root, each.name if each.asname else root) for each, root in zip(node.names, roots, strict=True)]
+        bound = [
+            (each.asname or root, each.name if each.asname else root)
+            for each, root in zip(node.names, roots, strict=True)
+        ]
         return self._guarded(node, bound)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
@@ -66,7 +73,7 @@ class _Rewriter(ast.NodeTransformer):
         lines = "".join(f"    {own} = {_INSTEAD}({path!r}, {_ABSENCE})\n" for own, path in bound)
         guarded = ast.parse(f"try: pass\nexcept ModuleNotFoundError as {_ABSENCE}:\n{lines}").body[0]
         for part in ast.walk(guarded):
-            if "lineno" in part._attributes:
+            if isinstance(part, ast.stmt | ast.expr | ast.excepthandler):
                 ast.copy_location(part, node)
         assert isinstance(guarded, ast.Try)  # noqa: S101 - it was written above
         guarded.body = [node]
@@ -105,9 +112,21 @@ def _before(node: ast.Call, method: str) -> None:
 
 
 def _device(node: ast.expr) -> ast.expr:
-    """Return the device under test in place of a GPU's name."""
-    is_gpu = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(":")[0] == "cuda"
-    return ast.copy_location(ast.Name(_GPU, ast.Load()), node) if is_gpu else node
+    """Return the device under test in place of a GPU's name, which a variable may hold."""
+    if isinstance(node, ast.Constant) and _is_gpu(node.value):
+        return ast.copy_location(ast.Name(_GPU, ast.Load()), node)
+    if isinstance(node, ast.Name | ast.Call | ast.Subscript):
+        return ast.copy_location(ast.Call(ast.Name(_ON, ast.Load()), [node], []), node)
+    return node
+
+
+def _is_gpu(value: object) -> bool:
+    return isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
+
+
+def _on(value: object) -> object:
+    """Return an argument of a call; a GPU is the device under test."""
+    return Device(OWN_DEVICE) if _is_gpu(value) else value
 
 
 def compiled(source: bytes, file: str) -> CodeType:
@@ -131,7 +150,7 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
     """
     code = compiled(path.read_bytes(), str(path))
     vars(module).update({
-        _GPU: Device(OWN_DEVICE), _HAS: has_attribute, _GET: attribute, _VALUE: ImportTimeValues().value,
+        _GPU: Device(OWN_DEVICE), _ON: _on, _HAS: has_attribute, _GET: attribute, _VALUE: ImportTimeValues().value,
         _INSTEAD: instead_of,
     })  # fmt: skip
     with answering(answer):

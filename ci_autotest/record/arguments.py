@@ -20,6 +20,7 @@ from ci_autotest.record.argument_types import RECEIVER, Deferred
 from ci_autotest.record.draw.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.packed_sequences import argument as packed_argument
+from ci_autotest.record.skips import Unavailable
 from ci_autotest.record.unsupported_uses import stale
 from ci_autotest.record.values import Value
 
@@ -135,6 +136,8 @@ def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         real, recorded = _each(recorder, value.values())
         return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, recorded, strict=True)))
+    if isinstance(value, Unavailable):
+        value.refuse()
     message = f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. " + (
         _OF_AN_ARRAY if isinstance(value, np.ndarray) else _ARGUMENTS
     )

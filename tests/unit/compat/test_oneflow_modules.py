@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import types
 import unittest
@@ -14,7 +15,8 @@ from ci_autotest import random_tensor
 from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.compat.oneflow_modules import AnsweredModule, answer
-from ci_autotest.compat.oneflow_names import NAMES
+from ci_autotest.compat.oneflow_modules import recording as torch_of_files
+from ci_autotest.compat.oneflow_names import NAMES, nothing, random
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from tests.engine import record
 
@@ -138,3 +140,17 @@ def test_autotest__called_by_hand__says_what_runs_it():
 
     with pytest.raises(AuthorError, match=r"called outside a test\. `ci-autotest run --compat oneflow` runs it"):
         test_it(None)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (lambda: torch_of_files().nn.Softshrink(alpha=random(1, 2))(random_tensor(1, 2)), "has no argument 'alpha'"),
+        (lambda: torch_of_files().nn.Threshold(nothing(), 1.0)(random_tensor(1, 2)), "nothing() was drawn for"),
+    ],
+)
+def test_record__argument_that_torch_does_not_take__is_drawn_anew_as_in_oneflow(body, told: str):
+    attempt = record(body, is_foreign=True)
+    assert (attempt.is_rejected, told in str(attempt.assumption)) == (True, True)
+    with pytest.raises(AuthorError, match=re.escape(told)):
+        record(body)
