@@ -79,6 +79,24 @@ def test_missing_name__outside_of_a_test__costs_no_file():
     assert (decorated(), Graph().build()) == (3, 4)
 
 
+def test_star_import__name_that_torch_lacks__costs_no_file():
+    torch_of_star = imported("oneflow.test_utils.automated_test_util").torch
+    missing = torch_of_star.nn.functional.no_such_function
+    assert repr(missing) == "<torch.nn.functional.no_such_function, which torch does not have>"
+    assert repr(torch_of_star.nn.functional.relu) == "<recording torch.nn.functional.relu>"
+
+
+def test_manual_seed__in_a_test__has_no_effect():
+    flow, torch_of_star = imported("oneflow"), imported("oneflow.test_utils.automated_test_util").torch
+
+    def body():
+        flow.manual_seed(1)
+        torch_of_star.manual_seed(1)
+        return torch_of_star.rand(2) + random_tensor(1, 2)
+
+    assert record(body).is_complete
+
+
 USES = {
     "branch": bool,
     "equal": lambda missing: missing == 1,
