@@ -349,6 +349,11 @@ class TestIt(flow.unittest.TestCase):
     @autotest(check_graph="ValidatedFlase")
     def test_it(test_case):
         return random_pytorch_tensor(2, pin_memory=False).sigmoid()
+
+    @autotest(n=2)
+    def test_value_of_a_tensor(test_case):
+        shape = random_tensor().value().shape
+        return random_pytorch_tensor(len(shape), *shape).sin()
 """,
     "flow_names": """
     @autotest(n=4)

@@ -18,7 +18,7 @@ import torch
 
 from ci_autotest.compat.absent_packages import attribute, has_attribute, instead_of
 from ci_autotest.compat.import_hook import answering
-from ci_autotest.compat.oneflow_generators import ImportTimeValues
+from ci_autotest.compat.oneflow_generators import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
 
 if TYPE_CHECKING:
@@ -35,15 +35,7 @@ _ARGUMENTS_WITH_DEFAULT: Final = 3
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(self) -> None:
-        self._functions = self._attempts = 0
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.Lambda) -> ast.AST:
-        self._functions += 1
-        self.generic_visit(node)
-        self._functions -= 1
-        return node
-
-    visit_Lambda = visit_FunctionDef  # noqa: N815 - the name is ast's
+        self._attempts = 0
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
         self._attempts += 1
@@ -68,7 +60,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _guarded(self, node: ast.Import | ast.ImportFrom, bound: list[tuple[str, str]]) -> ast.stmt:
         """Return an import that binds its names without the package too; in a ``try`` the file has its own way."""
-        if self._attempts or self._functions or bound[0][0] == "*":
+        if self._attempts or bound[0][0] == "*":
             return node
         lines = "".join(f"    {own} = {_INSTEAD}({path!r}, {_ABSENCE})\n" for own, path in bound)
         guarded = ast.parse(f"try: pass\nexcept ModuleNotFoundError as {_ABSENCE}:\n{lines}").body[0]
@@ -90,7 +82,7 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.func, ast.Name):
             has_default = node.func.id == "getattr" and len(node.args) == _ARGUMENTS_WITH_DEFAULT
             node.func.id = _HAS if node.func.id == "hasattr" else _GET if has_default else node.func.id
-        if method == "value" and isinstance(node.func, ast.Attribute) and not (has_arguments or self._functions):
+        if method == "value" and isinstance(node.func, ast.Attribute) and not has_arguments:
             node.args, node.func = [node.func.value], ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
         if method == "numpy" and not has_arguments:
             _before(node, "detach")
@@ -150,7 +142,7 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
     """
     code = compiled(path.read_bytes(), str(path))
     vars(module).update({
-        _GPU: Device(OWN_DEVICE), _ON: _on, _HAS: has_attribute, _GET: attribute, _VALUE: ImportTimeValues().value,
+        _GPU: Device(OWN_DEVICE), _ON: _on, _HAS: has_attribute, _GET: attribute, _VALUE: GeneratorValues().value,
         _INSTEAD: instead_of,
     })  # fmt: skip
     with answering(answer):

@@ -8,6 +8,7 @@ from ci_autotest.record.context import CURRENT
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.generators import Generator
 from ci_autotest.record.draw.streams import Streams
+from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,14 +36,16 @@ class BaseGenerator(Generator):
         return tuple(self.children)
 
 
-class ImportTimeValues:
-    """Values of generators while a file is imported: no case draws them, so each is the same in every run."""
+class GeneratorValues:
+    """What ``.value()`` gives in a file; outside of a test no case draws it, so it is the same in every run."""
 
     def __init__(self) -> None:
         self._drawer: Drawer | None = None
 
     def value(self, owner: Any) -> Any:
-        """Return ``owner.value()``, which a generator draws here, because no test runs."""
+        """Return ``owner.value()``; a recorded tensor is its own value, because earlier versions drew tensors too."""
+        if isinstance(owner, Value):
+            return owner
         if not isinstance(owner, Generator) or CURRENT.get() is not None:
             return owner.value()
         if self._drawer is None:

@@ -29,7 +29,7 @@ REWRITTEN = {
     "a default": ("getattr(flow, 'sin', None)", "__get__(flow, 'sin', None)"),
     "an attribute": ("getattr(flow, 'sin')", "getattr(flow, 'sin')"),
     "a value at import": ("size = random(1, 4).value()", "size = __value__(random(1, 4))"),
-    "a value in a function": ("lambda: random(1, 4).value()", "lambda: random(1, 4).value()"),
+    "a value in a function": ("lambda: random(1, 4).value()", "lambda: __value__(random(1, 4))"),
     "the CPU": ("x.to('cpu')", "x.to('cpu')"),
     "another text": ("print('cuda')", "print('cuda')"),
     "what a machine has": ("torch.cuda.is_available()", "torch.cuda.is_available()"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ci_autotest import random_tensor
-from ci_autotest.compat.oneflow_generators import BaseGenerator, ImportTimeValues
+from ci_autotest.compat.oneflow_generators import BaseGenerator, GeneratorValues
 from ci_autotest.compat.oneflow_names import oneof, random
 from tests.engine import record
 
 
-def test_import_time_values__of_generators__are_the_same_in_each_run():
+def test_generator_values__outside_of_tests__are_the_same_in_each_run():
     def read():
-        values = ImportTimeValues()
+        values = GeneratorValues()
         return [values.value(each) for each in (random(1, 1000).to(int), random(0, 1).to(float), oneof(*range(99)))]
 
     first, second, third = read()
@@ -18,12 +18,12 @@ def test_import_time_values__of_generators__are_the_same_in_each_run():
     assert (1 <= first < 1000, 0 <= second < 1, third in range(99)) == (True, True, True)
 
 
-def test_import_time_values__of_anything_else__is_its_own_method():
+def test_generator_values__of_anything_else__is_its_own_method():
     class Setting:
         def value(self):
             return 7
 
-    assert ImportTimeValues().value(Setting()) == 7
+    assert GeneratorValues().value(Setting()) == 7
 
 
 class Even(BaseGenerator):
