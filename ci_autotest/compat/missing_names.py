@@ -71,6 +71,14 @@ class MissingName(Unavailable):
         self.refuse()
         return True
 
+    def __index__(self) -> int:
+        self.refuse()
+        return 0
+
+    def __instancecheck__(self, instance: object) -> bool:
+        self.refuse()
+        return False
+
     def __eq__(self, other: object) -> bool:
         self.refuse()
         return self is other

@@ -105,6 +105,10 @@ USES = {
     "member of a set": lambda missing: missing in {1, 2},
     "key": lambda missing: {1: 2}.get(missing),
     "length": len,
+    "order": lambda missing: missing < 3,
+    "number of rounds": lambda missing: list(range(missing)),
+    "class": lambda missing: isinstance(3, missing),
+    "operand": lambda missing: 3 * missing,
 }
 
 
