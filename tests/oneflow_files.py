@@ -304,6 +304,16 @@ class TestIt(flow.unittest.TestCase):
         x.pytorch[1:3] = 0.5
         return [x[i] for i in range(x.__len__().pytorch)]
 
+    @autotest(n=4, auto_backward=False)
+    def test_identity(test_case):
+        x = random_tensor(2)
+        x.sum().backward()
+        first, kept = id(x.grad), [x.grad for _ in range(3)]
+        x.sum().backward()
+        test_case.assertEqual(first, id(x.grad.oneflow))
+        test_case.assertNotEqual(first, id(x.pytorch))
+        return kept[0]
+
     @autotest(n=4)
     def test_namespace(test_case):
         m = torch.nn.Linear(3, 2)

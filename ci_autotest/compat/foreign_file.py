@@ -20,6 +20,7 @@ from ci_autotest.compat.absent_packages import attribute, has_attribute, instead
 from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.oneflow_generators import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
+from ci_autotest.record.values import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _SIDES: Final = frozenset({"oneflow", "pytorch"})
 #: Names by which a rewritten file finds the device under test, and functions of ours.
-_GPU, _ON = "__device_under_test__", "__device__"
+_GPU, _ON, _ID = "__device_under_test__", "__device__", "__id__"
 _HAS, _GET, _VALUE, _INSTEAD, _ABSENCE = "__has__", "__get__", "__value__", "__instead_of__", "__absence__"
 _ARGUMENTS_WITH_DEFAULT: Final = 3
 
@@ -81,7 +82,7 @@ class _Rewriter(ast.NodeTransformer):
         has_arguments = bool(node.args or node.keywords)
         if isinstance(node.func, ast.Name):
             has_default = node.func.id == "getattr" and len(node.args) == _ARGUMENTS_WITH_DEFAULT
-            node.func.id = _HAS if node.func.id == "hasattr" else _GET if has_default else node.func.id
+            node.func.id = _GET if has_default else {"hasattr": _HAS, "id": _ID}.get(node.func.id, node.func.id)
         if method == "value" and isinstance(node.func, ast.Attribute) and not has_arguments:
             node.args, node.func = [node.func.value], ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
         if method == "numpy" and not has_arguments:
@@ -142,8 +143,8 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
     """
     code = compiled(path.read_bytes(), str(path))
     vars(module).update({
-        _GPU: Device(OWN_DEVICE), _ON: _on, _HAS: has_attribute, _GET: attribute, _VALUE: GeneratorValues().value,
-        _INSTEAD: instead_of,
+        _GPU: Device(OWN_DEVICE), _ON: _on, _ID: identity, _HAS: has_attribute, _GET: attribute,
+        _VALUE: GeneratorValues().value, _INSTEAD: instead_of,
     })  # fmt: skip
     with answering(answer):
         exec(code, vars(module))  # noqa: S102 - it is the user's own test file, as the importer runs it

@@ -28,6 +28,7 @@ REWRITTEN = {
     "what there is": ("hasattr(flow, 'sin')", "__has__(flow, 'sin')"),
     "a default": ("getattr(flow, 'sin', None)", "__get__(flow, 'sin', None)"),
     "an attribute": ("getattr(flow, 'sin')", "getattr(flow, 'sin')"),
+    "an identity": ("id(x.grad.oneflow)", "__id__(x.grad)"),
     "a value at import": ("size = random(1, 4).value()", "size = __value__(random(1, 4))"),
     "a value in a function": ("lambda: random(1, 4).value()", "lambda: __value__(random(1, 4))"),
     "the CPU": ("x.to('cpu')", "x.to('cpu')"),
