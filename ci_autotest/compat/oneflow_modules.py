@@ -19,6 +19,8 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.record.torch_namespace import Namespace
 
 _PACKAGE: Final = "oneflow"
+#: Whose names these are; files compare versions.
+_VERSION: Final = "0.9.0"
 #: Modules beside the tests in versions before 0.6, where they were not yet part of ``oneflow``.
 _LOCAL: Final = {
     "automated_test_util": "oneflow.test_utils.automated_test_util", "test_util": "oneflow.test_utils.test_util",
@@ -106,7 +108,8 @@ def _module(name: str) -> AnsweredModule:
         return AnsweredModule(name, {**own, "__all__": list(own)}, None)
     if name in _OWN:
         return AnsweredModule(name, _OWN[name], None)
-    return AnsweredModule(name, _SEEDS if name == _PACKAGE else {}, _counterpart(name))
+    own = {**_SEEDS, "__version__": _VERSION} if name == _PACKAGE else {}
+    return AnsweredModule(name, own, _counterpart(name))
 
 
 def _counterpart(name: str) -> Namespace | types.ModuleType | None:

@@ -61,6 +61,10 @@ def test_answer__function_of_torch__is_the_recording_one():
     ]  # fmt: skip
 
 
+def test_answer__version__is_that_of_the_names():
+    assert imported("oneflow").__version__ == "0.9.0"
+
+
 def test_missing_name__outside_of_a_test__costs_no_file():
     flow = imported("oneflow")
     missing = flow.framework.session.config
