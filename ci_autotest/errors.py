@@ -181,6 +181,10 @@ class UntypedError(AuthorError):
     """The type of a drawn number does not follow from its use."""
 
 
+class ArgumentError(AuthorError):
+    """A body passes arguments that the function of torch does not take."""
+
+
 def is_own(file: str) -> bool:
     """Whether a frame's file is Python's importer or this package, except for the suite, which is user code."""
     path = Path(file)

@@ -82,6 +82,25 @@ FILES = {
         test_case.assertGreater(len(set(drawn)), 1)
         test_case.assertEqual(size.value(), drawn[-1])
         return random_tensor(1, dim0=size) * 2
+
+    WIDTH = random(2, 9).to(int).value()
+
+    @autotest(n=4)
+    def test_value_of_a_class(test_case):
+        return random_tensor(2, 2, test_case.WIDTH).sin()
+
+    class random_even(generator):
+        def __init__(self, high):
+            self.high = high
+            super().__init__([high])
+
+        def _calc_value(self):
+            return 2 * random(1, self.high).to(int).value()
+
+    @autotest(n=4)
+    def test_derived_generator(test_case):
+        x = random_tensor(1, dim0=test_case.random_even(4))
+        return x.chunk(2)
 """,
     "arithmetic": """
     @autotest(n=4)
@@ -111,6 +130,10 @@ FILES = {
         if random_bool():
             x.mul_(2)
         return x
+
+    @autotest(n=6)
+    def test_argument_of_oneflow_alone(test_case):
+        return torch.nn.Softshrink(alpha=random() | nothing())(random_tensor())
 
     @autotest(n=6)
     def test_random_or_nothing(test_case):
@@ -281,13 +304,26 @@ class TestIt(flow.unittest.TestCase):
         x.pytorch[1:3] = 0.5
         return [x[i] for i in range(x.__len__().pytorch)]
 
+    @autotest(n=4, auto_backward=False)
+    def test_identity(test_case):
+        x = random_tensor(2)
+        x.sum().backward()
+        first, kept = id(x.grad), [x.grad for _ in range(3)]
+        x.sum().backward()
+        test_case.assertEqual(first, id(x.grad.oneflow))
+        test_case.assertNotEqual(first, id(x.pytorch))
+        return kept[0]
+
     @autotest(n=4)
     def test_namespace(test_case):
         m = torch.nn.Linear(3, 2)
         return torch.pytorch.relu(m.pytorch.weight)
 """,
-    "arrays": """import numpy as np
+    "arrays": """import no_such_package.parts
+import numpy as np
 import oneflow as flow
+from no_such_package import part
+from pkg_resources import packaging
 from oneflow.test_utils.automated_test_util import *
 from random import shuffle
 
@@ -297,6 +333,14 @@ class TestIt(flow.unittest.TestCase):
     def test_tensor(test_case):
         x = torch.tensor(np.random.randn(2, 3), device=random_device(), dtype=torch.float32)
         return x * random_tensor(2, 2, 3)
+
+    @autotest(n=2, auto_backward=packaging.version.parse("2.0") > packaging.version.parse("1.13"))
+    def test_absent_package(test_case):
+        return part(random_tensor(2))
+
+    @autotest(n=2)
+    def test_absent_number(test_case):
+        return random_tensor(2) * no_such_package.parts.number
 
     @autotest(n=4)
     def test_shuffle(test_case):
@@ -312,9 +356,14 @@ from test_util import GenArgList
 
 
 class TestIt(flow.unittest.TestCase):
-    @autotest()
+    @autotest(check_graph="ValidatedFlase")
     def test_it(test_case):
         return random_pytorch_tensor(2, pin_memory=False).sigmoid()
+
+    @autotest(n=2)
+    def test_value_of_a_tensor(test_case):
+        shape = random_tensor().value().shape
+        return random_pytorch_tensor(len(shape), *shape).sin()
 """,
     "flow_names": """
     @autotest(n=4)
@@ -346,7 +395,8 @@ class TestIt(flow.unittest.TestCase):
 
     @autotest(n=2)
     def test_other(test_case):
-        return random_tensor(2) + 1
+        x = random_tensor(2) + 1
+        return flow.no_such_function(x) if hasattr(flow, "no_such_function") else x
 """,
     "ranks": """
     @globaltest
@@ -373,6 +423,11 @@ def _check(test_case, placement, sbp):
     return random_tensor().to_global(placement=placement, sbp=sbp)
 """,
     "devices": """
+    @autotest(n=2)
+    def test_name_of_a_gpu(test_case):
+        device, other = "cuda:0", flow.device("cuda")
+        return random_tensor().to(device) + torch.ones(1, device=other)
+
     @flow.unittest.skip_unless_1n2d()
     @autotest(n=2)
     def test_two_devices(test_case):
@@ -488,10 +543,6 @@ class TestIt(flow.unittest.TestCase):
 """,
     "faults": """
     @autotest(n=2)
-    def test_no_argument(test_case):
-        return torch.nn.Softshrink(alpha=random())(random_tensor())
-
-    @autotest(n=2)
     def test_own_error(test_case):
         return random_tensor() + [][1]
 
@@ -536,6 +587,7 @@ def test_function(test_case):
 }
 #: Outcome of each test that is not aligned.
 OTHERS = {
+    "arrays": dict.fromkeys(("TestIt.test_absent_package", "TestIt.test_absent_number"), "unsupported"),
     "missing": dict.fromkeys(("TestIt.test_function", "TestIt.test_class", "TestIt.test_attribute"), "unsupported"),
     "ranks": dict.fromkeys(
         ("TestIt.test_global", "TestIt.test_to_global", "TestIt.test_sbp", "TestIt.test_module"), "unsupported"
@@ -550,11 +602,7 @@ BROKEN = {
     ("returns", "TestIt.test_constant"): "the body returns int 127, which no recorded step gave",
     ("twice", "TestIt.test_it (line 12)"): "{file} defines TestIt.test_it in line 12 and again in line 16",
     ("classes_twice", "TestIt (line 9)"): "{file} defines TestIt in line 9 and again in line 16: the test of the first",
-    (
-        "faults",
-        "TestIt.test_no_argument",
-    ): "torch.nn.Softshrink has no argument 'alpha'. It has lambd. ({file}, line 13)",
-    ("faults", "TestIt.test_own_error"): "the body raised IndexError: list index out of range ({file}, line 17)",
+    ("faults", "TestIt.test_own_error"): "the body raised IndexError: list index out of range ({file}, line 13)",
     (
         "faults",
         "TestIt.test_nothing_compared",

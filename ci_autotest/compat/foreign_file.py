@@ -4,6 +4,9 @@
 too, as in ``x.ndim.pytorch``, and no number can have them. So a file is compiled without them: where it reads a side of
 something, it gets that thing. ``x.numpy()`` also takes tensors that require grad there, so it becomes
 ``x.detach().numpy()``. A GPU that is named becomes the device under test, as ``gpu_device()`` is.
+
+Nothing that a file does while it is imported costs the file, where it can be had for less: a package that is not
+installed costs the tests that use it, and a generator whose value is read outside of functions has one in each run.
 """
 
 from __future__ import annotations
@@ -11,8 +14,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
+import torch
+
+from ci_autotest.compat.absent_packages import attribute, has_attribute, instead_of
 from ci_autotest.compat.import_hook import answering
+from ci_autotest.compat.oneflow_generators import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
+from ci_autotest.record.values import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +28,50 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 _SIDES: Final = frozenset({"oneflow", "pytorch"})
-#: Name of the device under test in a file.
-_GPU: Final = "__device_under_test__"
+#: Names by which a rewritten file finds the device under test, and functions of ours.
+_GPU, _ON, _ID = "__device_under_test__", "__device__", "__id__"
+_HAS, _GET, _VALUE, _INSTEAD, _ABSENCE = "__has__", "__get__", "__value__", "__instead_of__", "__absence__"
+_ARGUMENTS_WITH_DEFAULT: Final = 3
 
 
 class _Rewriter(ast.NodeTransformer):
+    def __init__(self) -> None:
+        self._attempts = 0
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        self._attempts += 1
+        node.body = [self.visit(each) for each in node.body]
+        self._attempts -= 1
+        for part in (node.handlers, node.orelse, node.finalbody):
+            part[:] = [self.visit(each) for each in part]
+        return node
+
+    def visit_Import(self, node: ast.Import) -> ast.stmt:
+        roots = [each.name.partition(".")[0] for each in node.names]
+        bound = [
+            (each.asname or root, each.name if each.asname else root)
+            for each, root in zip(node.names, roots, strict=True)
+        ]
+        return self._guarded(node, bound)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        if node.level or node.module in {None, "__future__"}:
+            return node
+        return self._guarded(node, [(each.asname or each.name, f"{node.module}.{each.name}") for each in node.names])
+
+    def _guarded(self, node: ast.Import | ast.ImportFrom, bound: list[tuple[str, str]]) -> ast.stmt:
+        """Return an import that binds its names without the package too; in a ``try`` the file has its own way."""
+        if self._attempts or bound[0][0] == "*":
+            return node
+        lines = "".join(f"    {own} = {_INSTEAD}({path!r}, {_ABSENCE})\n" for own, path in bound)
+        guarded = ast.parse(f"try: pass\nexcept ModuleNotFoundError as {_ABSENCE}:\n{lines}").body[0]
+        for part in ast.walk(guarded):
+            if isinstance(part, ast.stmt | ast.expr | ast.excepthandler):
+                ast.copy_location(part, node)
+        assert isinstance(guarded, ast.Try)  # noqa: S101 - it was written above
+        guarded.body = [node]
+        return guarded
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         return node.value if node.attr in _SIDES and isinstance(node.ctx, ast.Load) else node
@@ -33,6 +80,11 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         has_arguments = bool(node.args or node.keywords)
+        if isinstance(node.func, ast.Name):
+            has_default = node.func.id == "getattr" and len(node.args) == _ARGUMENTS_WITH_DEFAULT
+            node.func.id = _GET if has_default else {"hasattr": _HAS, "id": _ID}.get(node.func.id, node.func.id)
+        if method == "value" and isinstance(node.func, ast.Attribute) and not has_arguments:
+            node.args, node.func = [node.func.value], ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
         if method == "numpy" and not has_arguments:
             _before(node, "detach")
         if method == "cuda" and not has_arguments and isinstance(node.func, ast.Attribute):
@@ -53,9 +105,21 @@ def _before(node: ast.Call, method: str) -> None:
 
 
 def _device(node: ast.expr) -> ast.expr:
-    """Return the device under test in place of a GPU's name."""
-    is_gpu = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(":")[0] == "cuda"
-    return ast.copy_location(ast.Name(_GPU, ast.Load()), node) if is_gpu else node
+    """Return the device under test in place of a GPU's name, which a variable may hold."""
+    if isinstance(node, ast.Constant) and _is_gpu(node.value):
+        return ast.copy_location(ast.Name(_GPU, ast.Load()), node)
+    if isinstance(node, ast.Name | ast.Call | ast.Subscript):
+        return ast.copy_location(ast.Call(ast.Name(_ON, ast.Load()), [node], []), node)
+    return node
+
+
+def _is_gpu(value: object) -> bool:
+    return isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
+
+
+def _on(value: object) -> object:
+    """Return an argument of a call; a GPU is the device under test."""
+    return Device(OWN_DEVICE) if _is_gpu(value) else value
 
 
 def compiled(source: bytes, file: str) -> CodeType:
@@ -78,6 +142,9 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
         answer: As of ``answering``.
     """
     code = compiled(path.read_bytes(), str(path))
-    vars(module)[_GPU] = Device(OWN_DEVICE)
+    vars(module).update({
+        _GPU: Device(OWN_DEVICE), _ON: _on, _ID: identity, _HAS: has_attribute, _GET: attribute,
+        _VALUE: GeneratorValues().value, _INSTEAD: instead_of,
+    })  # fmt: skip
     with answering(answer):
         exec(code, vars(module))  # noqa: S102 - it is the user's own test file, as the importer runs it

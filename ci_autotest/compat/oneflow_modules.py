@@ -19,6 +19,8 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.record.torch_namespace import Namespace
 
 _PACKAGE: Final = "oneflow"
+#: Whose names these are; files compare versions.
+_VERSION: Final = "0.9.0"
 #: Modules beside the tests in versions before 0.6, where they were not yet part of ``oneflow``.
 _LOCAL: Final = {
     "automated_test_util": "oneflow.test_utils.automated_test_util", "test_util": "oneflow.test_utils.test_util",
@@ -30,6 +32,8 @@ _ONE_PROCESS: Final[dict[str, Any]] = {
     "get_rank": lambda: 0, "get_local_rank": lambda: 0, "get_node_rank": lambda: 0, "get_world_size": lambda: 1,
     "get_node_size": lambda: 1,
 }  # fmt: skip
+#: Every random step has a seed of its own, so that one for all of them has no effect.
+_SEEDS: Final[dict[str, Any]] = {"manual_seed": lambda _seed: None}
 _OWN: Final[dict[str, dict[str, Any]]] = {
     "oneflow.unittest": UNITTEST,
     "oneflow.framework.unittest": UNITTEST,
@@ -51,6 +55,20 @@ _SAME: Final = {
     "oneflow.nn.common_types": "torch.nn.common_types",
     "oneflow.nn.modules.utils": "torch.nn.modules.utils",
 }
+
+
+class LenientNamespace(Namespace):
+    """The recording ``torch`` of the star import: what torch lacks is a missing name, as in ``oneflow``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SEEDS:
+            return _SEEDS[name]
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__"):
+                raise
+            return MissingName(f"{self._path}.{name}")
 
 
 @functools.lru_cache(maxsize=1)
@@ -86,11 +104,12 @@ class AnsweredModule(types.ModuleType):
 @functools.cache
 def _module(name: str) -> AnsweredModule:
     if name == _STAR or name.startswith(f"{_STAR}."):
-        own = names(recording())
+        own = names(LenientNamespace("torch", torch))
         return AnsweredModule(name, {**own, "__all__": list(own)}, None)
     if name in _OWN:
         return AnsweredModule(name, _OWN[name], None)
-    return AnsweredModule(name, {}, _counterpart(name))
+    own = {**_SEEDS, "__version__": _VERSION} if name == _PACKAGE else {}
+    return AnsweredModule(name, own, _counterpart(name))
 
 
 def _counterpart(name: str) -> Namespace | types.ModuleType | None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.compat.missing_names import MissingName
+from ci_autotest.compat.oneflow_generators import BaseGenerator
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.record.context import CURRENT, recorder_for
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
@@ -71,11 +72,12 @@ def autotest(
 ) -> Callable[[F], F]:
     """Declare a test, with OneFlow's options, order and defaults; further options are ours.
 
-    ``check_graph`` is read and not obeyed: a candidate has graphs where its row says ``mode: graph``.
+    ``check_graph`` is not obeyed, whatever its value: a candidate has graphs where its row says ``mode: graph``.
     """
+    del check_graph
     given = {
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
-        "check_graph": False if check_graph is True else check_graph, "check_allclose": check_allclose,
+        "check_graph": False, "check_allclose": check_allclose,
         "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex,
         **_OURS, **options,
     }  # fmt: skip
@@ -231,7 +233,7 @@ NAMES: Final[dict[str, Any]] = {
     "choice_tensor": choice_tensor, "choice_pytorch_tensor": choice_tensor,
     "random": random, "random_bool": random_bool, "random_device": random_device, "random_dtype": random_dtype,
     "random_pytorch_dtype": random_dtype, "random_or_nothing": random_or_nothing, "oneof": oneof, "constant": constant,
-    "nothing": nothing, "cpu_device": cpu_device, "gpu_device": gpu_device, "os": os,
+    "nothing": nothing, "generator": BaseGenerator, "cpu_device": cpu_device, "gpu_device": gpu_device, "os": os,
     **{
         name: MissingName(name, UnsupportedReason.RANKS)
         for name in (

@@ -14,12 +14,13 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import python_parameters
-from ci_autotest.errors import AuthorError, UntypedError
+from ci_autotest.errors import ArgumentError, AuthorError, UntypedError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.argument_types import RECEIVER, Deferred
 from ci_autotest.record.draw.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.packed_sequences import argument as packed_argument
+from ci_autotest.record.skips import Unavailable
 from ci_autotest.record.unsupported_uses import stale
 from ci_autotest.record.values import Value
 
@@ -135,6 +136,8 @@ def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         real, recorded = _each(recorder, value.values())
         return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, recorded, strict=True)))
+    if isinstance(value, Unavailable):
+        value.refuse()
     message = f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. " + (
         _OF_AN_ARRAY if isinstance(value, np.ndarray) else _ARGUMENTS
     )
@@ -192,7 +195,7 @@ def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str
     """Refuse a drawn keyword that the callee does not have; of a number without a type, the message would be wrong.
 
     Raises:
-        AuthorError: Python knows the callee's parameters, and it has no such parameter.
+        ArgumentError: Python knows the callee's parameters, and it has no such parameter.
     """
     parameters = _parameters(callee) if isinstance(key, str) and callee is not None else []
     if not parameters or any(each.name == key or each.kind == each.VAR_KEYWORD for each in parameters):
@@ -200,7 +203,7 @@ def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str
     named = [each.name for each in parameters if each.kind != each.VAR_POSITIONAL]
     if named:
         message = f"{_label(callee, name)} has no argument {key!r}. It has {', '.join(named)}."
-        raise AuthorError(message)
+        raise ArgumentError(message)
 
 
 def _deferred(
@@ -230,7 +233,7 @@ def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: 
                 f"nothing() was drawn for {parameter.name!r} of {_label(callee, name)}, which has no default. Give it "
                 "a value."
             )
-            raise AuthorError(message)
+            raise ArgumentError(message)
 
 
 def _label(callee: Function | Callable[..., Any] | None, name: str) -> str:

@@ -38,6 +38,14 @@ def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
     raise UnsupportedTest(why)
 
 
+class Unavailable:
+    """Something that a body names and that nothing can have here. Used in a test, it makes the case unsupported."""
+
+    def refuse(self) -> None:
+        """End the body of this case; outside of a test do nothing."""
+        raise NotImplementedError
+
+
 def skip_exceptions() -> tuple[type[BaseException], ...]:
     """Return the exceptions that skip a test; pytest's only if the user has imported pytest."""
     pytest = sys.modules.get("pytest")

@@ -34,7 +34,7 @@ class Namespace:
         path = f"{self._path}.{name}"
         found = getattr(self._real, name)
         if isinstance(found, types.ModuleType):
-            found = Namespace(path, found)
+            found = type(self)(path, found)
         elif _is_recorded(path, found):
             found = _kind(path, found)(path, found)
         setattr(self, name, found)

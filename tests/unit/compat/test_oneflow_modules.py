@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import types
 import unittest
@@ -14,7 +15,8 @@ from ci_autotest import random_tensor
 from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.compat.oneflow_modules import AnsweredModule, answer
-from ci_autotest.compat.oneflow_names import NAMES
+from ci_autotest.compat.oneflow_modules import recording as torch_of_files
+from ci_autotest.compat.oneflow_names import NAMES, nothing, random
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from tests.engine import record
 
@@ -59,6 +61,10 @@ def test_answer__function_of_torch__is_the_recording_one():
     ]  # fmt: skip
 
 
+def test_answer__version__is_that_of_the_names():
+    assert imported("oneflow").__version__ == "0.9.0"
+
+
 def test_missing_name__outside_of_a_test__costs_no_file():
     flow = imported("oneflow")
     missing = flow.framework.session.config
@@ -77,6 +83,24 @@ def test_missing_name__outside_of_a_test__costs_no_file():
     assert (decorated(), Graph().build()) == (3, 4)
 
 
+def test_star_import__name_that_torch_lacks__costs_no_file():
+    torch_of_star = imported("oneflow.test_utils.automated_test_util").torch
+    missing = torch_of_star.nn.functional.no_such_function
+    assert repr(missing) == "<torch.nn.functional.no_such_function, which torch does not have>"
+    assert repr(torch_of_star.nn.functional.relu) == "<recording torch.nn.functional.relu>"
+
+
+def test_manual_seed__in_a_test__has_no_effect():
+    flow, torch_of_star = imported("oneflow"), imported("oneflow.test_utils.automated_test_util").torch
+
+    def body():
+        flow.manual_seed(1)
+        torch_of_star.manual_seed(1)
+        return torch_of_star.rand(2) + random_tensor(1, 2)
+
+    assert record(body).is_complete
+
+
 USES = {
     "branch": bool,
     "equal": lambda missing: missing == 1,
@@ -85,6 +109,10 @@ USES = {
     "member of a set": lambda missing: missing in {1, 2},
     "key": lambda missing: {1: 2}.get(missing),
     "length": len,
+    "order": lambda missing: missing < 3,
+    "number of rounds": lambda missing: list(range(missing)),
+    "class": lambda missing: isinstance(3, missing),
+    "operand": lambda missing: 3 * missing,
 }
 
 
@@ -138,3 +166,17 @@ def test_autotest__called_by_hand__says_what_runs_it():
 
     with pytest.raises(AuthorError, match=r"called outside a test\. `ci-autotest run --compat oneflow` runs it"):
         test_it(None)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (lambda: torch_of_files().nn.Softshrink(alpha=random(1, 2))(random_tensor(1, 2)), "has no argument 'alpha'"),
+        (lambda: torch_of_files().nn.Threshold(nothing(), 1.0)(random_tensor(1, 2)), "nothing() was drawn for"),
+    ],
+)
+def test_record__argument_that_torch_does_not_take__is_drawn_anew_as_in_oneflow(body, told: str):
+    attempt = record(body, is_foreign=True)
+    assert (attempt.is_rejected, told in str(attempt.assumption)) == (True, True)
+    with pytest.raises(AuthorError, match=re.escape(told)):
+        record(body)
