@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from msgspec.structs import replace
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.call_capture.arguments import UnsupportedArgumentError, argument, call_key, spec_of
 from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tensor, is_overwriting, sparse_layout
-from ci_autotest.call_capture.elements import elements_of, seen_again
+from ci_autotest.call_capture.elements import elements_of, seen_again, stored_bytes
+from ci_autotest.call_capture.layouts import base_size, elements_shape
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.program.json_values import plain_argument, plain_spec
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.call_capture.callees import Callee
     from ci_autotest.call_capture.journal import Journal
+    from ci_autotest.call_capture.tensor_spool import TensorSpool
+    from ci_autotest.program.ir import TensorSpec
 
 #: Different calls of one operator, and of all operators, that are kept.
 _OF_ONE: Final = 128
@@ -77,11 +81,13 @@ class CallMode(TorchFunctionMode):
 
     Args:
         journal: Where new calls are written down at once, so that they outlast a crash.
+        spool: Where the elements of first calls are stored; by default they are not.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self, journal: Journal | None = None, spool: TensorSpool | None = None) -> None:
         super().__init__()
         self._journal = journal
+        self._spool = spool
         self._callees: dict[Any, Callee] = {}
         self._ignored: set[Any] = set()
         self._observed: dict[Any, Observed] = {}
@@ -139,7 +145,7 @@ class CallMode(TorchFunctionMode):
                 omitted[found.omission] += found.count
                 continue
             call = found.call
-            tensors = [ObservedTensor(one.spec, seen) for one, seen in zip(call.tensors, found.elements, strict=True)]
+            tensors = [replace(one, elements=seen) for one, seen in zip(call.tensors, found.elements, strict=True)]
             calls.append(
                 ObservedCall(
                     number=call.number, op=call.op, target=call.target, args=call.args, kwargs=call.kwargs,
@@ -201,6 +207,11 @@ class CallMode(TorchFunctionMode):
             elements = [*map(elements_of, tensors)]
             if is_overwriting(callee) and tensors:
                 elements[0] = _ANY
+            out = kwargs.get("out")
+            seen = [
+                self._seen(tensor, spec_of(tensor, with_grad=with_grad), one, is_read=one is not _ANY and tensor is not out)
+                for tensor, one in zip(tensors, elements, strict=True)
+            ]
         except UnsupportedArgumentError as error:
             return Observed(None, [], (callee.name, str(error)))
         except Exception as error:  # noqa: BLE001 - reading a tensor runs foreign code, and the program must go on
@@ -212,13 +223,20 @@ class CallMode(TorchFunctionMode):
             args=given[::-1] if callee.is_reflected else given,
             kwargs=named,
             modes=_modes(with_grad=with_grad),
-            tensors=[
-                ObservedTensor(plain_spec(spec_of(tensor, with_grad=with_grad)), seen)
-                for tensor, seen in zip(tensors, elements, strict=True)
-            ],
+            tensors=seen,
             place=self._place(),
         )
         return Observed(call, elements, ("", ""))
+
+    def _seen(self, tensor: torch.Tensor, spec: TensorSpec, elements: Elements, *, is_read: bool) -> ObservedTensor:
+        """Return what is kept of a tensor of a first call; its elements are stored if the call reads them."""
+        spool = self._spool
+        if spool is None or not is_read:
+            return ObservedTensor(plain_spec(spec), elements)
+        place = None
+        if spool.has_room_for(base_size(spec) * tensor.itemsize):
+            place = spool.add(stored_bytes(tensor, elements_shape(spec)))
+        return ObservedTensor(plain_spec(spec), elements, () if place is None else (place,), place is None)
 
     def _look_again(self, found: Observed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors: list[torch.Tensor] = []
@@ -232,8 +250,13 @@ class CallMode(TorchFunctionMode):
             ]
 
     def _withdraw(self, found: Observed) -> None:
-        if self._journal is not None and found.call is not None:
+        if found.call is None:
+            return
+        if self._journal is not None:
             self._journal.withdraw(found.call.number)
+        places = [place for tensor in found.call.tensors for place in tensor.data]
+        if self._spool is not None and places:
+            self._spool.rewind(places[0])
 
     def _omit(self, name: str, reason: str) -> None:
         if (name, reason) not in self._omitted and len(self._omitted) >= _REASONS:

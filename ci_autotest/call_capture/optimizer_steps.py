@@ -1,0 +1,122 @@
+"""Steps of torch's optimizers: observed in few of them, and counted in all.
+
+An optimizer makes most of the calls of a small training step, and the same ones in every step. So a step is observed
+when there were twice as many before, and at last every ``_RARELY`` steps; in between the mode is left, and the calls
+of the last observed step are counted again. A step with a closure runs the model, and is always observed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.call_capture.mode import Observed
+
+    Step = Callable[..., Any]
+
+#: Steps between two that are observed, at most.
+_RARELY: Final = 64
+#: The mode that is called first. Torch has no public name for it.
+_top_mode: Final = torch.overrides._get_current_function_mode  # noqa: SLF001
+
+
+class Repetition(NamedTuple):
+    """What the last observed step of an optimizer did.
+
+    Args:
+        number: Number of the step.
+        gradients: Number of parameters that had a gradient.
+        calls: The calls with one key that it made, with their number.
+    """
+
+    number: int
+    gradients: int
+    calls: list[tuple[Observed, int]]
+
+
+class OptimizerSteps:
+    """The steps of torch's own optimizers while a mode is active.
+
+    Args:
+        mode: The mode.
+        observed: The calls that it has observed.
+    """
+
+    def __init__(self, mode: TorchFunctionMode, observed: Callable[[], Iterator[Observed]]) -> None:
+        self._mode = mode
+        self._observed = observed
+        self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self._last: WeakKeyDictionary[Optimizer, Repetition] = WeakKeyDictionary()
+        self._replaced: dict[type[Optimizer], Step] = {}
+
+    def begin(self) -> None:
+        """Take the place of ``step`` in torch's optimizers, inside of the hooks of a step."""
+        for kind in Optimizer.__subclasses__():
+            if not kind.__module__.startswith("torch.optim."):
+                continue
+            step: Any = kind.step
+            # Optimizers add the hooks when the first object of a class is made, which may be later.
+            hooked = step if getattr(step, "hooked", False) else _with_hooks(step)
+            self._replaced[kind] = hooked
+            kind.step = _with_hooks(self._counted(hooked.__wrapped__))  # type: ignore[method-assign]
+
+    def end(self) -> None:
+        """Put the steps back."""
+        for kind, step in self._replaced.items():
+            kind.step = step  # type: ignore[method-assign]
+
+    def _counted(self, step: Step) -> Step:
+        @functools.wraps(step)
+        def counted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if args or kwargs or _top_mode() is not self._mode:
+                return step(optimizer, *args, **kwargs)
+            # Leaves the mode; its own `__exit__` would end the capture.
+            TorchFunctionMode.__exit__(self._mode, None, None, None)
+            try:
+                gradients = sum(one.grad is not None for group in optimizer.param_groups for one in group["params"])
+                if not self._is_repeated(optimizer, gradients):
+                    return self._tallied(optimizer, gradients, step)
+                return step(optimizer)
+            finally:
+                TorchFunctionMode.__enter__(self._mode)
+
+        return counted
+
+    def _is_repeated(self, optimizer: Optimizer, gradients: int) -> bool:
+        """Whether a step does what the last observed one did; its calls are counted if so."""
+        number = self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+        last = self._last.get(optimizer)
+        if last is None or last.gradients != gradients or number >= min(2 * last.number, last.number + _RARELY):
+            return False
+        for found, count in last.calls:
+            found.unobserved += count
+        return True
+
+    def _tallied(self, optimizer: Optimizer, gradients: int, step: Step) -> Any:
+        """Run a step in the mode, and keep which calls it made."""
+        before = {id(found): found.count for found in self._observed()}
+        TorchFunctionMode.__enter__(self._mode)
+        try:
+            result = step(optimizer)
+        finally:
+            TorchFunctionMode.__exit__(self._mode, None, None, None)
+        counts = [(found, found.count - before.get(id(found), 0)) for found in self._observed()]
+        calls = [(found, count) for found, count in counts if count]
+        self._last[optimizer] = Repetition(self._steps[optimizer], gradients, calls)
+        return result
+
+
+def _with_hooks(step: Step) -> Step:
+    """Return a step as an optimizer's constructor leaves it in its class."""
+    hooked: Any = Optimizer.profile_hook_step(step)
+    hooked.hooked = True
+    return hooked  # type: ignore[no-any-return]
