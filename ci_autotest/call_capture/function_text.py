@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.call_capture.argument_text import Arguments
@@ -115,7 +115,7 @@ def _tensor_lines(group: CallGroup, index: int, name: str, source: _Source) -> l
         return [
             f"    {name} = []",
             f"    for {_ITEM if is_stored else '_'} in range({repeated.count}):",
-            *laid_out(f"{name}.append(", made, f"{''.join(suffixes)})", 8),
+            *laid_out("", call(f"{name}.append", [replace(made, closing=made.closing + "".join(suffixes))]), "", 8),
         ]
     if group.grads[index] and index == written_tensor(group):
         suffixes.append(".clone()")  # torch refuses to write to a leaf

@@ -21,6 +21,7 @@ from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tenso
 from ci_autotest.call_capture.elements import elements_of, seen_again, stored_bytes
 from ci_autotest.call_capture.layouts import base_size, elements_shape
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
+from ci_autotest.call_capture.optimizer_steps import OptimizerSteps
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.program.json_values import plain_argument, plain_spec
 
@@ -58,6 +59,7 @@ class Observed:
 
     Attributes:
         count: Number of calls.
+        unobserved: Number of calls that were not seen, in repeated steps of an optimizer.
         floats: Their different rows of floats.
         call: The first call as it is written down; ``None`` if it becomes no test.
         elements: What was seen of the elements of each tensor so far.
@@ -65,10 +67,11 @@ class Observed:
         next_look: Number of the call in which elements are looked at again.
     """
 
-    __slots__ = ("call", "count", "elements", "floats", "next_look", "omission")
+    __slots__ = ("call", "count", "elements", "floats", "next_look", "omission", "unobserved")
 
     def __init__(self, call: ObservedCall | None, elements: list[Elements], omission: tuple[str, str]) -> None:
         self.count = 1
+        self.unobserved = 0
         self.next_look = 2
         self.floats: list[list[float]] = []
         self.call = call
@@ -92,6 +95,7 @@ class CallMode(TorchFunctionMode):
         self._ignored: set[Any] = set()
         self._observed: dict[Any, Observed] = {}
         self._omitted: Counter[tuple[str, str]] = Counter()
+        self._optimizers = OptimizerSteps(self, self._observed, self._omitted)
         self._start = Path.cwd()
 
     def __torch_function__(
@@ -128,12 +132,14 @@ class CallMode(TorchFunctionMode):
             return apply.__get__(None, function)(*args, **kwargs)
 
         torch.autograd.Function.apply = classmethod(counted)  # type: ignore[method-assign, assignment]
+        self._optimizers.begin()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
         """End."""
         torch.autograd.Function.apply = self._apply  # type: ignore[method-assign]
+        self._optimizers.end()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def capture(self, *, is_complete: bool = True) -> Capture:
@@ -142,15 +148,15 @@ class CallMode(TorchFunctionMode):
         calls = []
         for found in self._observed.values():
             if found.call is None:
-                omitted[found.omission] += found.count
+                omitted[found.omission] += found.count + found.unobserved
                 continue
             call = found.call
             tensors = [replace(one, elements=seen) for one, seen in zip(call.tensors, found.elements, strict=True)]
             calls.append(
                 ObservedCall(
                     number=call.number, op=call.op, target=call.target, args=call.args, kwargs=call.kwargs,
-                    modes=call.modes, tensors=tensors, place=call.place, count=found.count,
-                    floats=tuple([*map(repr, row)] for row in found.floats),
+                    modes=call.modes, tensors=tensors, place=call.place,
+                    count=found.count + found.unobserved, floats=tuple([*map(repr, row)] for row in found.floats),
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())

@@ -8,6 +8,7 @@ of the last observed step are counted again. A step with a closure runs the mode
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,7 +18,7 @@ from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ci_autotest.call_capture.mode import Observed
 
@@ -36,11 +37,13 @@ class Repetition(NamedTuple):
         number: Number of the step.
         gradients: Number of parameters that had a gradient.
         calls: The calls with one key that it made, with their number.
+        omitted: Number of its other calls by what was called and why they are not kept.
     """
 
     number: int
     gradients: int
     calls: list[tuple[Observed, int]]
+    omitted: Counter[tuple[str, str]]
 
 
 class OptimizerSteps:
@@ -48,36 +51,42 @@ class OptimizerSteps:
 
     Args:
         mode: The mode.
-        observed: The calls that it has observed.
+        observed: The calls that it has observed, by key.
+        omitted: Number of those that it does not keep.
     """
 
-    def __init__(self, mode: TorchFunctionMode, observed: Callable[[], Iterator[Observed]]) -> None:
+    def __init__(
+        self, mode: TorchFunctionMode, observed: Mapping[Any, Observed], omitted: Counter[tuple[str, str]]
+    ) -> None:
         self._mode = mode
         self._observed = observed
+        self._omitted = omitted
         self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._last: WeakKeyDictionary[Optimizer, Repetition] = WeakKeyDictionary()
-        self._replaced: dict[type[Optimizer], Step] = {}
+        self._replaced: list[tuple[type[Optimizer], Step, Step]] = []
 
     def begin(self) -> None:
         """Take the place of ``step`` in torch's optimizers, inside of the hooks of a step."""
-        for kind in Optimizer.__subclasses__():
-            if not kind.__module__.startswith("torch.optim."):
-                continue
-            step: Any = kind.step
-            # Optimizers add the hooks when the first object of a class is made, which may be later.
-            hooked = step if getattr(step, "hooked", False) else _with_hooks(step)
-            self._replaced[kind] = hooked
-            kind.step = _with_hooks(self._counted(hooked.__wrapped__))  # type: ignore[method-assign]
+        for kind in _kinds(Optimizer):
+            step: Any = kind.__dict__["step"]
+            is_hooked = getattr(step, "hooked", False)
+            counted = self._counted(step.__wrapped__ if is_hooked else step)
+            self._replaced.append((kind, step, counted))
+            kind.step = _with_hooks(counted) if is_hooked else counted  # type: ignore[method-assign]
 
     def end(self) -> None:
         """Put the steps back."""
-        for kind, step in self._replaced.items():
-            kind.step = step  # type: ignore[method-assign]
+        for kind, step, counted in self._replaced:
+            # An optimizer adds the hooks when the first object of its class is made, which may have been meanwhile.
+            is_hooked = getattr(step, "hooked", False) or kind.__dict__["step"] is counted
+            kind.step = step if is_hooked else _with_hooks(step)  # type: ignore[method-assign]
+        self._replaced = []
 
     def _counted(self, step: Step) -> Step:
         @functools.wraps(step)
         def counted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if args or kwargs or _top_mode() is not self._mode:
+            has_closure = any(one is not None for one in (*args, *kwargs.values()))
+            if has_closure or _top_mode() is not self._mode:
                 return step(optimizer, *args, **kwargs)
             # Leaves the mode; its own `__exit__` would end the capture.
             TorchFunctionMode.__exit__(self._mode, None, None, None)
@@ -99,20 +108,30 @@ class OptimizerSteps:
             return False
         for found, count in last.calls:
             found.unobserved += count
+        self._omitted.update(last.omitted)
         return True
 
     def _tallied(self, optimizer: Optimizer, gradients: int, step: Step) -> Any:
         """Run a step in the mode, and keep which calls it made."""
-        before = {id(found): found.count for found in self._observed()}
+        before = {key: found.count for key, found in self._observed.items()}
+        omitted = Counter(self._omitted)
         TorchFunctionMode.__enter__(self._mode)
         try:
             result = step(optimizer)
         finally:
             TorchFunctionMode.__exit__(self._mode, None, None, None)
-        counts = [(found, found.count - before.get(id(found), 0)) for found in self._observed()]
+        counts = [(found, found.count - before.get(key, 0)) for key, found in self._observed.items()]
         calls = [(found, count) for found, count in counts if count]
-        self._last[optimizer] = Repetition(self._steps[optimizer], gradients, calls)
+        self._last[optimizer] = Repetition(self._steps[optimizer], gradients, calls, self._omitted - omitted)
         return result
+
+
+def _kinds(kind: type[Optimizer]) -> Iterator[type[Optimizer]]:
+    """Yield torch's own optimizers that have a step of their own."""
+    for one in kind.__subclasses__():
+        if f"{one.__module__}.".startswith("torch.optim."):
+            yield from [one] if "step" in one.__dict__ else []
+            yield from _kinds(one)
 
 
 def _with_hooks(step: Step) -> Step:
