@@ -1,7 +1,8 @@
-"""The captured process: ``python -m ci_autotest.call_capture JOURNAL SPOOL script|module|command TARGET [ARGUMENT]...``.
+"""The captured process: ``python -m ci_autotest.call_capture JOURNAL SPOOL KIND TARGET [ARGUMENT]...``.
 
-SPOOL is empty if elements are not to be stored. It runs the program as Python would: its arguments, ``__main__``, exit status, signals and tracebacks are its own. What
-was captured is written down when the program ends, however it does; new calls are written down at once.
+KIND is ``script``, ``module`` or ``command``; SPOOL is empty if elements are not to be stored. It runs the program as
+Python would: its arguments, ``__main__``, exit status, signals and tracebacks are its own. What was captured is written
+down when the program ends, however it does; new calls are written down at once.
 """
 
 from __future__ import annotations

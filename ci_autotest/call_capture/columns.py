@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: Names of a file's tests must not hide these.
 TAKEN: Final = frozenset({
     *dir(builtins), *python_keywords.kwlist, "torch", "autotest", "oneof", "random_tensor", "choice_tensor",
-    "permutation_tensor", "symmetric_tensor", "positive_definite_tensor", "stored_tensor", "cpu_device", "gpu_device", "load_file",
+    "permutation_tensor", "symmetric_tensor", "positive_definite_tensor", "stored_tensor", "cpu_device", "gpu_device",
+    "load_file",
 })  # fmt: skip
 
 #: Name of the column with the number of the call whose elements a row has. No argument of torch has this name.

@@ -17,10 +17,19 @@ from msgspec.structs import replace
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.call_capture.arguments import UnsupportedArgumentError, argument, call_key, spec_of
-from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tensor, is_overwriting, sparse_layout
+from ci_autotest.call_capture.callees import (
+    callee_of,
+    defaults_of,
+    given_keywords,
+    holds_tensor,
+    is_overwriting,
+    keyword_of,
+    sparse_layout,
+)
 from ci_autotest.call_capture.elements import elements_of, seen_again, stored_bytes
 from ci_autotest.call_capture.layouts import base_size, elements_shape
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
+from ci_autotest.call_capture.observed_calls import Observed
 from ci_autotest.call_capture.optimizer_steps import OptimizerSteps
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.program.json_values import plain_argument, plain_spec
@@ -52,31 +61,6 @@ _AUTOCAST_KINDS: Final = ("cpu", "cuda", "xpu")
 _OWN_FUNCTION: Final = "it is an autograd function of the program's; the operators that it calls are captured"
 #: Elements that are never read.
 _ANY: Final = Elements(0.0, 1.0)
-
-
-class Observed:
-    """The calls with one key.
-
-    Attributes:
-        count: Number of calls.
-        unobserved: Number of calls that were not seen, in repeated steps of an optimizer.
-        floats: Their different rows of floats.
-        call: The first call as it is written down; ``None`` if it becomes no test.
-        elements: What was seen of the elements of each tensor so far.
-        omission: Name and reason if it becomes no test.
-        next_look: Number of the call in which elements are looked at again.
-    """
-
-    __slots__ = ("call", "count", "elements", "floats", "next_look", "omission", "unobserved")
-
-    def __init__(self, call: ObservedCall | None, elements: list[Elements], omission: tuple[str, str]) -> None:
-        self.count = 1
-        self.unobserved = 0
-        self.next_look = 2
-        self.floats: list[list[float]] = []
-        self.call = call
-        self.elements = elements
-        self.omission = omission
 
 
 class CallMode(TorchFunctionMode):
@@ -176,7 +160,7 @@ class CallMode(TorchFunctionMode):
             if callee.is_operator or holds_tensor(result):
                 self._omit(callee.name, f"more than {min(_OF_ONE, callee.kept)} different calls")
             return result
-        found = self._observe(callee, args, _given(kwargs, defaults_of(func)))
+        found = self._observe(callee, args, given_keywords(kwargs, defaults_of(func)))
         # Written down before the call, because the call may be what crashes the process.
         if self._journal is not None and found.call is not None:
             self._journal.add(found.call)
@@ -208,14 +192,16 @@ class CallMode(TorchFunctionMode):
         tensors: list[torch.Tensor] = []
         with_grad = torch.is_grad_enabled()
         try:
-            given = [plain_argument(argument(value, tensors, _device_name(callee, value))) for value in args]
+            given = [plain_argument(argument(value, tensors, keyword_of(callee, value))) for value in args]
             named = [(name, plain_argument(argument(value, tensors, name))) for name, value in kwargs.items()]
             elements = [*map(elements_of, tensors)]
             if is_overwriting(callee) and tensors:
                 elements[0] = _ANY
             out = kwargs.get("out")
             seen = [
-                self._seen(tensor, spec_of(tensor, with_grad=with_grad), one, is_read=one is not _ANY and tensor is not out)
+                self._seen(
+                    tensor, spec_of(tensor, with_grad=with_grad), one, is_read=one is not _ANY and tensor is not out
+                )
                 for tensor, one in zip(tensors, elements, strict=True)
             ]
         except UnsupportedArgumentError as error:
@@ -282,11 +268,6 @@ class CallMode(TorchFunctionMode):
         return f"{file.as_posix()}:{frame.f_lineno}"
 
 
-def _device_name(callee: Callee, value: object) -> str:
-    """Return ``device`` for a text that names one in ``x.to("cuda")``."""
-    return "device" if callee.target == "to" and isinstance(value, str) else ""
-
-
 def _autocast() -> tuple[tuple[str, torch.dtype | None], ...]:
     """Return the kinds of device for which autocast is on, each with the dtype to which it casts."""
     on = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_KINDS if torch.is_autocast_enabled(kind)]
@@ -299,12 +280,3 @@ def _modes(*, with_grad: bool) -> list[str]:
     if torch.is_autocast_enabled("cpu"):
         modes.append(autocast_mode(str(torch.get_autocast_dtype("cpu")).removeprefix("torch.")))
     return modes
-
-
-def _given(kwargs: dict[str, Any], defaults: dict[str, object]) -> dict[str, Any]:
-    """Return the keywords that differ from their defaults. A float stays, because later calls may have another."""
-    return {
-        name: value
-        for name, value in kwargs.items()
-        if isinstance(value, float | torch.Tensor) or name not in defaults or defaults[name] != value
-    }

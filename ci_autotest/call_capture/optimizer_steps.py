@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,9 +17,9 @@ from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from ci_autotest.call_capture.mode import Observed
+    from ci_autotest.call_capture.observed_calls import Observed
 
     Step = Callable[..., Any]
 

@@ -80,9 +80,7 @@ def program_of(words: Sequence[str]) -> Program:
     return Program((first, *options), "script", rest[0], tuple(rest[1:]))
 
 
-def capture(
-    words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, is_forced: bool, has_data: bool
-) -> int:
+def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, is_forced: bool, has_data: bool) -> int:
     """Run a program, write its calls as tests, and return its exit status.
 
     Args:

@@ -69,7 +69,12 @@ def read_npz(path: Path, key: str) -> tuple[str, NDArray[Any]]:
     names = own.dtype.names
     if own.dtype.name in NUMPY_FORMATS:
         return own.dtype.name, own
-    if names is not None and len(names) == 1 and names[0] in BITS and own.dtype == np.dtype([(names[0], BITS[names[0]])]):
+    if (
+        names is not None
+        and len(names) == 1
+        and names[0] in BITS
+        and own.dtype == np.dtype([(names[0], BITS[names[0]])])
+    ):
         return names[0], array_of(own.astype(numpy_dtype(names[0])).tobytes(), names[0], own.shape)
     message = f"{key!r} has elements of {array.dtype}; tensors of tests have {', '.join([*NUMPY_FORMATS, *BITS])}"
     raise ArrayError(message)

@@ -40,7 +40,7 @@ def stored_tensor(file: str, key: str | Generator, requires_grad: bool | Generat
             Python objects are never loaded.
     """
     recorder = recorder_for("stored_tensor")
-    caller = Path(sys._getframe(1).f_code.co_filename)  # noqa: SLF001 - the documented way to the caller
+    caller = Path(sys._getframe(1).f_code.co_filename)  # the documented way to the caller
     drawer = recorder.drawer
     drawer.site()  # a tensor has a site, so another one in its place leaves the draws as they are
     name = str(settle(drawer, key, str))

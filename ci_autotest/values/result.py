@@ -142,7 +142,9 @@ class OperatorStanding(Struct, frozen=True, kw_only=True):
 
 
 #: Why no case of a test could have a profile.
-NoProfile = Literal["bounds", "dtype", "fixed_sizes", "no_drawn_tensor", "rejected", "stored_elements", "too_few_elements"]
+NoProfile = Literal[
+    "bounds", "dtype", "fixed_sizes", "no_drawn_tensor", "rejected", "stored_elements", "too_few_elements"
+]
 
 
 def joined_reasons(one: dict[str, NoProfile], other: dict[str, NoProfile]) -> dict[str, NoProfile]:

@@ -106,12 +106,16 @@ def test_capture__data__rows_and_lists_have_keys_of_their_own(tmp_path):
         "mul.0.x": [2.0, 2.0],
         "mul.1.x": [3.0, 3.0, 3.0],
     }
-    assert """\
+    assert (
+        """\
     row, number = oneof((0, 0.5), (0, 0.25), (1, 0.5), (1, 0.25)).value()
     x = stored_tensor("autotest_program.npz", f"mul.{row}.x", requires_grad=False)
     return x.mul(number)
-""" in text
-    assert """\
+"""
+        in text
+    )
+    assert (
+        """\
     for item in range(5):
         x.append(
             stored_tensor(
@@ -120,19 +124,24 @@ def test_capture__data__rows_and_lists_have_keys_of_their_own(tmp_path):
                 requires_grad=False,
             ),
         )
-""" in text, text
+"""
+        in text
+    ), text
 
 
 def test_capture__data__what_is_too_large_is_drawn_and_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tensor_spool, "TENSOR_BYTES", 40)
     _, text, data = captured(tmp_path, lambda: torch.linspace(0, 1, 24).mul(torch.tensor(2.0)))
     assert [*data] == ["mul.0.y"]
-    assert """\
+    assert (
+        """\
 # x is drawn, because the elements were too many to be stored.
 @autotest(n=4)
 def mul():
     x = torch.sort(
-""" in text
+"""
+        in text
+    )
     assert "not stored: 1 input is drawn, because of one tensor at most" in capsys.readouterr().err
 
 

@@ -72,7 +72,11 @@ def test_stored_tensor__profile__changes_the_layout_alone_and_tells_why_it_does_
 @pytest.mark.parametrize(
     ("name", "key", "message"),
     [
-        ("b.npz", "x", "there is no such file beside test_stored_tensors.py. Copy it there, or capture the program again"),
+        (
+            "b.npz",
+            "x",
+            "there is no such file beside test_stored_tensors.py. Copy it there, or capture the program again",
+        ),
         ("a.npz", "y", "the file has no array of that name. It has 'x', 'half', 'scalar', 'complex', 'labels'."),
         ("objects.npz", "y", "'k6', …."),
         ("objects.npz", "x", "'x' cannot be read (Object arrays cannot be loaded when allow_pickle=False)."),
