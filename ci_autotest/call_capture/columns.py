@@ -50,7 +50,7 @@ class Columns:
         self.data_row = self._data_row(group)
         self._dims: list[Text] = []
         for index, name in enumerate(self.tensors):
-            sizes = [] if group.is_stored(index) else [_sizes(row.dims[index]) for row in group.rows]
+            sizes: list[Text] = [] if group.is_stored(index) else [_sizes(row.dims[index]) for row in group.rows]
             self._dims.append(self._column(f"{name}_dims", sizes) if sizes else "")
         names = _number_names(group.step, len(group.rows[0].numbers), {*self.tensors, *self.columns})
         self.numbers = [

@@ -69,6 +69,8 @@ class OptimizerSteps:
         for kind in _kinds(Optimizer):
             step: Any = kind.__dict__["step"]
             is_hooked = getattr(step, "hooked", False)
+            if is_hooked and not hasattr(step, "__wrapped__"):
+                continue  # somebody else has replaced it; each of its steps is observed
             counted = self._counted(step.__wrapped__ if is_hooked else step)
             self._replaced.append((kind, step, counted))
             kind.step = _with_hooks(counted) if is_hooked else counted  # type: ignore[method-assign]
@@ -85,17 +87,16 @@ class OptimizerSteps:
         @functools.wraps(step)
         def counted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
             has_closure = any(one is not None for one in (*args, *kwargs.values()))
-            if has_closure or _top_mode() is not self._mode:
+            if has_closure or _top_mode() is not self._mode:  # type: ignore[no-untyped-call]
                 return step(optimizer, *args, **kwargs)
-            # Leaves the mode; its own `__exit__` would end the capture.
-            TorchFunctionMode.__exit__(self._mode, None, None, None)
+            _leave(self._mode)
             try:
                 gradients = sum(one.grad is not None for group in optimizer.param_groups for one in group["params"])
                 if not self._is_repeated(optimizer, gradients):
                     return self._tallied(optimizer, gradients, step)
                 return step(optimizer)
             finally:
-                TorchFunctionMode.__enter__(self._mode)
+                _reenter(self._mode)
 
         return counted
 
@@ -114,15 +115,24 @@ class OptimizerSteps:
         """Run a step in the mode, and keep which calls it made."""
         before = {key: found.count for key, found in self._observed.items()}
         omitted = Counter(self._omitted)
-        TorchFunctionMode.__enter__(self._mode)
+        _reenter(self._mode)
         try:
             result = step(optimizer)
         finally:
-            TorchFunctionMode.__exit__(self._mode, None, None, None)
+            _leave(self._mode)
         counts = [(found, found.count - before.get(key, 0)) for key, found in self._observed.items()]
         calls = [(found, count) for found, count in counts if count]
         self._last[optimizer] = Repetition(self._steps[optimizer], gradients, calls, self._omitted - omitted)
         return result
+
+
+def _leave(mode: TorchFunctionMode) -> None:
+    """Leave a mode; its own ``__exit__`` would end the capture."""
+    TorchFunctionMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
+
+
+def _reenter(mode: TorchFunctionMode) -> None:
+    TorchFunctionMode.__enter__(mode)  # type: ignore[no-untyped-call]
 
 
 def _kinds(kind: type[Optimizer]) -> Iterator[type[Optimizer]]:

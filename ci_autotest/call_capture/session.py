@@ -44,7 +44,7 @@ def capture(
             with mode:
                 yield
         finally:
-            for line in write_tests(mode.capture(), folder, program, tests, spool and spool.path):
-                sys.stderr.write(f"{line}\n")
             if spool is not None:
                 spool.close()
+            for line in write_tests(mode.capture(), folder, program, tests, spool.path if spool is not None else None):
+                sys.stderr.write(f"{line}\n")
