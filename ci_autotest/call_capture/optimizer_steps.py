@@ -2,7 +2,8 @@
 
 An optimizer makes most of the calls of a small training step, and the same ones in every step. So a step is observed
 when there were twice as many before, and at last every ``_RARELY`` steps; in between the mode is left, and the calls
-of the last observed step are counted again. A step with a closure runs the model, and is always observed.
+of the last observed step are counted again. A step with a closure runs the model, and is always observed. Dropping the
+gradients calls no operator, so the mode is left for it too.
 """
 
 from __future__ import annotations
@@ -63,9 +64,12 @@ class OptimizerSteps:
         self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._last: WeakKeyDictionary[Optimizer, Repetition] = WeakKeyDictionary()
         self._replaced: list[tuple[type[Optimizer], Step, Step]] = []
+        self._zero_grad: Step = Optimizer.zero_grad
 
     def begin(self) -> None:
-        """Take the place of ``step`` in torch's optimizers, inside of the hooks of a step."""
+        """Take the place of ``step`` in torch's optimizers, inside of the hooks of a step, and of ``zero_grad``."""
+        self._zero_grad = Optimizer.zero_grad
+        Optimizer.zero_grad = self._unobserved(self._zero_grad)  # type: ignore[method-assign]
         for kind in _kinds(Optimizer):
             step: Any = kind.__dict__["step"]
             is_hooked = getattr(step, "hooked", False)
@@ -76,7 +80,8 @@ class OptimizerSteps:
             kind.step = _with_hooks(counted) if is_hooked else counted  # type: ignore[method-assign]
 
     def end(self) -> None:
-        """Put the steps back."""
+        """Put them back."""
+        Optimizer.zero_grad = self._zero_grad  # type: ignore[method-assign]
         for kind, step, counted in self._replaced:
             # An optimizer adds the hooks when the first object of its class is made, which may have been meanwhile.
             is_hooked = getattr(step, "hooked", False) or kind.__dict__["step"] is counted
@@ -99,6 +104,20 @@ class OptimizerSteps:
                 _reenter(self._mode)
 
         return counted
+
+    def _unobserved(self, zero_grad: Step) -> Step:
+        @functools.wraps(zero_grad)
+        def unobserved(optimizer: Optimizer, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+            if not set_to_none or _top_mode() is not self._mode:  # type: ignore[no-untyped-call]
+                zero_grad(optimizer, set_to_none=set_to_none)
+                return
+            _leave(self._mode)
+            try:
+                zero_grad(optimizer)
+            finally:
+                _reenter(self._mode)
+
+        return unobserved
 
     def _is_repeated(self, optimizer: Optimizer, gradients: int) -> bool:
         """Whether a step does what the last observed one did; its calls are counted if so."""

@@ -96,6 +96,22 @@ def test_optimizer_steps__own_optimizer_and_hooks__are_observed_in_every_step_an
     assert (found["cos"], found["tanh"], found["add_"], len(called)) == (5, hooks, 5, 2 * hooks)
 
 
+def test_optimizer_steps__gradients_that_become_zero__are_written_by_a_call_and_dropped_by_none():
+    (parameter,) = parameters_of(3)
+    optimizer = SGD([parameter], lr=0.1)
+    own = torch.optim.Optimizer.zero_grad
+
+    def program():
+        for is_dropped in (True, False, True):
+            parameter.grad = torch.full((3,), 2.0)
+            optimizer.zero_grad(set_to_none=is_dropped)
+            assert (parameter.grad is None) is is_dropped
+        parameter.sin()
+
+    assert counts(program) == {"torch.full": 3, "zero_": 1, "sin": 1}
+    assert torch.optim.Optimizer.zero_grad is own
+
+
 def test_optimizer_steps__step_that_fails__the_capture_goes_on():
     (parameter,) = parameters_of(3)
     optimizer = SGD([parameter], lr=0.1)
