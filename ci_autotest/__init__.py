@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         random_pytorch_dtype,
         random_pytorch_tensor,
         random_tensor,
+        stored_tensor,
         symmetric_tensor,
         torch,
     )
@@ -74,6 +75,7 @@ __all__ = [
     "random_pytorch_dtype",
     "random_pytorch_tensor",
     "random_tensor",
+    "stored_tensor",
     "symmetric_tensor",
     "torch",
 ]

@@ -110,11 +110,12 @@ def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bo
 )
 @click.option("--tests", type=Number(1), metavar="N", default=150, help="Number of tests at most. Default: 150.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace the tests of this program that the folder has.")
-def capture(program: tuple[str, ...], output: Path, tests: int, *, is_forced: bool) -> int:
+@click.option("--data", "has_data", is_flag=True, help="Store the elements of first calls; the tests use them.")
+def capture(program: tuple[str, ...], output: Path, tests: int, *, is_forced: bool, has_data: bool) -> int:
     """Run a program and write the operator calls that it makes as tests."""
     from ci_autotest.commands.capture import capture as run_captured  # noqa: PLC0415
 
-    return run_captured(program, output, tests, sys.stderr, is_forced=is_forced)
+    return run_captured(program, output, tests, sys.stderr, is_forced=is_forced, has_data=has_data)
 
 
 @cli.command()

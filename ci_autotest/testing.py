@@ -38,6 +38,7 @@ from ci_autotest.record.matrices import invertible_tensor, positive_definite_ten
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.notes import note
 from ci_autotest.record.options import declared
+from ci_autotest.record.stored_tensors import stored_tensor
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.torch_namespace import Namespace
 from ci_autotest.record.user_generators import Draws, generator
@@ -86,6 +87,7 @@ __all__ = [
     "random_pytorch_dtype",
     "random_pytorch_tensor",
     "random_tensor",
+    "stored_tensor",
     "symmetric_tensor",
     "torch",
 ]

@@ -1,7 +1,8 @@
-"""The captured process: ``python -m ci_autotest.call_capture JOURNAL script|module|command TARGET [ARGUMENT]...``.
+"""The captured process: ``python -m ci_autotest.call_capture JOURNAL SPOOL KIND TARGET [ARGUMENT]...``.
 
-It runs the program as Python would: its arguments, ``__main__``, exit status, signals and tracebacks are its own. What
-was captured is written down when the program ends, however it does; new calls are written down at once.
+KIND is ``script``, ``module`` or ``command``; SPOOL is empty if elements are not to be stored. It runs the program as
+Python would: its arguments, ``__main__``, exit status, signals and tracebacks are its own. What was captured is written
+down when the program ends, however it does; new calls are written down at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.journal import Journal
 from ci_autotest.call_capture.observation import Capture
+from ci_autotest.call_capture.tensor_spool import TensorSpool
 from ci_autotest.call_capture.torch_import import TorchImport
 
 if TYPE_CHECKING:
@@ -28,14 +30,15 @@ _HERE: Final = str(Path(__file__).parent)
 class _Session:
     """The capture of this process, which begins when the program imports torch."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, spool: TensorSpool | None) -> None:
         self._journal = journal
+        self._spool = spool
         self._mode: CallMode | None = None
 
     def begin(self) -> None:
         from ci_autotest.call_capture.mode import CallMode  # noqa: PLC0415 - torch is the program's to import
 
-        self._mode = CallMode(self._journal)
+        self._mode = CallMode(self._journal, self._spool)
         self._mode.__enter__()
 
     def end(self) -> None:
@@ -44,10 +47,10 @@ class _Session:
 
 def main(arguments: list[str]) -> None:
     """Run a program and capture its calls."""
-    journal, kind, target, *rest = arguments
+    journal, spool, kind, target, *rest = arguments
     # A compiled function is one kernel for the mode; in eager mode it is the operators that the program wrote.
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    session = _Session(Journal(Path(journal)))
+    session = _Session(Journal(Path(journal)), TensorSpool(Path(spool)) if spool else None)
     sys.meta_path.insert(0, TorchImport(session.begin))
     try:
         if kind == "module":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,12 +75,18 @@ class Row:
         dims: Sizes of the contiguous tensor behind each tensor.
         elements: What was seen of the elements of each tensor.
         count: Number of calls.
+        tensors: The tensors of the first call.
     """
 
     numbers: tuple[float, ...]
     dims: tuple[tuple[int, ...], ...]
     elements: tuple[Elements, ...]
     count: int
+    tensors: tuple[ObservedTensor, ...]
+
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """Return where the elements of the first call are stored."""
+        return tuple(one.data for one in self.tensors)
 
 
 @dataclass(slots=True)
@@ -105,6 +111,30 @@ class CallGroup:
     count: int = 0
     kinds: int = 0
 
+    def is_stored(self, index: int) -> bool:
+        """Whether the test takes the elements of a tensor from a file: each of its rows has them."""
+        return all(row.tensors[index].data for row in self.rows)
+
+    def is_left_out(self, index: int) -> bool:
+        """Whether they are drawn because some row has too many of them."""
+        return any(row.tensors[index].is_left_out for row in self.rows)
+
+    def is_repeated(self, index: int) -> bool:
+        """Whether a tensor stands for a list of tensors that are alike."""
+        return self.repeated(index) is not None
+
+    def repeated(self, index: int) -> Repeated | None:
+        """Return the list that a tensor stands for; ``None`` if it is one tensor."""
+        given: tuple[Any, ...] = (*self.step.args, *(value for _, value in self.step.kwargs))
+        return next((value for value in given if isinstance(value, Repeated) and value.ref.index == index), None)
+
+    def data_rows(self) -> list[Row]:
+        """Return a row for each call whose elements are stored; rows that differ in floats alone share them."""
+        found: dict[tuple[tuple[int, ...], ...], Row] = {}
+        for row in self.rows:
+            found.setdefault(row.places(), row)
+        return [*found.values()]
+
 
 def call_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list[CallGroup], list[Omission]]:
     """Return the tests, those with the most calls first, and what was left out because there are too many.
@@ -117,7 +147,7 @@ def call_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list
     for call in calls:
         step, tensors = _collapsed(call.step(), call.tensors)
         specs = [tensor.tensor_spec() for tensor in tensors]
-        parts = [_slot(spec, tensor.elements) for spec, tensor in zip(specs, tensors, strict=True)]
+        parts = [_slot(spec, tensor) for spec, tensor in zip(specs, tensors, strict=True)]
         slots = tuple(slot for slot, _ in parts)
         numbers: list[float] = []
         skeleton = _skeleton(step, numbers)
@@ -127,7 +157,7 @@ def call_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list
         dims = tuple(size for _, size in parts)
         elements = tuple(tensor.elements for tensor in tensors)
         rows = [*_filled(numbers, call.floats)]
-        group.rows += [Row(row, dims, elements, max(1, call.count // len(rows))) for row in rows]
+        group.rows += [Row(row, dims, elements, max(1, call.count // len(rows)), tuple(tensors)) for row in rows]
     groups = sorted(found.values(), key=lambda group: -group.count)
     for group in groups:
         _reduce(group)
@@ -147,7 +177,7 @@ def _collapsed(step: Step, tensors: Sequence[ObservedTensor]) -> tuple[Step, lis
         items = value if isinstance(value, tuple) else value.items
         alike = [tensors[item.index] for item in items if isinstance(item, Ref)]
         if len(alike) == len(items) > _FEW and all(item.spec == alike[0].spec for item in alike):
-            kept.append(ObservedTensor(alike[0].spec, reduce(Elements.merged, (item.elements for item in alike))))
+            kept.append(_merged(alike))
             return Repeated(Ref(len(kept) - 1), len(items), isinstance(value, List))
         found = tuple(map(one, items))
         return List(found) if isinstance(value, List) else found
@@ -157,6 +187,13 @@ def _collapsed(step: Step, tensors: Sequence[ObservedTensor]) -> tuple[Step, lis
     return step._replace(args=args, kwargs=kwargs), kept
 
 
+def _merged(alike: Sequence[ObservedTensor]) -> ObservedTensor:
+    """Return one tensor for several that are alike; its elements are stored if those of all of them are."""
+    elements = reduce(Elements.merged, (item.elements for item in alike))
+    places = tuple(place for item in alike for place in item.data) if all(item.data for item in alike) else ()
+    return ObservedTensor(alike[0].spec, elements, places, any(item.is_left_out for item in alike))
+
+
 def _left_out(groups: Sequence[CallGroup]) -> list[Omission]:
     counts: dict[str, int] = {}
     for group in groups:
@@ -164,10 +201,12 @@ def _left_out(groups: Sequence[CallGroup]) -> list[Omission]:
     return [Omission(name, "called less often than the calls of the tests", count) for name, count in counts.items()]
 
 
-def _slot(spec: TensorSpec, elements: Elements) -> tuple[Slot, tuple[int, ...]]:
+def _slot(spec: TensorSpec, tensor: ObservedTensor) -> tuple[Slot, tuple[int, ...]]:
     """Return what a test keeps of a tensor, and its sizes."""
-    found = layout_of(spec)
+    found, elements = layout_of(spec), tensor.elements
     dims, layout = found or (spec.shape, PLAIN)
+    if tensor.data:  # the elements themselves say all that a draw would have to keep
+        return Slot(spec.dtype, layout, is_approximate=found is None), dims
     is_parameter = spec.requires_grad and spec.dtype in DIFFERENTIABLE
     # A parameter with few distinct elements, such as the ones at its start, soon has others.
     members = () if is_parameter else elements.members
@@ -219,7 +258,7 @@ def _reduce(group: CallGroup) -> None:
             merged[key] = row
         else:
             elements = tuple(one.merged(other) for one, other in zip(old.elements, row.elements, strict=True))
-            merged[key] = Row(row.numbers, row.dims, elements, old.count + row.count)
+            merged[key] = replace(old, elements=elements, count=old.count + row.count)
     rows = sorted(merged.values(), key=lambda row: -row.count)
     group.kinds = len(rows)
     sizes: dict[tuple[tuple[int, ...], ...], Row] = {}

@@ -121,6 +121,20 @@ def defaults_of(func: Callable[..., Any]) -> dict[str, object]:
     return {"_stacklevel": 3, **{one.name: one.default for one in parameters if one.default is not one.empty}}
 
 
+def given_keywords(kwargs: dict[str, Any], defaults: dict[str, object]) -> dict[str, Any]:
+    """Return the keywords that differ from their defaults. A float stays, because later calls may have another."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if isinstance(value, float | torch.Tensor) or name not in defaults or defaults[name] != value
+    }
+
+
+def keyword_of(callee: Callee, value: object) -> str:
+    """Return the keyword of an argument without one: ``device`` for the text in ``x.to("cuda")``."""
+    return "device" if callee.target == "to" and isinstance(value, str) else ""
+
+
 def holds_tensor(result: object) -> bool:
     """Whether a result is a tensor or contains one."""
     if isinstance(result, torch.Tensor):

@@ -7,7 +7,7 @@ import keyword as python_keywords
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.call_groups import Number
-from ci_autotest.call_capture.layout_text import Bracketed, call, laid_out
+from ci_autotest.call_capture.layout_text import Bracketed, call, flat, laid_out
 from ci_autotest.call_capture.number_text import bounds_of, number_text
 from ci_autotest.call_capture.observation import Elements
 from ci_autotest.program.ir import Ref
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 #: Names of a file's tests must not hide these.
 TAKEN: Final = frozenset({
     *dir(builtins), *python_keywords.kwlist, "torch", "autotest", "oneof", "random_tensor", "choice_tensor",
-    "permutation_tensor", "symmetric_tensor", "positive_definite_tensor", "cpu_device", "gpu_device", "load_file",
+    "permutation_tensor", "symmetric_tensor", "positive_definite_tensor", "stored_tensor", "cpu_device", "gpu_device",
+    "load_file",
 })  # fmt: skip
 
+#: Name of the column with the number of the call whose elements a row has. No argument of torch has this name.
+_DATA_ROW: Final = "row"
 _NAMES: Final = ("x", "y", "z", "w")
 
 
@@ -37,15 +40,18 @@ class Columns:
     Attributes:
         tensors: Name of each tensor.
         columns: Names of the columns, each with its value in each row.
+        data_row: The number of the call whose stored elements a row has, or the name of its column.
     """
 
     def __init__(self, group: CallGroup) -> None:
         self._rows = group.rows
         self.tensors = _tensor_names(group.step, len(group.slots))
         self.columns: dict[str, list[Text]] = {}
+        self.data_row = self._data_row(group)
         self._dims: list[Text] = []
         for index, name in enumerate(self.tensors):
-            self._dims.append(self._column(f"{name}_dims", [_sizes(row.dims[index]) for row in group.rows]))
+            sizes: list[Text] = [] if group.is_stored(index) else [_sizes(row.dims[index]) for row in group.rows]
+            self._dims.append(self._column(f"{name}_dims", sizes) if sizes else "")
         names = _number_names(group.step, len(group.rows[0].numbers), {*self.tensors, *self.columns})
         self.numbers = [
             self._column(name, [number_text(row.numbers[at]) for row in group.rows]) for at, name in enumerate(names)
@@ -67,6 +73,13 @@ class Columns:
             rows = [Bracketed("(", tuple(column[at] for column in columns)) for at in range(len(self._rows))]
         return laid_out(f"{', '.join(self.columns)} = ", call("oneof", rows), ".value()")
 
+    def _data_row(self, group: CallGroup) -> str:
+        """Return the number of the call whose elements a row has; empty if the test takes none from a file."""
+        if not any(map(group.is_stored, range(len(group.slots)))):
+            return ""
+        numbers = {row.places(): str(number) for number, row in enumerate(group.data_rows())}
+        return flat(self._column(_DATA_ROW, [numbers[row.places()] for row in group.rows]))
+
     def _column(self, name: str, values: list[Text]) -> Text:
         if all(value == values[0] for value in values):
             return values[0]
@@ -77,7 +90,7 @@ class Columns:
         """Return the bounds of a tensor's elements: of integers those of each row, because indices depend on sizes."""
         slot = group.slots[index]
         seen = [row.elements[index] for row in group.rows]
-        if slot.members or slot.dtype == "bool":
+        if slot.members or slot.dtype == "bool" or group.is_stored(index):
             return "", ""
         if slot.dtype in INTEGERS:
             bounds = [bounds_of(one.low, one.high, slot.dtype) for one in seen]

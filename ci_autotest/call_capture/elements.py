@@ -12,6 +12,8 @@ import torch
 from ci_autotest.call_capture.observation import Elements
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.call_capture.observation import Property
 
 #: Up to this many distinct elements are members: masks, labels, signs.
@@ -51,6 +53,20 @@ def seen_again(elements: Elements, tensor: torch.Tensor) -> Elements:
         return elements.merged(elements_of(seen))
     low, high, is_finite = _finite_range(seen)
     return elements.merged(Elements(low, high, is_finite=is_finite))
+
+
+def stored_bytes(tensor: torch.Tensor, shape: Sequence[int]) -> bytes:
+    """Return a tensor's elements in order, in the bytes of a file.
+
+    Args:
+        tensor: The tensor.
+        shape: Sizes to which its expanded dimensions are cut.
+    """
+    seen = tensor.detach()
+    for dim, size in enumerate(shape):
+        seen = seen.narrow(dim, 0, size)
+    plain = seen.resolve_conj().resolve_neg().cpu().reshape(-1).contiguous()
+    return plain.view(torch.uint8).numpy().tobytes()
 
 
 def _finite_range(tensor: torch.Tensor) -> tuple[float, float, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from ci_autotest.call_capture.call_groups import TESTS, call_groups
@@ -23,7 +24,7 @@ _Family: TypeAlias = Literal[
 LINES: Final = 400
 _NAMES: Final = (
     "autotest", "choice_tensor", "cpu_device", "gpu_device", "oneof", "permutation_tensor",
-    "positive_definite_tensor", "random_tensor", "symmetric_tensor", "torch",
+    "positive_definite_tensor", "random_tensor", "stored_tensor", "symmetric_tensor", "torch",
 )  # fmt: skip
 #: Omissions that the first file lists.
 _SHOWN: Final = 20
@@ -46,8 +47,38 @@ def is_file_of(name: str, program: str) -> bool:
     return re.fullmatch(rf"{file_stem(program)}(_({family})(_\d+)?)?", name) is not None
 
 
-def file_texts(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict[str, str], int, list[Omission]]:
-    """Return the text of each file by its name, the number of tests, and everything that became no test.
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A test of a file.
+
+    Args:
+        name: Its name.
+        group: Its calls.
+        lines: Its text.
+    """
+
+    name: str
+    group: CallGroup
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TestFile:
+    """A file of tests.
+
+    Args:
+        text: The text.
+        data_file: Name of the file beside it with the elements that are stored.
+        tests: The tests.
+    """
+
+    text: str
+    data_file: str
+    tests: list[Test]
+
+
+def file_texts(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict[str, TestFile], list[Omission]]:
+    """Return the files by name, and everything that became no test.
 
     Args:
         capture: What was captured.
@@ -57,22 +88,25 @@ def file_texts(capture: Capture, program: str, limit: int = TESTS) -> tuple[dict
     groups, dropped = call_groups(capture.calls, limit)
     omissions = [*capture.omissions, *dropped]
     stem = file_stem(program)
-    parts = _parts(groups)
     files = {}
-    for number, (family, tests) in enumerate(parts):
-        name = f"{stem}.py" if len(parts) == 1 else f"{stem}_{family}.py"
-        lines = [line for _, text in tests for line in ("", "", *text)]
-        files[name] = "\n".join(
-            [*_header(capture, program, omissions if number == 0 else []), *_imports(lines), *lines, ""]
-        )
-    return files, len(groups), omissions
+    for number, (part, tests) in enumerate(_parts(groups, stem)):
+        lines = [line for test in tests for line in ("", "", *test.lines)]
+        data_file = f"{part}.npz"
+        header = _header(capture, program, omissions if number == 0 else [], data_file if _has_data(tests) else "")
+        text = "\n".join([*header, *_imports(lines), *lines, ""])
+        files[f"{part}.py"] = TestFile(text, data_file, tests)
+    return files, omissions
 
 
-def _parts(groups: Sequence[CallGroup]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def _has_data(tests: Sequence[Test]) -> bool:
+    return any(test.group.is_stored(index) for test in tests for index in range(len(test.group.slots)))
+
+
+def _parts(groups: Sequence[CallGroup], stem: str) -> list[tuple[str, list[Test]]]:
     """Return the tests of each file: one file if they fit, else one for each family, or several of a large one."""
-    whole = _named(groups)
-    if sum(len(text) + 2 for _, text in whole) + _SHOWN <= LINES:
-        return [("", whole)] if whole else []
+    whole = _named(groups, stem)
+    if sum(len(test.lines) + 2 for test in whole) + _SHOWN <= LINES:
+        return [(stem, whole)] if whole else []
     families: dict[_Family, list[CallGroup]] = {}
     for group in groups:
         families.setdefault(_family(group), []).append(group)
@@ -81,19 +115,25 @@ def _parts(groups: Sequence[CallGroup]) -> list[tuple[str, list[tuple[str, list[
         files: list[list[CallGroup]] = [[]]
         used = _SHOWN + 20
         for group in own:
-            size = len(function_lines(group, "name")) + 2
+            size = len(function_lines(group, "name", f"{stem}_{family}.npz")) + 2
             if used + size > LINES and files[-1]:
                 files.append([])
                 used = _SHOWN + 20
             files[-1].append(group)
             used += size
-        found += [(family if at == 0 else f"{family}_{at + 1}", _named(part)) for at, part in enumerate(files)]
+        for at, part in enumerate(files):
+            name = f"{stem}_{family}" if at == 0 else f"{stem}_{family}_{at + 1}"
+            found.append((name, _named(part, name)))
     return found
 
 
-def _named(groups: Sequence[CallGroup]) -> list[tuple[str, list[str]]]:
+def _named(groups: Sequence[CallGroup], stem: str) -> list[Test]:
+    """Return the tests of a file, which has a name without suffix."""
     taken: set[str] = set()
-    return [(name, function_lines(group, name)) for group in groups for name in (function_name(group, taken),)]
+    names = [function_name(group, taken) for group in groups]
+    return [
+        Test(name, group, function_lines(group, name, f"{stem}.npz")) for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def _family(group: CallGroup) -> _Family:
@@ -118,7 +158,7 @@ def _family(group: CallGroup) -> _Family:
             return "in_place" if name.endswith("_") else "methods"
 
 
-def _header(capture: Capture, program: str, omissions: Sequence[Omission]) -> list[str]:
+def _header(capture: Capture, program: str, omissions: Sequence[Omission], data_file: str) -> list[str]:
     version = f" with torch {capture.torch}" if capture.torch else ""
     lines = [
         f'"""Operator calls of {_plain(program)}, captured{version}. Change them as you like.',
@@ -126,6 +166,11 @@ def _header(capture: Capture, program: str, omissions: Sequence[Omission]) -> li
         "Sizes, dtypes, layouts and arguments are those of the program. Elements are drawn",
         "from the ranges that it had.",
     ]
+    if data_file:
+        lines[2:] = [
+            "Sizes, dtypes, layouts and arguments are those of the program. So are the elements in",
+            f"{data_file}; all others are drawn from the ranges that it had.",
+        ]
     if not capture.is_complete:
         lines += ["", "The program ended early: the ranges are those of each first call, and calls", "are not counted."]
     if omissions:

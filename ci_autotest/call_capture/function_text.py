@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.call_capture.argument_text import Arguments
-from ci_autotest.call_capture.call_groups import Repeated, written_tensor
+from ci_autotest.call_capture.call_groups import written_tensor
 from ci_autotest.call_capture.columns import TAKEN, Columns
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out
 from ci_autotest.call_capture.layouts import PLAIN
 from ci_autotest.call_capture.number_text import number_text
 from ci_autotest.call_capture.observation import is_writing
+from ci_autotest.call_capture.stored_data import key_of
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import PREFIX_SIGNS, SIGNS
 from ci_autotest.program.ir import (
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 _DEFAULT_DTYPE: Final = "float32"
 _VIEW_METHODS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _EXTRA_CASES: Final = 2
+#: Variable of a loop over a list of tensors whose elements are stored.
+_ITEM: Final = "item"
 
 
 def function_name(group: CallGroup, taken: set[str]) -> str:
@@ -46,44 +50,72 @@ def function_name(group: CallGroup, taken: set[str]) -> str:
     return found
 
 
-def function_lines(group: CallGroup, name: str) -> list[str]:
-    """Return the lines of a test, with its comment and decorator."""
+def function_lines(group: CallGroup, name: str, data_file: str) -> list[str]:
+    """Return the lines of a test, with its comment and decorator.
+
+    Args:
+        group: The test.
+        name: Its name.
+        data_file: Name of the file with the elements that are stored.
+    """
     varying = Columns(group)
     count = len(group.rows)
     cases = f"n={_EXTRA_CASES * count + _EXTRA_CASES}"
     decorator = f"@autotest({cases})"
     if count > 1:
         decorator = f'@autotest({cases}, examples=[{{"0.pick": k}} for k in range({count})])'
-    lines = [*_comment(group), decorator, f"def {name}():", *varying.lines()]
+    lines = [*_comment(group, varying), decorator, f"def {name}():", *varying.lines()]
     for index, own in enumerate(varying.tensors):
-        lines += _tensor_lines(group, index, own, varying)
+        lines += _tensor_lines(group, index, own, _Source(name, data_file, varying))
     return lines + _call_lines(group, varying)
 
 
-def _comment(group: CallGroup) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a test has its tensors from.
+
+    Args:
+        test: Name of the test.
+        data_file: Name of the file with the elements that are stored.
+        varying: The columns in which its rows differ.
+    """
+
+    test: str
+    data_file: str
+    varying: Columns
+
+
+def _comment(group: CallGroup, varying: Columns) -> list[str]:
     calls = "1 call" if group.count == 1 else f"{group.count:,} calls, the first"
     # A line break in the name of a file would end the comment.
     place = "".join(char if char.isprintable() else " " for char in group.place)
     lines = [f"# {calls} at {place}"]
     if group.kinds > len(group.rows):
         lines.append(f"# {len(group.rows)} of its {group.kinds} kinds of calls are here.")
-    if any(not one.is_finite for row in group.rows for one in row.elements if not one.members):
+    drawn = [index for index in range(len(group.slots)) if not group.is_stored(index)]
+    left_out = [varying.tensors[index] for index in drawn if group.is_left_out(index)]
+    if left_out:
+        are = "is" if len(left_out) == 1 else "are"
+        lines.append(f"# {', '.join(left_out)} {are} drawn, because the elements were too many to be stored.")
+    seen = [row.elements[index] for row in group.rows for index in drawn]
+    if any(not one.is_finite for one in seen if not one.members):
         lines.append("# NaN or infinities were seen too; they are not drawn.")
     if any(slot.is_approximate for slot in group.slots):
         lines.append("# A tensor had strides that no view of a dense tensor has; here it is contiguous.")
     return lines
 
 
-def _tensor_lines(group: CallGroup, index: int, name: str, varying: Columns) -> list[str]:
-    made = _generator(group, index, varying)
+def _tensor_lines(group: CallGroup, index: int, name: str, source: _Source) -> list[str]:
+    is_stored = group.is_stored(index)
+    made = _stored(group, index, name, source) if is_stored else _generator(group, index, source.varying)
     suffixes = group.slots[index].layout.suffixes()
-    repeated = _repeated(group.step, index)
+    repeated = group.repeated(index)
     if repeated is not None:
         # A loop, because the lines of a comprehension would have to be broken by hand.
         return [
             f"    {name} = []",
-            f"    for _ in range({repeated.count}):",
-            *laid_out(f"{name}.append(", made, f"{''.join(suffixes)})", 8),
+            f"    for {_ITEM if is_stored else '_'} in range({repeated.count}):",
+            *laid_out("", call(f"{name}.append", [replace(made, closing=made.closing + "".join(suffixes))]), "", 8),
         ]
     if group.grads[index] and index == written_tensor(group):
         suffixes.append(".clone()")  # torch refuses to write to a leaf
@@ -93,10 +125,15 @@ def _tensor_lines(group: CallGroup, index: int, name: str, varying: Columns) -> 
     return [*laid_out(f"{name} = ", made), f"    {name} = {name}{''.join(suffixes)}"]
 
 
-def _repeated(step: Step, index: int) -> Repeated | None:
-    """Return the list that a tensor stands for; ``None`` if it is one tensor."""
-    given: tuple[Any, ...] = (*step.args, *(value for _, value in step.kwargs))
-    return next((value for value in given if isinstance(value, Repeated) and value.ref.index == index), None)
+def _stored(group: CallGroup, index: int, name: str, source: _Source) -> Bracketed:
+    """Return the expression that takes a tensor from the file, without its layout."""
+    row = source.varying.data_row
+    shown = row if row.isdecimal() else f"{{{row}}}"
+    key = key_of(source.test, shown, name, f"{{{_ITEM}}}" if group.is_repeated(index) else "")
+    dtype = group.slots[index].dtype
+    no_grad = dtype in DIFFERENTIABLE and not group.grads[index]
+    items = [f'"{source.data_file}"', f'{"f" if "{" in key else ""}"{key}"']
+    return call("stored_tensor", [*items, *(["requires_grad=False"] if no_grad else [])])
 
 
 def _generator(group: CallGroup, index: int, varying: Columns) -> Bracketed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -74,6 +75,20 @@ def layout_of(spec: TensorSpec) -> tuple[tuple[int, ...], Layout] | None:
     has_expanded = any(size > 0 for size in expanded)
     layout = Layout(tuple(kept) if any(kept) else (), permutation if is_moved else (), expanded if has_expanded else ())
     return tuple(dims), layout
+
+
+def elements_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the sizes of a tensor without the repeats of its expanded dimensions, if an expression expands them."""
+    found = layout_of(spec)
+    if found is None or not found[1].expanded:
+        return spec.shape
+    return tuple(1 if whole > 0 else size for size, whole in zip(spec.shape, found[1].expanded, strict=True))
+
+
+def base_size(spec: TensorSpec) -> int:
+    """Return the number of elements of the contiguous tensor of which a tensor is a view."""
+    found = layout_of(spec)
+    return math.prod(spec.shape if found is None else found[0])
 
 
 def is_plain(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -13,12 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from msgspec.structs import replace
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.call_capture.arguments import UnsupportedArgumentError, argument, call_key, spec_of
-from ci_autotest.call_capture.callees import callee_of, defaults_of, holds_tensor, is_overwriting, sparse_layout
-from ci_autotest.call_capture.elements import elements_of, seen_again
+from ci_autotest.call_capture.callees import (
+    callee_of,
+    defaults_of,
+    given_keywords,
+    holds_tensor,
+    is_overwriting,
+    keyword_of,
+    sparse_layout,
+)
+from ci_autotest.call_capture.elements import elements_of, seen_again, stored_bytes
+from ci_autotest.call_capture.layouts import base_size, elements_shape
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
+from ci_autotest.call_capture.observed_calls import Observed
+from ci_autotest.call_capture.optimizer_steps import OptimizerSteps
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.program.json_values import plain_argument, plain_spec
 
@@ -27,6 +39,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.call_capture.callees import Callee
     from ci_autotest.call_capture.journal import Journal
+    from ci_autotest.call_capture.tensor_spool import TensorSpool
+    from ci_autotest.program.ir import TensorSpec
 
 #: Different calls of one operator, and of all operators, that are kept.
 _OF_ONE: Final = 128
@@ -49,43 +63,23 @@ _OWN_FUNCTION: Final = "it is an autograd function of the program's; the operato
 _ANY: Final = Elements(0.0, 1.0)
 
 
-class Observed:
-    """The calls with one key.
-
-    Attributes:
-        count: Number of calls.
-        floats: Their different rows of floats.
-        call: The first call as it is written down; ``None`` if it becomes no test.
-        elements: What was seen of the elements of each tensor so far.
-        omission: Name and reason if it becomes no test.
-        next_look: Number of the call in which elements are looked at again.
-    """
-
-    __slots__ = ("call", "count", "elements", "floats", "next_look", "omission")
-
-    def __init__(self, call: ObservedCall | None, elements: list[Elements], omission: tuple[str, str]) -> None:
-        self.count = 1
-        self.next_look = 2
-        self.floats: list[list[float]] = []
-        self.call = call
-        self.elements = elements
-        self.omission = omission
-
-
 class CallMode(TorchFunctionMode):
     """Observe every call of an operator while the mode is active.
 
     Args:
         journal: Where new calls are written down at once, so that they outlast a crash.
+        spool: Where the elements of first calls are stored; by default they are not.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self, journal: Journal | None = None, spool: TensorSpool | None = None) -> None:
         super().__init__()
         self._journal = journal
+        self._spool = spool
         self._callees: dict[Any, Callee] = {}
         self._ignored: set[Any] = set()
         self._observed: dict[Any, Observed] = {}
         self._omitted: Counter[tuple[str, str]] = Counter()
+        self._optimizers = OptimizerSteps(self, self._observed, self._omitted)
         self._start = Path.cwd()
 
     def __torch_function__(
@@ -122,12 +116,14 @@ class CallMode(TorchFunctionMode):
             return apply.__get__(None, function)(*args, **kwargs)
 
         torch.autograd.Function.apply = classmethod(counted)  # type: ignore[method-assign, assignment]
+        self._optimizers.begin()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
         """End."""
         torch.autograd.Function.apply = self._apply  # type: ignore[method-assign]
+        self._optimizers.end()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def capture(self, *, is_complete: bool = True) -> Capture:
@@ -136,15 +132,15 @@ class CallMode(TorchFunctionMode):
         calls = []
         for found in self._observed.values():
             if found.call is None:
-                omitted[found.omission] += found.count
+                omitted[found.omission] += found.count + found.unobserved
                 continue
             call = found.call
-            tensors = [ObservedTensor(one.spec, seen) for one, seen in zip(call.tensors, found.elements, strict=True)]
+            tensors = [replace(one, elements=seen) for one, seen in zip(call.tensors, found.elements, strict=True)]
             calls.append(
                 ObservedCall(
                     number=call.number, op=call.op, target=call.target, args=call.args, kwargs=call.kwargs,
-                    modes=call.modes, tensors=tensors, place=call.place, count=found.count,
-                    floats=tuple([*map(repr, row)] for row in found.floats),
+                    modes=call.modes, tensors=tensors, place=call.place,
+                    count=found.count + found.unobserved, floats=tuple([*map(repr, row)] for row in found.floats),
                 )
             )  # fmt: skip
         omissions = tuple(Omission(*what, count) for what, count in omitted.most_common())
@@ -164,7 +160,7 @@ class CallMode(TorchFunctionMode):
             if callee.is_operator or holds_tensor(result):
                 self._omit(callee.name, f"more than {min(_OF_ONE, callee.kept)} different calls")
             return result
-        found = self._observe(callee, args, _given(kwargs, defaults_of(func)))
+        found = self._observe(callee, args, given_keywords(kwargs, defaults_of(func)))
         # Written down before the call, because the call may be what crashes the process.
         if self._journal is not None and found.call is not None:
             self._journal.add(found.call)
@@ -196,11 +192,18 @@ class CallMode(TorchFunctionMode):
         tensors: list[torch.Tensor] = []
         with_grad = torch.is_grad_enabled()
         try:
-            given = [plain_argument(argument(value, tensors, _device_name(callee, value))) for value in args]
+            given = [plain_argument(argument(value, tensors, keyword_of(callee, value))) for value in args]
             named = [(name, plain_argument(argument(value, tensors, name))) for name, value in kwargs.items()]
             elements = [*map(elements_of, tensors)]
             if is_overwriting(callee) and tensors:
                 elements[0] = _ANY
+            out = kwargs.get("out")
+            seen = [
+                self._seen(
+                    tensor, spec_of(tensor, with_grad=with_grad), one, is_read=one is not _ANY and tensor is not out
+                )
+                for tensor, one in zip(tensors, elements, strict=True)
+            ]
         except UnsupportedArgumentError as error:
             return Observed(None, [], (callee.name, str(error)))
         except Exception as error:  # noqa: BLE001 - reading a tensor runs foreign code, and the program must go on
@@ -212,13 +215,20 @@ class CallMode(TorchFunctionMode):
             args=given[::-1] if callee.is_reflected else given,
             kwargs=named,
             modes=_modes(with_grad=with_grad),
-            tensors=[
-                ObservedTensor(plain_spec(spec_of(tensor, with_grad=with_grad)), seen)
-                for tensor, seen in zip(tensors, elements, strict=True)
-            ],
+            tensors=seen,
             place=self._place(),
         )
         return Observed(call, elements, ("", ""))
+
+    def _seen(self, tensor: torch.Tensor, spec: TensorSpec, elements: Elements, *, is_read: bool) -> ObservedTensor:
+        """Return what is kept of a tensor of a first call; its elements are stored if the call reads them."""
+        spool = self._spool
+        if spool is None or not is_read:
+            return ObservedTensor(plain_spec(spec), elements)
+        place = None
+        if spool.has_room_for(base_size(spec) * tensor.itemsize):
+            place = spool.add(stored_bytes(tensor, elements_shape(spec)))
+        return ObservedTensor(plain_spec(spec), elements, () if place is None else (place,), place is None)
 
     def _look_again(self, found: Observed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors: list[torch.Tensor] = []
@@ -232,8 +242,13 @@ class CallMode(TorchFunctionMode):
             ]
 
     def _withdraw(self, found: Observed) -> None:
-        if self._journal is not None and found.call is not None:
+        if found.call is None:
+            return
+        if self._journal is not None:
             self._journal.withdraw(found.call.number)
+        places = [place for tensor in found.call.tensors for place in tensor.data]
+        if self._spool is not None and places:
+            self._spool.rewind(places[0])
 
     def _omit(self, name: str, reason: str) -> None:
         if (name, reason) not in self._omitted and len(self._omitted) >= _REASONS:
@@ -253,11 +268,6 @@ class CallMode(TorchFunctionMode):
         return f"{file.as_posix()}:{frame.f_lineno}"
 
 
-def _device_name(callee: Callee, value: object) -> str:
-    """Return ``device`` for a text that names one in ``x.to("cuda")``."""
-    return "device" if callee.target == "to" and isinstance(value, str) else ""
-
-
 def _autocast() -> tuple[tuple[str, torch.dtype | None], ...]:
     """Return the kinds of device for which autocast is on, each with the dtype to which it casts."""
     on = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_KINDS if torch.is_autocast_enabled(kind)]
@@ -270,12 +280,3 @@ def _modes(*, with_grad: bool) -> list[str]:
     if torch.is_autocast_enabled("cpu"):
         modes.append(autocast_mode(str(torch.get_autocast_dtype("cpu")).removeprefix("torch.")))
     return modes
-
-
-def _given(kwargs: dict[str, Any], defaults: dict[str, object]) -> dict[str, Any]:
-    """Return the keywords that differ from their defaults. A float stays, because later calls may have another."""
-    return {
-        name: value
-        for name, value in kwargs.items()
-        if isinstance(value, float | torch.Tensor) or name not in defaults or defaults[name] != value
-    }

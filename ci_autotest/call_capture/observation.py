@@ -50,10 +50,20 @@ class Elements(Struct, frozen=True):
 
 
 class ObservedTensor(Struct, frozen=True):
-    """A tensor argument of a call: its spec as JSON values (``json_values.plain_spec``), and its elements."""
+    """A tensor argument of a call.
+
+    Attributes:
+        spec: Its spec as JSON values (``json_values.plain_spec``).
+        elements: What was seen of its elements.
+        data: Where the elements of the first call are stored (``TensorSpool``); one place, or one for each tensor of a
+            list of tensors that are alike; empty if they are not.
+        is_left_out: Whether they are not stored because there are too many.
+    """
 
     spec: list[Any]
     elements: Elements
+    data: tuple[int, ...] = ()
+    is_left_out: bool = False
 
     def tensor_spec(self) -> TensorSpec:
         """Return the spec."""

@@ -80,7 +80,7 @@ def program_of(words: Sequence[str]) -> Program:
     return Program((first, *options), "script", rest[0], tuple(rest[1:]))
 
 
-def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, is_forced: bool) -> int:
+def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, is_forced: bool, has_data: bool) -> int:
     """Run a program, write its calls as tests, and return its exit status.
 
     Args:
@@ -89,6 +89,7 @@ def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, i
         limit: Number of tests at most.
         stream: Where to print.
         is_forced: Whether tests that the folder has are replaced.
+        has_data: Whether the elements of first calls are stored beside the tests.
 
     Raises:
         UsageError: The program cannot be run, or its tests exist.
@@ -96,27 +97,18 @@ def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, i
     program = program_of(words)
     check_folder(folder, program.name, is_forced=is_forced)
     with tempfile.TemporaryDirectory(prefix="ci-autotest-") as place:
-        journal = Path(place, "calls")
-        status = _run(program, journal)
+        journal, spool = Path(place, "calls"), Path(place, "data") if has_data else None
+        status = _run(program, journal, spool)
         found = read_journal(journal)
-    if found is None:
-        message = (
-            f"'{program.python[0]}' could not start the capture (exit status {status}). Install ci-autotest in the "
-            "environment of that interpreter, or name another one."
-        )
-        raise UsageError(message)
-    return _finish(found, program, folder, limit, (status, stream))
-
-
-def _finish(found: Capture, program: Program, folder: Path, limit: int, ended: tuple[int, TextIO]) -> int:
-    status, stream = ended
-    if status:
-        how = f"by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with status {status}"
-        stream.write(f"{program.name} ended {how}; what it called until then is captured.\n")
-    elif not found.is_complete:
-        stream.write(f"{program.name} ended without leaving Python (os._exit); its calls were not counted.\n")
-    for line in write_tests(found, folder, program.name, limit):
-        stream.write(f"{line}\n")
+        if found is None:
+            message = (
+                f"'{program.python[0]}' could not start the capture (exit status {status}). Install ci-autotest in the "
+                "environment of that interpreter, or name another one."
+            )
+            raise UsageError(message)
+        _print_end(found, program, status, stream)
+        for line in write_tests(found, folder, program.name, limit, spool):
+            stream.write(f"{line}\n")
     if found.calls:
         stream.write(f"run them: ci-autotest run {folder}\n")
     if status < 0:
@@ -124,9 +116,19 @@ def _finish(found: Capture, program: Program, folder: Path, limit: int, ended: t
     return status or (0 if found.calls else NOTHING)
 
 
-def _run(program: Program, journal: Path) -> int:
+def _print_end(found: Capture, program: Program, status: int, stream: TextIO) -> None:
+    """Say how the program ended, unless it ended as it should."""
+    if status:
+        how = f"by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with status {status}"
+        stream.write(f"{program.name} ended {how}; what it called until then is captured.\n")
+    elif not found.is_complete:
+        stream.write(f"{program.name} ended without leaving Python (os._exit); its calls were not counted.\n")
+
+
+def _run(program: Program, journal: Path, spool: Path | None) -> int:
     """Run the program in a process of its own, and return its status; negative if a signal ended it."""
-    command = [*program.python, "-m", "ci_autotest.call_capture", str(journal), program.kind, program.target]
+    files = [str(journal), "" if spool is None else str(spool)]
+    command = [*program.python, "-m", "ci_autotest.call_capture", *files, program.kind, program.target]
     try:
         process = subprocess.Popen([*command, *program.arguments])
     except OSError as error:

@@ -220,7 +220,7 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
 def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_grad: bool) -> Value:
     """Record an array as an input; under ``non_contiguous`` it is sliced, because expanding would repeat elements."""
     shape = array.shape
-    source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
+    source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype)).reshape(shape)
     numel = source.numel()
     if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
         spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)

@@ -31,6 +31,7 @@ _WHY: Final[dict[NoProfile, str]] = {
     "fixed_sizes": "sizes are given",
     "no_drawn_tensor": "nothing is drawn",
     "rejected": "rejected",
+    "stored_elements": "elements are stored",
     "too_few_elements": "too few elements",
 }
 #: Candidates that the title of the folded table names.

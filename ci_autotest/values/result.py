@@ -142,7 +142,9 @@ class OperatorStanding(Struct, frozen=True, kw_only=True):
 
 
 #: Why no case of a test could have a profile.
-NoProfile = Literal["bounds", "dtype", "fixed_sizes", "no_drawn_tensor", "rejected", "too_few_elements"]
+NoProfile = Literal[
+    "bounds", "dtype", "fixed_sizes", "no_drawn_tensor", "rejected", "stored_elements", "too_few_elements"
+]
 
 
 def joined_reasons(one: dict[str, NoProfile], other: dict[str, NoProfile]) -> dict[str, NoProfile]:
@@ -179,8 +181,8 @@ class TestResult(Struct, frozen=True, kw_only=True):
         profiles: Accepted cases by profile.
         no_profile: Profiles that no case could have, and why: `bounds` (nothing of it is within `low=` and `high=`),
             `dtype` (it has no such values), `fixed_sizes` (the test gives every size), `too_few_elements` (one element
-            has one layout), `no_drawn_tensor` (nothing is drawn by `random_tensor`), `rejected` (by the reference,
-            three times).
+            has one layout), `no_drawn_tensor` (nothing is drawn by `random_tensor`), `stored_elements` (they
+            come from a file), `rejected` (by the reference, three times).
         duration_s: Seconds spent in its cases, on all workers.
         findings: Ids of its findings.
         reason: Why it is not aligned, if no finding says so.

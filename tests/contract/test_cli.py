@@ -19,7 +19,7 @@ from tests.projects import environment
 OPTIONS = {
     "init": {"ci"},
     "history": {"output"},
-    "capture": {"output", "tests", "force"},
+    "capture": {"output", "tests", "force", "data"},
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ci_autotest.program.npz import read_npz
 from tests.projects import Project, finding_of, outcomes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "capture"
@@ -184,13 +185,34 @@ def test_capture__file_that_exists__is_not_overwritten_before_the_program_runs(h
 def test_capture__program_that_ends_early__keeps_its_calls_and_its_status(tmp_path, how, status):
     project = Project(tmp_path)
     project.write("ends.py", ENDS)
-    done = capture(project, sys.executable, "-u", "ends.py", how, "--flag")
+    done = capture(project, "--data", sys.executable, "-u", "ends.py", how, "--flag")
     text = project.folder.joinpath("autotests", "autotest_ends.py").read_text()
-    assert (done.status, done.out, "def exp():" in text, "ci_autotest/call_capture" in done.err) == (
+    _, stored = read_npz(project.folder / "autotests" / "autotest_ends.npz", "exp.0.x")
+    assert (done.status, done.out, "def exp():" in text, "ci_autotest/call_capture" in done.err, [*stored]) == (
         status,
         f"__main__ ['ends.py', '{how}', '--flag'] True\n",
         True,
         False,
+        [0, 1, 2],
+    ), done.said
+
+
+def test_capture__data__a_fault_at_one_of_the_programs_elements_is_found_by_the_stored_ones_alone(tmp_path):
+    project = Project(tmp_path)
+    project.write("gated.py", "import torch\n\ntorch.nn.functional.silu(torch.tensor([[0.3, -1.0], [0.5, 1.0]]))\n")
+    project.write(
+        "fast.py",
+        "import torch\n\n\ndef silu(x, inplace=False):\n"
+        "    return torch.where(x == torch.tensor(0.3), x, x * torch.sigmoid(x))\n",
+    )
+    project.substitute({"torch.nn.functional.silu": "fast.silu"})
+    said = [capture(project, *how, sys.executable, "gated.py") for how in (["--data"], ["-o", "drawn"])]
+    assert [done.status for done in said] == [0, 0], said[0].said
+    done = project.run("autotests", "drawn", "--cases", "20")
+    found = {item["test"]: item["outcome"] for item in project.report()["results"] if "silu" in item["test"]}
+    assert (done.status, found) == (
+        1,
+        {"autotests/autotest_gated.py::silu": "misaligned", "drawn/autotest_gated.py::silu": "aligned"},
     ), done.said
 
 

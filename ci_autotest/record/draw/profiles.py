@@ -41,6 +41,7 @@ FEW_ELEMENTS: Final[NoProfile] = "too_few_elements"
 DTYPE: Final[NoProfile] = "dtype"
 BOUNDS: Final[NoProfile] = "bounds"
 REJECTED: Final[NoProfile] = "rejected"
+STORED: Final[NoProfile] = "stored_elements"
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
 #: Layouts of memory that is not contiguous, and so turns of that profile: transposed, sliced, expanded.

@@ -16,8 +16,8 @@ def text_of(program) -> str:
     mode = CallMode()
     with mode:
         program()
-    files, _, _ = file_texts(mode.capture(), "train.py")
-    return "\n".join(files.values())
+    files, _ = file_texts(mode.capture(), "train.py")
+    return "\n".join(file.text for file in files.values())
 
 
 def test_file_texts__sizes_that_differ__are_rows_that_are_each_a_case():
@@ -86,9 +86,10 @@ def test_file_texts__too_many_operators__the_least_called_are_told():
         for _ in range(3):
             x.exp()
         x.sin()
-    files, count, omissions = file_texts(mode.capture(), "a.py", 1)
-    assert (count, omissions, "def exp" in files["autotest_a.py"]) == (
-        1,
+    files, omissions = file_texts(mode.capture(), "a.py", 1)
+    (file,) = files.values()
+    assert ([test.name for test in file.tests], omissions, "def exp" in file.text) == (
+        ["exp"],
         [Omission("sin", "called less often than the calls of the tests", 1)],
         True,
     )
@@ -106,8 +107,8 @@ def test_file_texts__ten_thousand_calls__are_at_most_150_tests():
     with mode:
         program()
     found = mode.capture()
-    _, count, _ = file_texts(found, "a.py")
-    assert (found.count, count) == (20_000, 11)
+    files, _ = file_texts(found, "a.py")
+    assert (found.count, sum(len(file.tests) for file in files.values())) == (20_000, 11)
 
 
 def test_file_texts__target_from_elsewhere__is_never_printed():
@@ -126,8 +127,8 @@ def test_file_texts__line_break_in_the_name_of_a_file__stays_in_the_comment():
     call = ObservedCall(
         number=0, op="call_function", target="torch.ones", args=[2], kwargs=[], modes=[], tensors=[], place="a\nf()\r.py:1"
     )  # fmt: skip
-    (text,) = file_texts(Capture((call,)), "a.py")[0].values()
-    assert [line for line in text.splitlines() if "f()" in line] == ["# 1 call at a f() .py:1"]
+    (file,) = file_texts(Capture((call,)), "a.py")[0].values()
+    assert [line for line in file.text.splitlines() if "f()" in line] == ["# 1 call at a f() .py:1"]
 
 
 @pytest.mark.parametrize(
