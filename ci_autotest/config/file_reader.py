@@ -215,7 +215,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "tolerances.metric": ("elements", "relative_norm", "cosine", "snr_db", "ulp"),
     "workers": ("a number", "auto"),
     "fail_on": ("misaligned", "new", "never", "flaky", "leniency", "slower"),
-    "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor"),
+    "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor", "ddp", "fsdp"),
     "candidates.mode": ("eager", "graph"),
     "candidates.layouts": ("contiguous",),
     "reference.device": ("cpu", "cuda", "auto"),

@@ -1,0 +1,166 @@
+"""The body of a test as one module, which a wrapper such as DistributedDataParallel takes.
+
+Its submodules are the modules of torch that the body constructs. Parameters and buffers of a module class that is
+written in Python are its own. A forward pass runs a part of the body; backward passes, and what follows from gradients,
+for example the steps of an optimizer, run outside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from ci_autotest.backends.ranks.batch_split import spec_of
+from ci_autotest.backends.ranks.lockstep import BACKWARD
+from ci_autotest.host.steps import execute_step
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PARAMETER, PLACEHOLDER, output_refs, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.program.ir import Program
+
+_Tensor: Final = torch.Tensor
+_Module: Final = torch.nn.Module
+
+
+class Part(NamedTuple):
+    """A part of a body.
+
+    Attributes:
+        indices: Its steps.
+        is_forward: Whether they are a forward pass of the module.
+        takes: Steps before it whose tensors it takes.
+        gives: Its steps whose values others take.
+    """
+
+    indices: tuple[int, ...]
+    is_forward: bool
+    takes: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
+
+
+def parts_of_body(program: Program) -> list[Part]:
+    """Return the parts of a body in order: forward passes of the module, and what runs outside."""
+    steps, first = program.steps, len(program.setup)
+    outside = _outside(program)
+    runs: list[tuple[bool, list[int]]] = []
+    for index in range(first, len(steps)):
+        if steps[index].op in {PLACEHOLDER, OUTPUT}:
+            continue
+        is_forward = index not in outside
+        if not runs or runs[-1][0] is not is_forward:
+            runs.append((is_forward, []))
+        runs[-1][1].append(index)
+    return [_part(program, tuple(indices), is_forward=is_forward) for is_forward, indices in runs]
+
+
+def _outside(program: Program) -> set[int]:
+    """Return the steps that run outside of the module: backward passes, and what follows from gradients."""
+    found: set[int] = set()
+    has_passed = False
+    for index, step in enumerate(program.steps):
+        if step.in_setup:
+            continue
+        is_pass = step.target == BACKWARD
+        has_passed |= is_pass
+        reads_grad = step.target == "builtins.getattr" and step.args[1:2] == ("grad",)
+        follows = any(ref.index in found for ref in step_refs(step))
+        if is_pass or reads_grad or follows or (has_passed and set(NO_GRAD) <= set(step.modes)):
+            found.add(index)
+    return found
+
+
+def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> Part:
+    steps, own = program.steps, set(indices)
+    states = {index for index, step in enumerate(steps) if (spec := spec_of(step)) and spec.state}
+    taken = dict.fromkeys(ref.index for index in indices for ref in step_refs(steps[index]))
+    takes = tuple(index for index in taken if index not in own and index not in states and index >= len(program.setup))
+    used = {ref.index for index, step in enumerate(steps) if index not in own for ref in step_refs(step)}
+    used |= {ref.index for ref in output_refs(program)}
+    return Part(indices, is_forward, takes, tuple(index for index in indices if index in used))
+
+
+class BodyModule(torch.nn.Module):
+    """The body of a test.
+
+    Args:
+        program: The program.
+        values: The value of each step: those of the setup and of the inputs are there.
+        binding: What steps mean in torch.
+        enter: Called with each step that begins.
+    """
+
+    def __init__(self, program: Program, values: list[Any], binding: Any, enter: Callable[[int], None]) -> None:
+        super().__init__()
+        object.__setattr__(self, "_run", (program, values, binding, enter))
+        self._part: Part | None = None
+        self.buffers_seen: dict[tuple[int, str], torch.Tensor] = {}
+        self._own: dict[int, str] = {}
+        self._modules_at: list[int] = []
+        for index, step in enumerate(program.steps):
+            spec, value = spec_of(step), values[index]
+            if spec is not None and spec.state and not step.in_setup:
+                self._take_state(index, value, is_parameter=spec.state == PARAMETER)
+            elif isinstance(value, _Module):
+                self._modules_at.append(index)
+        inner = {id(part) for index in self._modules_at for part in list(values[index].modules())[1:]}
+        for index in self._modules_at:
+            # A module that another one holds is a part of that one.
+            if id(values[index]) not in inner and not any(values[index] is each for each in self.children()):
+                self.add_module(f"{program.steps[index].target.rpartition('.')[2].lower()}_{index}", values[index])
+
+    def _take_state(self, index: int, value: torch.Tensor, *, is_parameter: bool) -> None:
+        name = self._own[index] = f"{'parameter' if is_parameter else 'buffer'}_{index}"
+        if is_parameter:
+            self.register_parameter(name, torch.nn.Parameter(value.detach(), requires_grad=value.requires_grad))
+        else:
+            self.register_buffer(name, value)
+
+    def run(self, wrapped: Callable[..., Any], part: Part) -> None:
+        """Run a part of the body, through the wrapper if it is a forward pass."""
+        program, values, binding, enter = self._run
+        self.bind()
+        if not part.is_forward:
+            return
+        self._part = part
+        found = wrapped(*(values[index] for index in part.takes))
+        # A wrapper may return other tensors, whose gradients pass through it.
+        for index, value in zip(part.gives, found, strict=True):
+            values[index] = value
+        self.bind()
+
+    def look(self, wrapped: Callable[..., Any]) -> None:
+        """Read the buffers where the next forward pass would begin, because wrappers make them equal there."""
+        self._part = None
+        with torch.no_grad():
+            wrapped()
+
+    def bind(self) -> None:
+        """Let the program's values be the parameters and buffers that the module has now."""
+        values = self._run[1]
+        for index, name in self._own.items():
+            values[index] = getattr(self, name)
+
+    def forward(self, *given: Any) -> tuple[Any, ...]:
+        """Run a part of the body."""
+        program, values, binding, enter = self._run
+        self.bind()
+        if self._part is None:
+            self._see_buffers(values)
+            return ()
+        for index, value in zip(self._part.takes, given, strict=True):
+            values[index] = value
+        for index in self._part.indices:
+            enter(index)
+            values[index] = execute_step(program.steps[index], values, binding)
+        return tuple(values[index] for index in self._part.gives)
+
+    def _see_buffers(self, values: Sequence[Any]) -> None:
+        for index in self._modules_at:
+            for name, buffer in values[index].named_buffers():
+                self.buffers_seen[index, name] = buffer.detach().clone()
+        for index, name in self._own.items():
+            if name in dict(self.named_buffers(recurse=False)):
+                self.buffers_seen[index, ""] = values[index].detach().clone()
