@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
+_OF_ATTRIBUTES: Final = frozenset({"builtins.getattr", "builtins.setattr"})
 
 
 class Part(NamedTuple):
@@ -65,9 +66,9 @@ def _outside(program: Program) -> set[int]:
             continue
         is_pass = step.target == BACKWARD
         has_passed |= is_pass
-        reads_grad = step.target == "builtins.getattr" and step.args[1:2] == ("grad",)
+        has_grad = step.target in _OF_ATTRIBUTES and step.args[1:2] == ("grad",)
         follows = any(ref.index in found for ref in step_refs(step))
-        if is_pass or reads_grad or follows or (has_passed and set(NO_GRAD) <= set(step.modes)):
+        if is_pass or has_grad or follows or (has_passed and set(NO_GRAD) <= set(step.modes)):
             found.add(index)
     return found
 
@@ -97,6 +98,7 @@ class BodyModule(torch.nn.Module):
         object.__setattr__(self, "_run", (program, values, binding, enter))
         self._part: Part | None = None
         self.buffers_seen: dict[tuple[int, str], torch.Tensor] = {}
+        self.parameters_held: dict[tuple[int, str], torch.Tensor] = {}
         self._own: dict[int, str] = {}
         self._modules_at: list[int] = []
         for index, step in enumerate(program.steps):
@@ -119,17 +121,31 @@ class BodyModule(torch.nn.Module):
             self.register_buffer(name, value)
 
     def run(self, wrapped: Callable[..., Any], part: Part) -> None:
-        """Run a part of the body, through the wrapper if it is a forward pass."""
-        program, values, binding, enter = self._run
-        self.bind()
-        if not part.is_forward:
-            return
+        """Run a forward pass through the wrapper."""
+        values = self._run[1]
         self._part = part
-        found = wrapped(*(values[index] for index in part.takes))
-        # A wrapper may return other tensors, whose gradients pass through it.
-        for index, value in zip(part.gives, found, strict=True):
+        given = [values[index] for index in part.takes]
+        found = wrapped(*given)
+        # A wrapper may pass on and return other tensors, so that gradients pass through it; the leaves stay the leaves.
+        for index, value in (*zip(part.takes, given, strict=True), *zip(part.gives, found, strict=True)):
             values[index] = value
-        self.bind()
+        self.release()
+
+    def hold(self) -> None:
+        """Take the parameters as an optimizer has them: a wrapper may put others in their place in a forward pass."""
+        values = self._run[1]
+        for index, name in self._own.items():
+            self.parameters_held[index, ""] = getattr(self, name)
+        for index in self._modules_at:
+            for name, parameter in values[index].named_parameters():
+                self.parameters_held[index, name] = parameter
+        self.release()
+
+    def release(self) -> None:
+        """Let the program's values be the parameters and buffers as they are outside of a forward pass."""
+        values = self._run[1]
+        for index in self._own:
+            values[index] = self.parameters_held[index, ""]
 
     def look(self, wrapped: Callable[..., Any]) -> None:
         """Read the buffers where the next forward pass would begin, because wrappers make them equal there."""
@@ -137,8 +153,8 @@ class BodyModule(torch.nn.Module):
         with torch.no_grad():
             wrapped()
 
-    def bind(self) -> None:
-        """Let the program's values be the parameters and buffers that the module has now."""
+    def _bind(self) -> None:
+        """Let the program's values be the parameters and buffers that the module has in its forward pass."""
         values = self._run[1]
         for index, name in self._own.items():
             values[index] = getattr(self, name)
@@ -146,7 +162,7 @@ class BodyModule(torch.nn.Module):
     def forward(self, *given: Any) -> tuple[Any, ...]:
         """Run a part of the body."""
         program, values, binding, enter = self._run
-        self.bind()
+        self._bind()
         if self._part is None:
             self._see_buffers(values)
             return ()

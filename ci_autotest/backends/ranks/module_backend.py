@@ -18,17 +18,18 @@ from ci_autotest.backends.ranks.module_rank import ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.trace import Trace
-from ci_autotest.errors import UnavailableError, import_failure
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
+from ci_autotest.program.ir import OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
 
 _NOTHING: Final[dict[int, Any]] = {}
+_CUT: Final = Unsupported(UnsupportedReason.BATCH, "a part of a body has no output")
 
 
 class ModuleBackend(Backend):
@@ -113,7 +114,9 @@ class ModuleBackend(Backend):
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], *, snapshots: bool
     ) -> GroupTrace:
         ranks = ranks_of(program, self._count)
-        refused = why_not_split(program, ranks)
+        # A search for the step that writes to a value cuts a program: that does not make a body to train on.
+        is_cut = program.body[-1:] == () or program.body[-1].op != OUTPUT
+        refused = _CUT if is_cut else why_not_split(program, ranks)
         if refused is not None:
             return _untested(program, refused, snapshots=snapshots)
         slices = sliced(program, sources, ranks)

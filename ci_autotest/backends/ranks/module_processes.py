@@ -14,7 +14,7 @@ from ci_autotest.backends.ranks.batch_split import spec_of, split_dimension
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
 from ci_autotest.backends.ranks.joins import SAME, joined, total
-from ci_autotest.backends.ranks.module_rank import Answer, PlainPart, Question, TensorPart
+from ci_autotest.backends.ranks.module_rank import FSDP, Answer, PlainPart, Question, TensorPart
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.processes import recording_of
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
@@ -62,7 +62,8 @@ def run_on_ranks(
         recording = recording_of(own, sources, given if has_backward else {})
         buffers += [encode_program(recording), encode_tensors(recording)]
     found = group.exchange(msgspec.json.encode(question), buffers)
-    merged = _Merged(program, slices, plan, snapshots=snapshots)
+    # FSDP leaves buffers alone: those of a slice differ by its definition.
+    merged = _Merged(program, slices, plan, snapshots=snapshots, shares_buffers=how[0] != FSDP)
     if isinstance(found, Stuck):
         merged.trace.shown = frozenset()
         return with_stuck(merged.trace, program, found, _errors_in)
@@ -79,7 +80,10 @@ def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
 class _Merged:
     """One trace of the answers of all ranks."""
 
-    def __init__(self, program: Program, slices: Slices, plan: Plan, *, snapshots: bool) -> None:
+    def __init__(
+        self, program: Program, slices: Slices, plan: Plan, *, snapshots: bool, shares_buffers: bool
+    ) -> None:
+        self._shares_buffers = shares_buffers
         self._program, self._slices, self._plan = program, slices, plan
         self.trace = GroupTrace(len(program.steps), snapshots=snapshots)
         self.trace.distributions = dict(plan.distributions)
@@ -141,7 +145,8 @@ class _Merged:
         """Return a module by its state, without the buffers that are those of a slice."""
         for name in dict.fromkeys(name for state in states for name in state):
             parts = [state.get(name) for state in states]
-            fault = _disagreement(parts)
+            is_own = (index, name) in self._plan.of_slices and not self._shares_buffers
+            fault = "" if is_own else _disagreement(parts)
             if fault:
                 self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS, state=name))
         kept = {name: each for name, each in states[0].items() if (index, name) not in self._plan.of_slices}

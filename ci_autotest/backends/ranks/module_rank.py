@@ -14,7 +14,7 @@ from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_split import spec_of
 from ci_autotest.backends.ranks.body_module import BodyModule, Part, parts_of_body
-from ci_autotest.backends.ranks.lockstep import BACKWARD, gradient_of, weighted_backward
+from ci_autotest.backends.ranks.lockstep import BACKWARD, weighted_backward
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import CollectiveWatch
 from ci_autotest.backends.remote.response import elements_of
@@ -165,7 +165,8 @@ class _Job:
                 self._enter(IN_BACKWARD)
                 if self._question.has_backward:
                     self._backward()
-                body.look(wrapped)
+                if next(body.buffers(), None) is not None:
+                    body.look(wrapped)
                 return self._answer(body)
         except FOREIGN as error:
             pass_interrupt(error)
@@ -193,7 +194,9 @@ class _Job:
                 values[index] = execute_step(step, values, self._binding)
         self._enter(next((index for index, _ in program.calls), len(program.setup)))
         body = BodyModule(program, values, self._binding, self._enter)
-        return body, self._with_wrapper(body)
+        wrapped = self._with_wrapper(body)
+        body.hold()
+        return body, wrapped
 
     def _with_wrapper(self, body: BodyModule) -> Callable[..., Any]:
         question, count = self._question, self._process.count
@@ -209,7 +212,6 @@ class _Job:
         if part.is_forward:
             body.run(wrapped, part)
             return
-        body.bind()
         for index in part.indices:
             step = self._program.steps[index]
             self._enter(index)
@@ -231,21 +233,22 @@ class _Job:
             torch.autograd.backward([value for value, _ in pairs], [weight for _, weight in pairs])
 
     def _answer(self, body: BodyModule) -> Answer:
-        body.bind()
-        seen = body.buffers_seen
+        body.release()
+        seen, held = body.buffers_seen, body.parameters_held
         values = {
             index: self._described(seen.get((index, ""), self._values[index])) for index in self._question.shown
         }
         states = {
             index: {
-                name: self._tensor(seen.get((index, name), tensor))
+                name: self._tensor(seen.get((index, name), held.get((index, name), tensor)))
                 for name, tensor in self._values[index].state_dict().items()
             }
             for index in self._question.states
         }
         gradients: list[tuple[GradientKey, TensorPart | None]] = []
         for key in self._question.keys if self._question.has_backward else ():
-            gradient = gradient_of(self._values, key)
+            owner = held.get(key, None) if isinstance(key, tuple) else self._values[key]
+            gradient = None if owner is None else owner.grad
             gradients.append((key, None if gradient is None else self._tensor(gradient)))
         return Answer(values=values, states=states, gradients=gradients)
 
