@@ -20,6 +20,7 @@ from ci_autotest.errors import Unsupported, UnsupportedReason, error_text
 from ci_autotest.host.steps import execute_step, materialize
 from ci_autotest.program.distribution import REPLICATE, Distribution, shard
 from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, Ref, output_refs
+from ci_autotest.program.training_parts import BACKWARD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import GradientKey, Trace
     from ci_autotest.program.ir import Program, Step
 
-BACKWARD: Final = "backward"
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
 #: A sum whose parts and whole are all zero could also be a mean: then the gradients decide.

@@ -19,7 +19,7 @@ from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
-from ci_autotest.program.ir import OUTPUT
+from ci_autotest.program.ir import OUTPUT, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,6 +103,33 @@ class ModuleBackend(Backend):
         trace.gradients, trace.untested = found.gradients, found.untested
         trace.backward_failure, trace.backward_lacking = found.backward_failure, found.backward_lacking
         trace.rank_faults = found.rank_faults or trace.rank_faults
+
+    def plan_note(
+        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]
+    ) -> dict[str, Any] | None:
+        """Return how the ranks share the batch of a program, which its repro joins alike."""
+        ranks = ranks_of(program, self._count)
+        if why_not_split(program, ranks) is not None:
+            return None
+        slices = sliced(program, sources, ranks)
+        try:
+            plan = plan_of(program, sources, cotangents, slices)
+        except NotSplitError:
+            return None
+        joins = [plan.joins.get(ref.index) for ref in output_refs(program)]
+        return {
+            "rows": slices.rows,
+            "joins": [[at, join.kind, join.dimension] for at, join in enumerate(joins) if join is not None],
+            "sizes": [
+                [at, [own[at].shape[join.dimension] for own in plan.cotangents]]
+                for at, join in enumerate(joins)
+                if join is not None and join.kind == "rows" and at in cotangents
+            ],
+            "weights": [[index, own] for index, own in plan.weights.items()],
+            "of_slices": sorted(map(list, plan.of_slices)),
+            "independent": plan.mixes is None,
+            "unused": plan.has_unused,
+        }
 
     def close(self) -> None:
         """End the ranks."""

@@ -13,8 +13,8 @@ from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_split import spec_of
-from ci_autotest.backends.ranks.body_module import BodyModule, Part, parts_of_body
-from ci_autotest.backends.ranks.lockstep import BACKWARD, weighted_backward
+from ci_autotest.backends.ranks.body_module import BodyModule
+from ci_autotest.backends.ranks.lockstep import weighted_backward
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import CollectiveWatch
 from ci_autotest.backends.remote.response import elements_of
@@ -26,6 +26,7 @@ from ci_autotest.program.ir import cotangent_key, output_refs
 from ci_autotest.program.json_values import plain_argument
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
+from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.rank_process import RankProcess
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.training_parts import Part
 
 FSDP: Final = "fsdp"
 _Tensor: Final = torch.Tensor
