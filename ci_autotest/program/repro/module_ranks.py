@@ -73,7 +73,7 @@ PARAMETERS, BUFFERS = {parameters}, {buffers}  # what the body holds besides its
 JOINS = {joins}  # how outputs are joined
 OF_A_PART = {of_slices}  # what belongs to the rows of a rank by its definition, and is not compared
 INDEPENDENT = {independent}  # whether rows are; if not, only whether the ranks agree is compared
-LONGEST_S = 60  # a rank that takes longer waits for ever
+LONGEST_S, AFTER_FIRST_S = 300, 20  # a rank that takes longer, or longer than another one, waits for ever
 
 
 def wrapped(body):
@@ -121,15 +121,15 @@ def be_rank(rank, folder):
 def of_all_ranks():
     \"\"\"Start the ranks, and return what each of them has written down.\"\"\"
     with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")  # imports torch once
         ranks = [context.Process(target=be_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
         for rank in ranks:
             rank.start()
         until = time.monotonic() + LONGEST_S
         while any(rank.is_alive() for rank in ranks) and time.monotonic() < until:
             multiprocessing.connection.wait([rank.sentinel for rank in ranks if rank.is_alive()], 1)
-            if any(rank.exitcode for rank in ranks):  # the others may wait for it
-                until = min(until, time.monotonic() + 5)
+            if not all(rank.is_alive() for rank in ranks):
+                until = min(until, time.monotonic() + AFTER_FIRST_S)
         waiting = [number for number, rank in enumerate(ranks) if rank.is_alive()]
         raised = [number for number, rank in enumerate(ranks) if rank.exitcode]
         for rank in ranks:
