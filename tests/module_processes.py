@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch._dynamo  # Before the servers are forked, each of which would import it otherwise.
 from torch import nn
 
 import ci_autotest

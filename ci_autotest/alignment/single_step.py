@@ -186,9 +186,7 @@ def _take(builder: _Builder, before: Trace, index: int, distribution: Distributi
     )
 
 
-def _placed(
-    builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None, state: str = ""
-) -> Ref:
+def _placed(builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None, state: str = "") -> Ref:
     found = builder.next()
     taken = sum(step.op == PLACEHOLDER for step in builder.body)
     name = _NAMES[min(taken, len(_NAMES) - 1)]

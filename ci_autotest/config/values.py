@@ -22,7 +22,9 @@ from ci_autotest.values.tolerance import Metric, Scale, Strictness
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor", "ddp", "fsdp"]
+BackendName: TypeAlias = Literal[
+    "torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor", "ddp", "fsdp"
+]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 Compat: TypeAlias = Literal["oneflow"]
 FILE_NAME: Final = "autotest.yml"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.codegen import body_statements, named_outside
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
 from ci_autotest.program.python_names import is_path
-from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
+from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
 from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts

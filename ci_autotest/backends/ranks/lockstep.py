@@ -255,7 +255,7 @@ class _Lockstep:
 
     def _inputs(self) -> dict[int, Join]:
         """Return how inputs and what modules hold are joined."""
-        found = {index: SAME for index in self._modules()}
+        found = dict.fromkeys(self._modules(), SAME)
         for index, step in enumerate(self._program.steps):
             spec = spec_of(step)
             if spec is not None and not step.in_setup:
@@ -295,7 +295,9 @@ class _Lockstep:
             self._summed(run)
         except FOREIGN as error:
             pass_interrupt(error)
-            raise NotSplitError(UnsupportedReason.BATCH, f"the backward pass raises {error_text(error)[:200]}") from error
+            raise NotSplitError(
+                UnsupportedReason.BATCH, f"the backward pass raises {error_text(error)[:200]}"
+            ) from error
 
     def _check_gradients(self, keys: Sequence[GradientKey]) -> None:
         for key in keys:

@@ -80,9 +80,7 @@ def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
 class _Merged:
     """One trace of the answers of all ranks."""
 
-    def __init__(
-        self, program: Program, slices: Slices, plan: Plan, *, snapshots: bool, shares_buffers: bool
-    ) -> None:
+    def __init__(self, program: Program, slices: Slices, plan: Plan, *, snapshots: bool, shares_buffers: bool) -> None:
         self._shares_buffers = shares_buffers
         self._program, self._slices, self._plan = program, slices, plan
         self.trace = GroupTrace(len(program.steps), snapshots=snapshots)
@@ -179,7 +177,11 @@ def _value(part: TensorPart | PlainPart, buffers: Sequence[memoryview]) -> Any:
 
 def _tensor(part: TensorPart, buffers: Sequence[memoryview]) -> torch.Tensor:
     dtype, data = getattr(torch, part.dtype), buffers[part.buffer]
-    whole = torch.frombuffer(bytearray(data), dtype=dtype).reshape(part.shape) if data else torch.empty(part.shape, dtype=dtype)
+    whole = (
+        torch.frombuffer(bytearray(data), dtype=dtype).reshape(part.shape)
+        if data
+        else torch.empty(part.shape, dtype=dtype)
+    )
     return as_plain(whole, requires_grad=part.requires_grad, is_leaf=part.is_leaf)
 
 

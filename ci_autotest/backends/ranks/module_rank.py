@@ -29,7 +29,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ci_autotest.backends.ranks.rank_process import RankProcess
     from ci_autotest.backends.trace import GradientKey
@@ -237,9 +237,7 @@ class _Job:
     def _answer(self, body: BodyModule) -> Answer:
         body.release()
         seen, held = body.buffers_seen, body.parameters_held
-        values = {
-            index: self._described(seen.get((index, ""), self._values[index])) for index in self._question.shown
-        }
+        values = {index: self._described(seen.get((index, ""), self._values[index])) for index in self._question.shown}
         states = {
             index: {
                 name: self._tensor(seen.get((index, name), held.get((index, name), tensor)))

@@ -372,11 +372,12 @@ def _inputs(program: Program) -> list[int]:
 def _states(program: Program) -> dict[int, bool]:
     """Return what a body holds besides its modules, and whether it is a parameter."""
     steps = enumerate(program.steps)
-    return {i: spec.state == PARAMETER for i, step in steps if not step.in_setup and (spec := _spec(step)) and spec.state}
+    return {
+        i: spec.state == PARAMETER for i, step in steps if not step.in_setup and (spec := _spec(step)) and spec.state
+    }
 
 
 def _modules(program: Program) -> list[int]:
     """Return the values of the setup that the body takes."""
     used = {ref.index for step in program.body for ref in step_refs(step)}
     return [i for i, step in enumerate(program.setup) if i in used and step.op != PLACEHOLDER]
-

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names, needs_seed
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE
 from ci_autotest.program.python_names import is_path, is_pythons
-from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.candidates import compile_options, device_module, fx_body, transform_of
+from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
 from ci_autotest.program.targets import OPS

@@ -43,9 +43,9 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
-from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.module_ranks import IMPORTS as MODULE_IMPORTS
 from ci_autotest.program.repro.module_ranks import module_head, shares_batch, wrap_of
+from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.ranks import IMPORTS, is_of_ranks, rank_head
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
