@@ -7,17 +7,18 @@ mixes rows, for example the statistics of a BatchNorm in training, differs by it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan, weighted_backward
 from ci_autotest.backends.ranks.batch_split import rows_of, spec_of, split_dimension
 from ci_autotest.backends.ranks.joins import SAME, Join, is_close, joins_of, rows_join, total
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, UnsupportedReason, error_text
-from ci_autotest.host.steps import execute_step, materialize
+from ci_autotest.host.steps import execute_step
 from ci_autotest.program.distribution import REPLICATE, Distribution, shard
 from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, Ref, output_refs
 from ci_autotest.program.training_parts import BACKWARD
@@ -35,33 +36,6 @@ _Module: Final = torch.nn.Module
 _PREFERENCES: Final = ("mean", "sum")
 
 
-class Plan(NamedTuple):
-    """How a case runs on ranks.
-
-    Attributes:
-        joins: How the values of the shown steps are joined, by index.
-        weights: For each backward pass of the body: the part of each rank in the loss of the whole batch, by the index
-            of the pass.
-        cotangents: For each rank, what goes into the automatic backward pass, by position.
-        keys: The leaves and parameters that have gradients.
-        states: The modules.
-        of_slices: Buffers whose values are those of a slice by their definition: ``(step, name)``.
-        has_unused: Whether a parameter has no gradient after a backward pass.
-        mixes: Why the values of the ranks cannot be held against the whole batch; ``None`` if they can.
-        distributions: How the value of each step lies on the ranks.
-    """
-
-    joins: dict[int, Join]
-    weights: dict[int, list[float]]
-    cotangents: list[dict[int, torch.Tensor]]
-    keys: list[GradientKey]
-    states: list[int]
-    of_slices: frozenset[tuple[int, str]]
-    has_unused: bool
-    mixes: Unsupported | None
-    distributions: dict[int, Distribution]
-
-
 def plan_of(program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], slices: Slices) -> Plan:
     """Return how a case runs on ranks.
 
@@ -76,23 +50,12 @@ def plan_of(program: Program, sources: Mapping[str, Any], cotangents: Mapping[in
         raise NotSplitError(UnsupportedReason.NO_PARAMETERS, "the test has no parameters that ranks could train")
     if cotangents:
         reference.backward(program, whole, cotangents)
-    found = [_Lockstep(program, slices, whole, prefer).plan(cotangents) for prefer in _PREFERENCES[:1]]
-    if found[0].mixes is not None:
-        found.append(_Lockstep(program, slices, whole, _PREFERENCES[1]).plan(cotangents))
-    return next((plan for plan in found if plan.mixes is None), found[0])
-
-
-class NotSplitError(Exception):
-    """The batch of a test cannot be split.
-
-    Args:
-        reason: Typed reason.
-        detail: In words.
-    """
-
-    def __init__(self, reason: UnsupportedReason, detail: str) -> None:
-        self.why = Unsupported(reason, detail)
-        super().__init__(detail)
+    first, second = (_Lockstep(program, slices, whole, prefer) for prefer in _PREFERENCES)
+    plan = first.plan(cotangents)
+    if plan.mixes is None:
+        return plan
+    other = second.plan(cotangents)
+    return other if other.mixes is None else plan
 
 
 def _trains(program: Program, whole: Trace) -> bool:
@@ -302,7 +265,7 @@ class _Lockstep:
     def _check_gradients(self, keys: Sequence[GradientKey]) -> None:
         for key in keys:
             whole = self._whole.gradients[key]
-            parts = [gradient_of(values, key) for values in self._values]
+            parts = [_gradient_of(values, key) for values in self._values]
             if whole is None or any(part is None for part in parts):
                 continue
             index = key if isinstance(key, int) else key[0]
@@ -336,16 +299,7 @@ class _Lockstep:
         return frozenset(found)
 
 
-def weighted_backward(step: Step, values: Sequence[Any], weight: float, binding: Any) -> None:
-    """Run a backward pass of a body with a part of its loss."""
-    root, *given = (materialize(argument, values, binding.constant) for argument in step.args)
-    named = {key: materialize(argument, values, binding.constant) for key, argument in step.kwargs}
-    gradient = named.pop("gradient", given.pop(0) if given else None)
-    start = torch.ones_like(root) if gradient is None else gradient
-    root.backward(start * weight, *given, **named)
-
-
-def gradient_of(values: Sequence[Any], key: GradientKey) -> torch.Tensor | None:
+def _gradient_of(values: Sequence[Any], key: GradientKey) -> torch.Tensor | None:
     """Return the gradient that a leaf or parameter holds."""
     owner = values[key] if isinstance(key, int) else values[key[0]].get_parameter(key[1])
     found: torch.Tensor | None = owner.grad

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.protocol import Backend, out_of_scope
+from ci_autotest.backends.ranks.batch_plan import NotSplitError
 from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, sliced, why_not_split
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
-from ci_autotest.backends.ranks.lockstep import NotSplitError, plan_of
+from ci_autotest.backends.ranks.lockstep import plan_of
 from ci_autotest.backends.ranks.module_processes import run_on_ranks
 from ci_autotest.backends.ranks.module_rank import ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
@@ -61,7 +62,7 @@ class ModuleBackend(Backend):
         self.mode = f"{ranks} ranks, gloo"
         self._how, self._count = (backend, wrap), ranks
         # Before anything has run here: what was forked later could not run a backward pass.
-        self._server = RankServer(candidate, ModuleRank)
+        self._server = RankServer(candidate, ModuleRank, backend)
         self._groups = {ranks: ProcessGroup(self._server, ranks)}
         self._groups[ranks].start()
 
@@ -155,9 +156,7 @@ class ModuleBackend(Backend):
             self.on_step(program.calls[0][0])
         if ranks not in self._groups:
             self._groups[ranks] = ProcessGroup(self._server, ranks)
-        trace = run_on_ranks(
-            self._groups[ranks], program, slices, plan, self._how, snapshots=snapshots, has_backward=bool(cotangents)
-        )
+        trace = run_on_ranks(self._groups[ranks], program, slices, plan, self._how, snapshots=snapshots)
         is_faulty = trace.rank_faults or trace.failure is not None or trace.backward_failure is not None
         if plan.mixes is not None and not is_faulty:
             trace.untested = plan.mixes

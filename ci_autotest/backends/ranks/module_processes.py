@@ -26,9 +26,9 @@ from ci_autotest.program.serialize import encode_program, encode_tensors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.backends.ranks.batch_plan import Plan
     from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.ranks.joins import Join
-    from ci_autotest.backends.ranks.lockstep import Plan
     from ci_autotest.backends.ranks.rank_answer import Raise
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program
@@ -37,9 +37,8 @@ _ANSWERS: Final = msgspec.json.Decoder(Answer)
 
 
 def run_on_ranks(
-    group: ProcessGroup, program: Program, slices: Slices, plan: Plan, how: tuple[str, str], *, snapshots: bool,
-    has_backward: bool,
-) -> GroupTrace:  # fmt: skip
+    group: ProcessGroup, program: Program, slices: Slices, plan: Plan, how: tuple[str, str], *, snapshots: bool
+) -> GroupTrace:
     """Run a program on the ranks of a group.
 
     Args:
@@ -49,8 +48,8 @@ def run_on_ranks(
         plan: How they are joined.
         how: The backend and the user's wrapper.
         snapshots: Whether the trace is one with snapshots.
-        has_backward: Whether to run the automatic backward pass.
     """
+    has_backward = any(plan.cotangents)
     left = {index for index, name in plan.of_slices if not name}
     shown = sorted(set(plan.joins) - left - set(plan.states)) if plan.mixes is None else []
     question = Question(
@@ -59,7 +58,7 @@ def run_on_ranks(
     )  # fmt: skip
     buffers: list[bytes | memoryview] = []
     for own, sources, given in zip(slices.programs, slices.sources, plan.cotangents, strict=True):
-        recording = recording_of(own, sources, given if has_backward else {})
+        recording = recording_of(own, sources, given)
         buffers += [encode_program(recording), encode_tensors(recording)]
     found = group.exchange(msgspec.json.encode(question), buffers)
     # FSDP leaves buffers alone: those of a slice differ by its definition.

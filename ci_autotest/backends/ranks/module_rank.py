@@ -12,9 +12,9 @@ from torch.distributed.tensor import DTensor
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
+from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.batch_split import spec_of
 from ci_autotest.backends.ranks.body_module import BodyModule
-from ci_autotest.backends.ranks.lockstep import weighted_backward
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import CollectiveWatch
 from ci_autotest.backends.remote.response import elements_of
