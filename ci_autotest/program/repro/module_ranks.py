@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, names, output_text
-from ci_autotest.program.distribution import dimension_of
+from ci_autotest.program.distribution import dimension_of, local_shapes
 from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
@@ -50,13 +50,15 @@ def share_lines(recording: Recording) -> list[str]:
     """Return comments that say how the ranks share the batch, and by which wrapper."""
     note, named = recording.note, names(recording.program)
     wrap = wrap_of(note) or ("fully_shard" if note["backend"] == "fsdp" else "DistributedDataParallel")
-    rows = _plan(note)["rows"]
-    lines = [f"# on {len(rows)} ranks, wrapped by {wrap}; the code below is the reference's"]
+    lines = []
     for i in _inputs(recording.program):
         spec = _spec(recording.program.steps[i])
         dimension = _dimension(spec) if spec else None
-        if dimension is not None and named[i].isprintable():
-            lines.append(f"# {named[i]} is split along dimension {dimension}: {', '.join(map(str, rows))} rows")
+        if spec is None or spec.distribution is None or dimension is None or dimension >= len(spec.shape):
+            continue
+        lines = lines or [f"# on {spec.distribution.ranks} ranks, wrapped by {wrap}; the code below is the reference's"]
+        rows = ", ".join(str(shape[dimension]) for shape in local_shapes(spec.shape, spec.distribution))
+        lines.append(f"# {named[i]} is split along dimension {dimension}: {rows} rows")
     return lines
 
 
