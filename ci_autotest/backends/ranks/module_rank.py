@@ -20,7 +20,7 @@ from ci_autotest.backends.ranks.rank_process import CollectiveWatch
 from ci_autotest.backends.remote.response import elements_of
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import error_text, user_frame_text
+from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.ir import cotangent_key, output_refs
 from ci_autotest.program.json_values import plain_argument
@@ -161,7 +161,6 @@ class _Job:
         except FOREIGN as error:
             pass_interrupt(error)
             return Answer(failure=self._raised(error))
-        self._process.enter_collective("")
         try:
             with CollectiveWatch(self._process, returns_early=True):
                 self._enter(IN_BACKWARD)
@@ -176,10 +175,15 @@ class _Job:
 
     def _raised(self, error: BaseException) -> Raise:
         message = error_text(error) + user_frame_text(error)
-        return Raise(self._at, type(error).__name__, message, lacking(error))
+        # A rank imports no test files, so that it lacks operators that are defined there.
+        is_unknown = isinstance(error, ProgramError)
+        why = Unsupported(UnsupportedReason.NO_COUNTERPART, message) if is_unknown else lacking(error)
+        return Raise(self._at, type(error).__name__, message, why)
 
     def _enter(self, index: int) -> None:
         self._at = index if index >= 0 else len(self._program.steps) - 1
+        # A step begins where no collective is waited for any more.
+        self._process.enter_collective("")
         self._process.enter(index)
 
     def _wrapped(self) -> tuple[BodyModule, Callable[..., Any]]:

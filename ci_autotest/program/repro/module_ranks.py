@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Recording, Step
 
-BACKENDS: Final = frozenset({"ddp", "fsdp"})
-#: What the script imports besides torch.
-IMPORTS: Final = ("import torch.distributed as dist",)
+_BACKENDS: Final = frozenset({"ddp", "fsdp"})
 _JOINS: Final = frozenset({"rows", "same", "mean", "sum"})
 
 
 def shares_batch(note: Mapping[str, object]) -> bool:
     """Whether the candidate's ranks share the batch of a module."""
-    return note.get("backend") in BACKENDS
+    return note.get("backend") in _BACKENDS
+
+
+def rank_imports(note: Mapping[str, object]) -> list[str]:
+    """Return what the script imports besides torch."""
+    own = ["from torch.distributed.fsdp import fully_shard"] if note.get("backend") == "fsdp" else []
+    return ["import torch.distributed as dist", *own] if shares_batch(note) else []
 
 
 def wrap_of(note: Mapping[str, Any]) -> str:
@@ -102,7 +106,7 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     }  # fmt: skip
     states = _states(program)
     wrap = wrap_of(note)
-    own = "torch.distributed.fsdp.fully_shard(body)" if note["backend"] == "fsdp" else (
+    own = 'fully_shard(body, mesh=dist.init_device_mesh("cpu", (RANKS,)))' if note["backend"] == "fsdp" else (
         f"torch.nn.parallel.DistributedDataParallel(body{', find_unused_parameters=True' if plan['unused'] else ''})"
     )  # fmt: skip
     values = {"outputs": "outputs", "gradients": "gradients", "raised": "None", "after": "{**expected[-1], **kept}"}

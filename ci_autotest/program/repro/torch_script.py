@@ -43,8 +43,7 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
-from ci_autotest.program.repro.module_ranks import IMPORTS as MODULE_IMPORTS
-from ci_autotest.program.repro.module_ranks import module_head, shares_batch, wrap_of
+from ci_autotest.program.repro.module_ranks import module_head, rank_imports, wrap_of
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.ranks import IMPORTS, is_of_ranks, rank_head
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
@@ -287,7 +286,7 @@ def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
     operators = [*operators, *(IMPORTS if is_of_ranks(recording.note) else ())]
-    operators = [*operators, *(MODULE_IMPORTS if shares_batch(recording.note) else ())]
+    operators = [*operators, *rank_imports(recording.note)]
     if not modules and not operators:
         return "\n".join([*lines, "import torch"])
     lines += ["try:", "    import torch", *(f"    {line}" for line in operators)]

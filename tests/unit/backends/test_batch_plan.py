@@ -153,7 +153,12 @@ def test_plan_of__no_parameters__is_unsupported():
         (lambda: linear() + random_tensor(1, 2), 2, {}, "its inputs have batches of different sizes: 5 in dimension 0"),
         (linear, 2, {"batch": {1: 0}}, "no input has a batch that ranks could share"),
         (linear, 2, {"batch": {0: 2}}, "is dimension 2, and it has 2 dimensions"),
-        (lambda: torch.nn.Linear(1, 2)(random_tensor(0).reshape(1)), 2, {}, "no input has a batch that ranks could share"),
+        (
+            lambda: torch.nn.Linear(1, 2)(random_tensor(0).reshape(1)),
+            2,
+            {},
+            "no input has a batch that ranks could share",
+        ),
     ],
     ids=["fewer rows", "an empty slice", "two sizes", "none is named", "no such dimension", "no dimension"],
 )
