@@ -61,7 +61,9 @@ def unused_and_not_looked_for(module: Module, _: int) -> Module:
 def _without_last(module: Module) -> Module:
     layer = [each for each in module.modules() if isinstance(each, torch.nn.Linear)][-1]
     if dist.get_rank() == 1:
-        layer.register_forward_hook(lambda _module, inputs, output: output.detach() + inputs[0].sum() * 0)
+        layer.register_forward_hook(
+            lambda own, inputs, _: torch.nn.functional.linear(inputs[0], own.weight.detach(), own.bias.detach())
+        )
     return module
 
 

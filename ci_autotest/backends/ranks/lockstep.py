@@ -163,11 +163,9 @@ class _Lockstep:
             given = [parameters[number].grad for parameters in owned]
             present = [gradient for gradient in given if gradient is not None]
             self._has_unused |= not present
-            for parameters, before in zip(owned, held, strict=True):
-                now = total(present) if present else None
-                parameters[number].grad = now if before[number] is None or now is None else before[number] + now
-                if now is None:
-                    parameters[number].grad = before[number]
+            for parameters, earlier in zip(owned, held, strict=True):
+                before, now = earlier[number], total(present) if present else None
+                parameters[number].grad = before if now is None else now if before is None else before + now
 
     def _parameters(self, values: Sequence[Any]) -> list[torch.Tensor]:
         found: dict[int, torch.Tensor] = {}

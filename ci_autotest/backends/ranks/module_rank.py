@@ -109,11 +109,10 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _QUESTIONS: Final = msgspec.json.Decoder(Question)
 
 
-def wrapper_of(path: str) -> Callable[[torch.nn.Module, int], torch.nn.Module]:
-    """Return the user's function that a row names; ``module:function``."""
+def wrapper_of(path: str) -> Any:
+    """Return what a row names as the user's wrapper; ``module:function``."""
     module, _, name = path.partition(":")
-    found: Callable[[torch.nn.Module, int], torch.nn.Module] = getattr(importlib.import_module(module), name)
-    return found
+    return getattr(importlib.import_module(module), name)
 
 
 class ModuleRank:
@@ -192,10 +191,10 @@ class _Job:
         for index, step in enumerate(program.steps):
             spec = spec_of(step)
             if spec is not None:
-                value = values[index] = place(self._binding.sources[step.target], spec, CPU)
+                values[index] = place(self._binding.sources[step.target], spec, CPU)
                 if spec.requires_grad and not spec.state and not step.in_setup:
                     # The loss of a rank counts once for each rank, because the wrapper takes the mean over ranks.
-                    value.register_hook(lambda gradient: gradient / self._process.count)
+                    values[index].register_hook(lambda gradient: gradient / self._process.count)
             elif step.in_setup:
                 values[index] = execute_step(step, values, self._binding)
         self._enter(next((index for index, _ in program.calls), len(program.setup)))
@@ -207,11 +206,13 @@ class _Job:
     def _with_wrapper(self, body: BodyModule) -> Callable[..., Any]:
         question, count = self._question, self._process.count
         if question.wrap:
-            return wrapper_of(question.wrap)(body, count)
+            found: Any = wrapper_of(question.wrap)(body, count)
+            return found  # type: ignore[no-any-return]
         if question.backend == FSDP:
             from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - only this backend waits for it
 
-            return fully_shard(body, mesh=self._process.mesh((count,)))
+            found = fully_shard(body, mesh=self._process.mesh((count,)))
+            return found  # type: ignore[no-any-return]
         return torch.nn.parallel.DistributedDataParallel(body, find_unused_parameters=question.has_unused)
 
     def _run_part(self, body: BodyModule, wrapped: Callable[..., Any], part: Part) -> None:
