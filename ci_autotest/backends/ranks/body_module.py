@@ -34,6 +34,8 @@ class BodyModule(torch.nn.Module):
         enter: Called with each step that begins.
     """
 
+    _run: tuple[Program, list[Any], Any, Callable[[int], None]]
+
     def __init__(self, program: Program, values: list[Any], binding: Any, enter: Callable[[int], None]) -> None:
         super().__init__()
         object.__setattr__(self, "_run", (program, values, binding, enter))

@@ -54,7 +54,7 @@ def share_lines(recording: Recording) -> list[str]:
     """Return comments that say how the ranks share the batch, and by which wrapper."""
     note, named = recording.note, names(recording.program)
     wrap = wrap_of(note) or ("fully_shard" if note["backend"] == "fsdp" else "DistributedDataParallel")
-    lines = []
+    lines: list[str] = []
     for i in _inputs(recording.program):
         spec = _spec(recording.program.steps[i])
         dimension = _dimension(spec) if spec else None
