@@ -131,6 +131,7 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "dropped_bucket": own_class,
     "no_sync_left_on": training,
     "bfloat16_gradients": of_torch,
+    "fsdp_reduced_in_bfloat16": own_class,
 }
 
 
@@ -142,15 +143,18 @@ def _verdict(body: Callable[[], Any], backend: ModuleBackend) -> list[Any]:
             at.candidate if at else ""]  # fmt: skip
 
 
+def _backend(name: str) -> ModuleBackend:
+    if name in {"ddp", "fsdp"}:
+        return ModuleBackend(name, name, 3 if name == "ddp" else 2)
+    backend = "fsdp" if name.startswith("fsdp_") else "ddp"
+    return ModuleBackend(name, backend, 2, f"tests.module_wrappers:{name}")
+
+
 def main() -> None:
     """Print the verdicts of right wrappers on each body, of each planted fault, and the processes that ran them."""
     names = sys.argv[1:] or ["ddp", "fsdp", *_PLANTED]
     # All of them before anything runs here.
-    backends = {
-        name: ModuleBackend(name, name, 3 if name == "ddp" else 2)
-        if name in {"ddp", "fsdp"} else ModuleBackend(name, "ddp", 2, f"tests.module_wrappers:{name}")
-        for name in names
-    }  # fmt: skip
+    backends = {name: _backend(name) for name in names}
     found: dict[str, Any] = {}
     for name, backend in backends.items():
         if name in _PLANTED:

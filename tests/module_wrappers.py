@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
@@ -96,3 +97,7 @@ def no_sync_left_on(module: Module, _: int) -> Module:
 
 def bfloat16_gradients(module: Module, _: int) -> Module:
     return _with_hook(_in_bfloat16, module)
+
+
+def fsdp_reduced_in_bfloat16(module: Module, _: int) -> Any:
+    return fully_shard(module, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))

@@ -34,6 +34,7 @@ _PLANTED = {
     "dropped_bucket": ("rank", "gradient of z", _OTHER_BITS),
     "no_sync_left_on": ("rank", "value of parameter", _OTHER_BITS),
     "bfloat16_gradients": ("gradient", "gradient of module.weight", "float32[2, 4] on cpu"),
+    "fsdp_reduced_in_bfloat16": ("gradient", "gradient of z", "float32[2] on cpu"),
 }
 
 

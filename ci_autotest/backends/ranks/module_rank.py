@@ -203,16 +203,14 @@ class _Job:
         body.hold()
         return body, wrapped
 
-    def _with_wrapper(self, body: BodyModule) -> Callable[..., Any]:
+    def _with_wrapper(self, body: BodyModule) -> Any:
         question, count = self._question, self._process.count
         if question.wrap:
-            found: Any = wrapper_of(question.wrap)(body, count)
-            return found  # type: ignore[no-any-return]
+            return wrapper_of(question.wrap)(body, count)
         if question.backend == FSDP:
             from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - only this backend waits for it
 
-            found = fully_shard(body, mesh=self._process.mesh((count,)))
-            return found  # type: ignore[no-any-return]
+            return fully_shard(body, mesh=self._process.mesh((count,)))
         return torch.nn.parallel.DistributedDataParallel(body, find_unused_parameters=question.has_unused)
 
     def _run_part(self, body: BodyModule, wrapped: Callable[..., Any], part: Part) -> None:
