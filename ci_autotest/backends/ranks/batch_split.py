@@ -7,7 +7,7 @@ so that the last rank may have fewer rows, but at least one.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.backends.placement import CPU, contiguous_spec, place
 from ci_autotest.errors import Unsupported, UnsupportedReason
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 #: Calls that compute gradients without the hooks by which ranks average them.
-_BESIDE_HOOKS = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+_BESIDE_HOOKS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
 
 
 class Slices(NamedTuple):
