@@ -97,6 +97,8 @@ class UnsupportedReason(str, Enum):
         NO_SHARDING_RULE: DTensor has no rule for how an operator is sharded.
         PLACEMENT_REFUSED: DTensor has a rule and says that it does not take these placements.
         NOT_SIMULATED: The simulation of ranks in one process cannot run it.
+        NO_PARAMETERS: The test has no parameters that ranks could train.
+        BATCH: The batch of the test cannot be split over the ranks, or a part of it gives something else.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -117,6 +119,8 @@ class UnsupportedReason(str, Enum):
     NO_SHARDING_RULE = "no_sharding_rule"
     PLACEMENT_REFUSED = "placement_refused"
     NOT_SIMULATED = "not_simulated"
+    NO_PARAMETERS = "no_parameters"
+    BATCH = "batch"
 
 
 class Unsupported(NamedTuple):

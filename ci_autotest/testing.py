@@ -163,6 +163,7 @@ def autotest(
     raises: type[Exception] | tuple[type[Exception], ...] | None = None,
     match: str | None = None,
     examples: Sequence[Mapping[str, float]] | None = None,
+    batch: Mapping[int, int] | None = None,
     **unknown: Any,
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
@@ -190,6 +191,9 @@ def autotest(
         match: A regular expression for the reference's error message; candidates may word theirs differently.
         examples: Draws that the first cases have, by the names that ``ci-autotest draws TEST`` prints; these cases are
             ordinary, and draw at random what an example does not name.
+        batch: For candidates whose ranks share the batch: the dimension of the batch of each tensor that has one, by
+            the number of the tensor in the order in which the body draws them; the first one of every tensor by
+            default.
         unknown: Anything else is an error.
 
     Raises:
@@ -199,7 +203,7 @@ def autotest(
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
         "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "id": id, "check_allclose": check_allclose,
         "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, "raises": raises,
-        "match": match, "examples": examples, **unknown,
+        "match": match, "examples": examples, "batch": batch, **unknown,
     }  # fmt: skip
     declared(lambda: None, given)  # reports a wrong option at the line of the decorator
 

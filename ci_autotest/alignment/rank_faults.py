@@ -8,7 +8,7 @@ from ci_autotest.alignment.properties.call import nothing
 from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.ir import maker_of
-from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignment, Value
+from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignment, State, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +53,8 @@ def _difference(fault: RankFault, steps: Sequence[Step]) -> Misalignment:
 
 
 def _place(fault: RankFault, steps: Sequence[Step]) -> Place:
+    if fault.state:
+        return State(name=fault.state)
     if fault.key is None:
         name = steps[fault.step].name
         return Call(name=name) if fault.is_call else Value(name=name)

@@ -81,12 +81,19 @@ class _Builder:
         self.indices: dict[int, Argument] = {}
 
     def placeholder(
-        self, tensor: torch.Tensor, name: str, *, requires_grad: bool, distribution: Distribution | None = None
+        self,
+        tensor: torch.Tensor,
+        name: str,
+        *,
+        requires_grad: bool,
+        distribution: Distribution | None = None,
+        state: str = "",
     ) -> None:
         # The setup keeps its keys, and in a sequence of calls these need not be the first ones.
         key = next(key for key in (f"t{number}" for number in count()) if key not in self.sources)
         self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
-        spec = spec if distribution is None else replace(spec, distribution=distribution)
+        if distribution is not None or state:
+            spec = replace(spec, distribution=distribution, state=state)
         self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
 
     def next(self) -> Ref:
@@ -121,7 +128,9 @@ def isolate(
             _as_it_was(builder, program, ref.index, before.values[ref.index])
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
-            _take(builder, before, ref.index, (distributions or {}).get(ref.index))
+            taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
+            state = taken.state if isinstance(taken, TensorSpec) else ""
+            _take(builder, before, ref.index, (distributions or {}).get(ref.index), state)
     if writes_in_place(step, program.steps):
         _protect(builder, step)
     moved = step._replace(
@@ -164,7 +173,7 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
             builder.setup.append(mode)
 
 
-def _take(builder: _Builder, before: Trace, index: int, distribution: Distribution | None) -> None:
+def _take(builder: _Builder, before: Trace, index: int, distribution: Distribution | None, state: str) -> None:
     """Turn the value of an earlier step into an input: a placeholder for a tensor, a constant for anything else."""
     value = before.values[index]
     if isinstance(value, PackedSequence):
@@ -173,15 +182,15 @@ def _take(builder: _Builder, before: Trace, index: int, distribution: Distributi
         builder.body.append(Step(CALL_FUNCTION, PACKED, fields, (), "packed"))
         return
     builder.indices[index] = (
-        _placed(builder, value, distribution) if isinstance(value, torch.Tensor) else _constant(value)
+        _placed(builder, value, distribution, state) if isinstance(value, torch.Tensor) else _constant(value)
     )
 
 
-def _placed(builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None) -> Ref:
+def _placed(builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None, state: str = "") -> Ref:
     found = builder.next()
     taken = sum(step.op == PLACEHOLDER for step in builder.body)
     name = _NAMES[min(taken, len(_NAMES) - 1)]
-    builder.placeholder(value, name, requires_grad=value.requires_grad, distribution=distribution)
+    builder.placeholder(value, name, requires_grad=value.requires_grad, distribution=distribution, state=state)
     return found
 
 

@@ -154,6 +154,21 @@ class Backend(Protocol):
         """Return what a repro needs to know about a program here, as JSON values; ``None`` if it needs nothing."""
         return None
 
+    def plan_note(
+        self,
+        program: Program,  # noqa: ARG002
+        sources: Mapping[str, Any],  # noqa: ARG002
+        cotangents: Mapping[int, Any],  # noqa: ARG002
+    ) -> dict[str, Any] | None:
+        """Return how ranks share the batch of a program, as JSON values; ``None`` if this candidate has no such ranks.
+
+        Args:
+            program: A program that was run here.
+            sources: Data of each placeholder by key.
+            cotangents: Gradients of the outputs, by position.
+        """
+        return None
+
     def fill_freed_memory(self, blocks: Sequence[tuple[torch.Tensor, int]]) -> None:
         """Write numbers to memory of this process and free it, so that a result that was never written shows them.
 

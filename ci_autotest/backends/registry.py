@@ -43,12 +43,21 @@ def _ranks(candidate: Candidate, device: str) -> Backend:
     return DTensorBackend(candidate.name, meshes, candidate.placements, device, has_processes=candidate.processes)
 
 
+def _modules(candidate: Candidate, device: str) -> Backend:
+    """Return ranks that share the batch of a module, which no other candidate should wait to import."""
+    from ci_autotest.backends.ranks.module_backend import ModuleBackend  # noqa: PLC0415
+
+    return ModuleBackend(candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device)
+
+
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device, is_candidate=True),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
     "dtensor": _ranks,
+    "ddp": _modules,
+    "fsdp": _modules,
     "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),

@@ -48,6 +48,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         "processes": candidate.processes,
         "options": candidate.options,
         "transform": candidate.transform,
+        "wrap": candidate.wrap,
         "renames": {
             target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
         },

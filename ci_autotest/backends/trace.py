@@ -64,6 +64,7 @@ class RankFault(NamedTuple):
         seen: What the ranks did, in words.
         expected: What they should have done, in words.
         detail: One more line, for example the error of one rank.
+        state: If it is a parameter or buffer of the step's module: its name.
     """
 
     step: int
@@ -72,6 +73,7 @@ class RankFault(NamedTuple):
     seen: str
     expected: str
     detail: str = ""
+    state: str = ""
 
 
 class Metadata(NamedTuple):
@@ -219,6 +221,8 @@ class Attempt(NamedTuple):
         grid: Combinations of the axes of the test's grid that the body drew.
         point: The values of these axes.
         background: What the source of the test knows about the case.
+        batch: The dimension of the batch of each input that has one, by its number; ``None`` for the first dimension
+            of every input.
     """
 
     program: Program
@@ -241,6 +245,7 @@ class Attempt(NamedTuple):
     grid: int = 1
     point: tuple[object, ...] = ()
     background: Background | None = None
+    batch: Mapping[int, int] | None = None
 
     @property
     def is_rejected(self) -> bool:

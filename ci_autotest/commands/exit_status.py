@@ -23,6 +23,7 @@ _EXCUSED: Final = frozenset({
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
     UnsupportedReason.CONSTANT, UnsupportedReason.OUT_OF_SCOPE, UnsupportedReason.RANKS, UnsupportedReason.OTHER_API,
     UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED, UnsupportedReason.NOT_SIMULATED,
+    UnsupportedReason.NO_PARAMETERS, UnsupportedReason.BATCH,
 })  # fmt: skip
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
 #: Operators that a note names.

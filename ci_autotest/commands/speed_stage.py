@@ -33,7 +33,9 @@ _COUNTED: Final = 2
 #: Why a candidate cannot be timed at all, by backend.
 _UNTIMED: Final = {
     "module": "it runs in another process, and only candidates in the worker's own process are timed",
-    "dtensor": "it is a group of ranks, whose collectives cannot be timed in one process",
+    **dict.fromkeys(
+        ("dtensor", "ddp", "fsdp"), "it is a group of ranks, whose collectives cannot be timed in one process"
+    ),
     "onnxruntime": "an exported model has no call of the body that could be timed",
 }
 

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.distribution import RANKS_AT_MOST, is_mesh, is_placement
+from ci_autotest.program.python_names import is_path
 
 if TYPE_CHECKING:
     from ci_autotest.config.values import Candidate
 
-_KEYS: Final = ("ranks", "mesh", "placements", "processes")
-_BACKEND: Final = "dtensor"
+_KEYS: Final = ("ranks", "mesh", "placements", "processes", "wrap")
+_TENSORS: Final = "dtensor"
+#: Backends whose ranks share the batch of a module.
+MODULES: Final = frozenset({"ddp", "fsdp"})
+#: The keys that each kind of ranks has.
+_OF_TENSORS: Final = frozenset({"ranks", "mesh", "placements", "processes"})
+_OF_MODULES: Final = frozenset({"ranks", "wrap"})
+#: One rank has nobody to share a batch with.
+_FEWEST: Final = 2
 
 
 def check_ranks(candidate: Candidate, where: str) -> None:
@@ -22,26 +30,40 @@ def check_ranks(candidate: Candidate, where: str) -> None:
         ConfigError: They cannot.
     """
     named = f"{where}: candidate {candidate.name!r}"
-    given = next((key for key in _KEYS if getattr(candidate, key) not in {None, (), False}), None)
-    if candidate.backend != _BACKEND:
-        if given is not None:
-            message = (
-                f"{named} has {given!r}, which backend {candidate.backend} does not use. "
-                f"Write backend: {_BACKEND}, or remove it."
-            )
-            raise ConfigError(message)
-        return
-    message = _wrong(candidate)
+    given = [key for key in _KEYS if getattr(candidate, key) not in {None, (), False, ""}]
+    is_of_modules = candidate.backend in MODULES
+    used = _OF_MODULES if is_of_modules else _OF_TENSORS if candidate.backend == _TENSORS else frozenset()
+    unused = next((key for key in given if key not in used), None)
+    if unused is not None:
+        other = "ddp or fsdp" if unused == "wrap" else _TENSORS
+        message = (
+            f"{named} has {unused!r}, which backend {candidate.backend} does not use. "
+            f"Write backend: {other}, or remove it."
+        )
+        raise ConfigError(message)
+    message = _wrong_of_module(candidate) if is_of_modules else _wrong(candidate) if used else ""
     if message:
         message = f"{named} {message}"
         raise ConfigError(message)
+
+
+def _wrong_of_module(candidate: Candidate) -> str:
+    """Return what is wrong with ranks that share a batch, and what to write; empty if nothing is."""
+    ranks, wrap = candidate.ranks, candidate.wrap
+    if ranks is None:
+        return f"of backend {candidate.backend} has no ranks. Give ranks: 2."
+    if not _FEWEST <= ranks <= RANKS_AT_MOST:
+        return f"has ranks: {str(ranks)[:30]}. Give {_FEWEST} to {RANKS_AT_MOST}."
+    if wrap and (wrap.count(":") != 1 or not is_path(wrap.replace(":", "."))):
+        return f"has wrap: {wrap[:80]!r}. Write module:function, such as mytraining:wrapped."
+    return ""
 
 
 def _wrong(candidate: Candidate) -> str:
     """Return what is wrong with the ranks of a candidate, and what to write; empty if nothing is."""
     ranks, mesh, placements = candidate.ranks, candidate.mesh, candidate.placements
     if ranks is None and not mesh:
-        return f"of backend {_BACKEND} has no ranks. Give ranks: 4, or mesh: [2, 2]."
+        return f"of backend {_TENSORS} has no ranks. Give ranks: 4, or mesh: [2, 2]."
     if ranks is not None and not 1 <= ranks <= RANKS_AT_MOST:
         return f"has ranks: {str(ranks)[:30]}. Give 1 to {RANKS_AT_MOST}."
     shown = str(list(mesh))[:60]

@@ -22,7 +22,9 @@ from ci_autotest.values.tolerance import Metric, Scale, Strictness
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor"]
+BackendName: TypeAlias = Literal[
+    "torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor", "ddp", "fsdp"
+]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 Compat: TypeAlias = Literal["oneflow"]
 FILE_NAME: Final = "autotest.yml"
@@ -53,8 +55,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             ``--candidate`` use it.
         backend: How the candidate runs a program: ``torch`` (eager PyTorch on another device), ``torch.compile``,
             ``fx`` (a graph pass), ``onnxruntime`` (exported by torch), ``substitute`` (your functions replace
-            operators), ``module`` (another framework with torch's names) or ``dtensor`` (a group of ranks, over which
-            every tensor is distributed).
+            operators), ``module`` (another framework with torch's names), ``dtensor`` (a group of ranks, over which
+            every tensor is distributed), or ``ddp`` and ``fsdp`` (a group of ranks that share the batch of a module).
         device: Device of the candidate: ``cpu``, ``cuda``, ``auto`` (a GPU if there is one), or the name of a device
             that ``module`` registers with torch, for example ``npu``.
         options: Keyword arguments of ``torch.compile`` (``backend``, ``mode``, ``dynamic``, ``fullgraph``,
@@ -102,13 +104,17 @@ class Candidate(Section, frozen=True, kw_only=True):
             example ``cuda``. Empty for all devices.
         guard: For backend ``substitute``: whether the inputs of one case in eight lie between guard bands, so that
             reads and writes out of bounds show. Null for yes.
-        ranks: For backend ``dtensor``: number of ranks, 1 to 16. Null for the product of ``mesh``.
+        ranks: For backends ``dtensor``, ``ddp`` and ``fsdp``: number of ranks, at most 16. Null for the product of
+            ``mesh``.
         mesh: For backend ``dtensor``: sizes of the mesh of ranks, one or two, for example ``[2, 2]``. Empty to draw one
             with ``ranks`` ranks for each case.
         placements: For backend ``dtensor``: how every input lies on the ranks, ``Shard(0)``, ``Replicate`` or
             ``Partial`` for each dimension of ``mesh``. Empty to draw it for each input.
         processes: For backend ``dtensor``: whether each rank is a process of its own that communicates by gloo. If not,
             all ranks are simulated in one process.
+        wrap: For backends ``ddp`` and ``fsdp``: your function that takes a module and the number of ranks, and returns
+            the wrapped module, as ``module:function``. Empty for ``DistributedDataParallel(module)`` or
+            ``fully_shard(module)``.
     """
 
     name: str
@@ -139,6 +145,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     mesh: tuple[int, ...] = ()
     placements: tuple[str, ...] = ()
     processes: bool = False
+    wrap: str = ""
 
     @property
     def is_isolated(self) -> bool:
@@ -373,6 +380,7 @@ def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:
             *each.load,
             *each.state.values(),
             each.transform,
+            each.wrap.replace(":", "."),
             each.module,
         )
     )

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 Opcode = Literal["placeholder", "call_function", "call_method", "call_module", "get_attr", "output"]
 
+#: What a tensor is that a body took from a plain module or from outside (``TensorSpec.state``).
+PARAMETER: Final = "parameter"
+BUFFER: Final = "buffer"
+
 PLACEHOLDER: Final = "placeholder"
 CALL_FUNCTION: Final = "call_function"
 CALL_METHOD: Final = "call_method"
@@ -149,6 +153,7 @@ class TensorSpec:
         requires_grad: Of a leaf.
         device: Symbol of its device.
         distribution: How it lies on the ranks of a candidate that is a group; ``None`` until such a candidate takes it.
+        state: ``parameter`` or ``buffer`` if the body took it from a plain module or from outside; empty for an input.
     """
 
     dtype: str
@@ -159,6 +164,7 @@ class TensorSpec:
     requires_grad: bool = False
     device: str = OWN_DEVICE
     distribution: Distribution | None = None
+    state: str = ""
 
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import safetensors
@@ -75,6 +75,7 @@ class _SpecFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requires_grad: bool
     device: str
     distribution: _DistributionFile | None = None
+    state: Literal["", "parameter", "buffer"] = ""
 
 
 class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -228,6 +229,8 @@ def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
     if spec.distribution is not None:
         on = spec.distribution
         plain["distribution"] = {"mesh": list(on.mesh), "placements": list(on.placements)}
+    if spec.state:
+        plain["state"] = spec.state
     return plain
 
 
@@ -280,6 +283,7 @@ def _spec(file: _SpecFile) -> TensorSpec:
         file.device,
         None if file.distribution is None
         else Distribution(tuple(file.distribution.mesh), tuple(file.distribution.placements)),
+        file.state,
     )  # fmt: skip
 
 

@@ -138,6 +138,7 @@ class Attempts:
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
         program = _program(recorder)
         found = _attempt(recorder, program, wanted, key_of(key, case, number), cotangents)
+        found = found if declaration.batch is None else found._replace(batch=declaration.batch)
         is_outside = recorder.outside and _rests_on(program, recorder.outside)
         return found._replace(untested=_OUTSIDE) if is_outside else found
 

@@ -34,6 +34,8 @@ class Declaration:
         raises: The exceptions that must end the body on every side, because a step must be refused; empty: none.
         match: A regular expression for the reference's error message.
         examples: Draws by site of the first cases.
+        batch: The dimension of the batch of each tensor that has one, by its number in the body; ``None``: the first
+            dimension of every tensor.
         grid: Number of points of its grid, 0 without one; ``None`` if they were not counted.
         is_foreign: Whether the test was written for another harness, with tensors that may have more attributes.
     """
@@ -53,6 +55,7 @@ class Declaration:
     raises: tuple[type[Exception], ...] = ()
     match: str | None = None
     examples: tuple[Mapping[str, DrawnValue], ...] = ()
+    batch: Mapping[int, int] | None = None
     grid: int | None = None
     is_foreign: bool = False
 

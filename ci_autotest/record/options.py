@@ -26,7 +26,7 @@ _OTHER_NAMES: Final = {
 _KNOWN: Final = (
     "n", "auto_backward", "rtol", "atol", "check_dtype", "check_allclose", "check_grad_use_random_data", "check_graph",
     "include_complex", "profiles", "dtypes", "id", "raises", "match",
-    "examples",
+    "examples", "batch",
 )  # fmt: skip
 _SWITCHES: Final = ("check_dtype", "check_allclose", "check_grad_use_random_data", "include_complex")
 #: Values of the switches that take more than true and false. OneFlow's ``ValidatedFalse`` means: known not to compile.
@@ -64,7 +64,7 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
         check_graph=given["check_graph"] is True,
         dtypes=_dtypes(given["dtypes"], include_complex=given["include_complex"]),
         raises=_raises(given["raises"]), match=_match(given["match"], given["raises"]),
-        examples=checked_examples(given["examples"]),
+        examples=checked_examples(given["examples"]), batch=_batch(given["batch"]),
     )  # fmt: skip
 
 
@@ -145,6 +145,20 @@ def _match(given: object, raises: object) -> str | None:
         )
         raise AuthorError(message) from error
     return str(given)
+
+
+def _batch(given: object) -> Mapping[int, int] | None:
+    """Return the dimension of the batch of each tensor that has one, by its number; ``None`` if it is not given."""
+    if given is None:
+        return None
+    numbers = [*given, *given.values()] if isinstance(given, dict) else []
+    if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
+        message = (
+            f"autotest(batch={given!r}) does not say where the batch is. Write batch={{0: 0, 1: 1}}: the number of a "
+            "tensor in the order in which the body draws them, and its dimension."
+        )
+        raise AuthorError(message)
+    return dict(given)  # type: ignore[call-overload, no-any-return]
 
 
 def _profiles(given: object) -> tuple[str, ...] | None:

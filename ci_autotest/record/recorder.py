@@ -22,8 +22,10 @@ from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
     ARRAY,
+    BUFFER,
     CALL_FUNCTION,
     CALL_METHOD,
+    PARAMETER,
     PLACEHOLDER,
     UNPACK,
     Ref,
@@ -363,8 +365,10 @@ class Recorder:
             refuse_nested()
         with unrecorded():
             source = tensor.detach().clone(memory_format=torch.contiguous_format)
-        spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
-        value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        state = PARAMETER if is_parameter else "" if tensor.requires_grad else BUFFER
+        spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad, state=state)
+        value = self.tensor(source, spec, "parameter" if is_parameter else "captured")
         self.captured[id(tensor)] = (tensor, value, tensor._version)
         if self.has_left and not tensor.requires_grad:  # It may have been computed from an array.
             self.outside.add(self.steps[value._ref.index].target)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.codegen import body_statements, named_outside
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
 from ci_autotest.program.python_names import is_path
+from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
 from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
@@ -181,6 +182,8 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
     """Return comments on how the candidate runs the program: its ranks, its export, or the user's replacement."""
     if is_of_ranks(recording.note):
         return rank_lines(recording)
+    if shares_batch(recording.note):
+        return share_lines(recording)
     if recording.note.get("backend") == "onnxruntime":
         return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")

@@ -42,6 +42,8 @@ _REASONS = {
     UnsupportedReason.NO_SHARDING_RULE: "no sharding rule",
     UnsupportedReason.PLACEMENT_REFUSED: "placement refused",
     UnsupportedReason.NOT_SIMULATED: "ranks cannot run it",
+    UnsupportedReason.NO_PARAMETERS: "no parameters to train",
+    UnsupportedReason.BATCH: "its batch cannot be split",
 }
 _NO_BACKWARD = "the candidate has no backward pass there"
 _NAMES_SHOWN = 3

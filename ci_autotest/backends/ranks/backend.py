@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.operators.identity import RANDOM
 from ci_autotest.backends.protocol import Backend, out_of_scope
-from ci_autotest.backends.ranks.group import GroupTrace
+from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.placement_draw import distributed
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.processes import Processes
@@ -79,7 +79,7 @@ class DTensorBackend(Backend):
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch without its probes: whether a kernel remembers is asked of candidates without ranks."""
         own = [self.adapted(attempt) for attempt in attempts if not attempt.is_probe]
-        return super().submit(own, enter) if self._server is None else _Batch(self, own, enter)
+        return super().submit(own, enter) if self._server is None else WholeRuns(self.whole_run, own, enter)
 
     def whole_run(self, attempt: Attempt) -> Trace:
         """Run an attempt forward and backward at once, as ranks in processes of their own do."""
@@ -136,23 +136,6 @@ class DTensorBackend(Backend):
         if count not in self._processes:
             self._processes[count] = ProcessGroup(self._server, count)
         return Processes(self._processes[count], mesh)
-
-
-class _Batch:
-    """A batch of ranks in processes of their own: each case runs forward and backward, as no rank keeps a graph."""
-
-    def __init__(self, backend: DTensorBackend, attempts: Sequence[Attempt], enter: Enter) -> None:
-        self._backend, self._attempts, self._enter = backend, attempts, enter
-
-    def traces(self) -> list[Trace]:
-        found = []
-        for position, attempt in enumerate(self._attempts):
-            self._enter(position)
-            found.append(self._backend.whole_run(attempt))
-        return found
-
-    def close(self) -> None:
-        """Do nothing, because nothing has begun."""
 
 
 def _refused(program: Program) -> Unsupported | None:

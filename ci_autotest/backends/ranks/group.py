@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ci_autotest.backends.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ci_autotest.backends.protocol import Enter
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Program
 
@@ -46,3 +48,27 @@ class Group(Protocol):
 
     def close(self) -> None:
         """End the ranks."""
+
+
+class WholeRuns:
+    """A batch of ranks in processes of their own: each case runs forward and backward, as no rank keeps a graph.
+
+    Args:
+        run: Runs one attempt, forward and backward.
+        attempts: The batch.
+        enter: Called with the position of each attempt when it begins.
+    """
+
+    def __init__(self, run: Callable[[Attempt], Trace], attempts: Sequence[Attempt], enter: Enter) -> None:
+        self._run, self._attempts, self._enter = run, attempts, enter
+
+    def traces(self) -> list[Trace]:
+        """Return the trace of each attempt."""
+        found = []
+        for position, attempt in enumerate(self._attempts):
+            self._enter(position)
+            found.append(self._run(attempt))
+        return found
+
+    def close(self) -> None:
+        """Do nothing, because nothing has begun."""

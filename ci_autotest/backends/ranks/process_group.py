@@ -74,7 +74,7 @@ class ProcessGroup:
                 rank.wire.receive(until)
         except (OSError, WireError) as error:
             self.end()
-            message = f"{self.count} ranks cannot be started here: {error}. Leave out `processes` to simulate them."
+            message = f"{self.count} ranks cannot be started here: {error}. {self._server.advice}"
             raise UnavailableError(message) from error
 
     def exchange(

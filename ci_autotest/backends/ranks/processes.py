@@ -9,13 +9,14 @@ import torch
 
 from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.ranks.group import GroupTrace
+from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.rank_answer import Answer, Module, Plain, Question, Whole, distribution_in
-from ci_autotest.backends.ranks.ranks import ALL_AGREE, numbered, other_bits
+from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.remote.response import elements_of
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.backends.trace import Failure, Raised, RankFault
+from ci_autotest.backends.trace import RankFault
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
 from ci_autotest.program.json_values import argument_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
@@ -70,17 +71,23 @@ class Processes:
     def _run(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], *, snapshots: bool
     ) -> GroupTrace:
-        recording = _recording(program, sources, cotangents)
+        recording = recording_of(program, sources, cotangents)
         question = Question(mesh=self._mesh, snapshots=snapshots, has_backward=bool(cotangents))
         buffers = [encode_program(recording), encode_tensors(recording)]
         found = self._group.exchange(msgspec.json.encode(question), buffers)
         merged = _Merged(program, snapshots=snapshots)
         if isinstance(found, Stuck):
-            return merged.of_stuck(found)
+            return with_stuck(merged.trace, program, found, _errors_in)
         return merged.of_answers([_ANSWERS.decode(found[rank][0]) for rank in sorted(found)], found[0][1])
 
 
-def _recording(program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> Recording:
+def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
+    """Return the errors of an answer's forward and backward pass."""
+    answer = _ANSWERS.decode(head)
+    return answer.failure, answer.backward_failure
+
+
+def recording_of(program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> Recording:
     """Return a program with the bytes of its data; nothing is pickled."""
     tensors = {
         step.target: bytes(elements_of(sources[step.target])) for step in program.steps if step.op == PLACEHOLDER
@@ -97,7 +104,7 @@ class _Merged:
 
     def __init__(self, program: Program, *, snapshots: bool) -> None:
         self._program = program
-        self._trace = GroupTrace(len(program.steps), snapshots=snapshots)
+        self.trace = self._trace = GroupTrace(len(program.steps), snapshots=snapshots)
 
     def of_answers(self, answers: Sequence[Answer], buffers: Sequence[memoryview]) -> GroupTrace:
         trace = self._trace
@@ -106,7 +113,7 @@ class _Merged:
             trace.observations[index] = observed(self._value(values, buffers, index))
         failures = {rank: answer.failure for rank, answer in enumerate(answers) if answer.failure is not None}
         if failures:
-            self._take_failures(failures, len(answers))
+            take_failures(trace, failures, len(answers))
             return trace
         for index in answers[0].values:
             trace.values[index] = self._value([answer.values.get(index) for answer in answers], buffers, index)
@@ -114,7 +121,7 @@ class _Merged:
             rank: answer.backward_failure for rank, answer in enumerate(answers) if answer.backward_failure is not None
         }
         if raised:
-            self._take_backward_failures(raised, len(answers))
+            take_backward_failures(trace, program_end(self._program), raised, len(answers))
             return trace
         gradients = [dict(answer.gradients) for answer in answers]
         trace.gradients = {
@@ -122,65 +129,6 @@ class _Merged:
             for key in dict.fromkeys(key for each in gradients for key in each)
         }
         return trace
-
-    def of_stuck(self, stuck: Stuck) -> GroupTrace:
-        """Return the trace of a group that was ended because ranks waited for ever, or were gone."""
-        trace = self._trace
-        answers = {rank: _ANSWERS.decode(head) for rank, (head, _) in stuck.answers.items()}
-        raised = {rank: one.failure or one.backward_failure for rank, one in answers.items()}
-        failed = {rank: one for rank, one in raised.items() if one is not None}
-        parts = []
-        if failed:
-            error = next(iter(failed.values()))
-            parts.append(f"{numbered(failed)} raised {error.kind}" if not error.seen else error.seen)
-        if stuck.ended:
-            parts.append(f"{numbered(stuck.ended)} ended")
-        done = [rank for rank in answers if rank not in failed]
-        if done:
-            parts.append(f"{numbered(done)} went on")
-        for name in dict.fromkeys(place.collective for place in stuck.places.values()):
-            there = [rank for rank, place in stuck.places.items() if place.collective == name]
-            waits = "waits" if len(there) == 1 else "wait"
-            parts.append(f"{numbered(there)} {waits} for ever in {name}")
-        detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
-        at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
-        is_backward = any(one.backward_failure for one in answers.values()) or any(
-            place.step < -1 for place in stuck.places.values()
-        )
-        last = self._program.calls[-1][0] if self._program.calls else len(self._program.steps) - 1
-        step = last if is_backward or not at else max(0, min(at))
-        key = -1 if is_backward else None
-        trace.rank_faults = [
-            RankFault(step, key, is_call=True, seen=", ".join(parts), expected=ALL_AGREE, detail=detail)
-        ]
-        if is_backward:
-            trace.backward_failure = Raised("RankError", detail or ", ".join(parts))
-        else:
-            trace.failure = Failure(step, "RankError", detail or ", ".join(parts))
-            del trace.values[step:], trace.facts[step:]
-        return trace
-
-    def _take_failures(self, failures: Mapping[int, Raise], count: int) -> None:
-        trace, first = self._trace, _foremost(failures)
-        step = min(one.step for one in failures.values())
-        trace.failure = Failure(step, first.kind, first.message, first.lacking)
-        if any(one.seen for one in failures.values()):
-            wrong = next(one for one in failures.values() if one.seen)
-            trace.rank_faults = [RankFault(step, None, is_call=False, seen=wrong.seen, expected=wrong.expected)]
-        elif fault := _apart(failures, count):
-            trace.rank_faults = [RankFault(step, None, True, fault, ALL_AGREE, f"{first.kind}: {first.message}")]  # noqa: FBT003
-            trace.failure = trace.failure._replace(lacking=None)
-        del trace.values[step:], trace.facts[step:]
-
-    def _take_backward_failures(self, failures: Mapping[int, Raise], count: int) -> None:
-        trace, first = self._trace, _foremost(failures)
-        trace.backward_failure, trace.backward_lacking = Raised(first.kind, first.message), first.lacking
-        fault = _apart(failures, count)
-        if fault:
-            last = self._program.calls[-1][0] if self._program.calls else len(self._program.steps) - 1
-            detail = f"{first.kind}: {first.message}"
-            trace.rank_faults = [*trace.rank_faults, RankFault(last, -1, True, fault, ALL_AGREE, detail)]  # noqa: FBT003
-            trace.backward_lacking = None
 
     def _value(self, values: Sequence[Whole | Plain | Module | None], buffers: Sequence[memoryview], index: int) -> Any:
         """Return the first rank's value; the others must have the same."""
@@ -265,22 +213,3 @@ def _described(value: Whole | Plain | Module | None) -> str:
             return "a module"
         case _:
             return "nothing"
-
-
-def _foremost(failures: Mapping[int, Raise]) -> Raise:
-    """Return the error to report: what DTensor refuses on one rank must not hide what a kernel raised on another."""
-    return next((one for one in failures.values() if one.lacking is None), next(iter(failures.values())))
-
-
-def _apart(failures: Mapping[int, Raise], count: int) -> str:
-    """Return in words that not all ranks raised one error; empty if they did."""
-    rest = [rank for rank in range(count) if rank not in failures]
-    kinds = {(one.step, one.kind) for one in failures.values()}
-    if rest:
-        first = next(iter(failures.values()))
-        return f"{numbered(failures)} raised {first.kind}, {numbered(rest)} went on"
-    if len(kinds) > 1:
-        return "ranks raised different errors: " + ", ".join(
-            f"{numbered([rank])} {one.kind} at step {one.step}" for rank, one in failures.items()
-        )
-    return ""

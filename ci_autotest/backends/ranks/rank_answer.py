@@ -158,7 +158,7 @@ class _Job:
 
     def run(self, recording: Recording, question: Question) -> Answer:
         program = recording.program
-        sources = {key: _tensor(recording, key, spec) for key, spec in _specs(program).items()}
+        sources = {key: source_tensor(recording, key, spec) for key, spec in _specs(program).items()}
 
         def see(index: int, value: Any) -> None:
             self._seen[index] = self._described(value)
@@ -177,7 +177,7 @@ class _Job:
         if not question.has_backward:
             return found
         cotangents = {
-            position: _tensor(recording, cotangent_key(position), spec)
+            position: source_tensor(recording, cotangent_key(position), spec)
             for position, spec in enumerate(program.cotangents)
             if spec is not None
         }
@@ -247,7 +247,7 @@ def _specs(program: Program) -> dict[str, TensorSpec]:
     return {key: spec for key, spec in specs.items() if isinstance(spec, TensorSpec)}
 
 
-def _tensor(recording: Recording, key: str, spec: TensorSpec) -> torch.Tensor:
+def source_tensor(recording: Recording, key: str, spec: TensorSpec) -> torch.Tensor:
     """Return the data of a key: in its shape if contiguous, else the elements of its storage."""
     dtype, data = getattr(torch, spec.dtype), recording.tensors[key]
     flat = torch.frombuffer(bytearray(data), dtype=dtype).clone() if data else torch.empty(0, dtype=dtype)

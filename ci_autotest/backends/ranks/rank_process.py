@@ -178,11 +178,17 @@ class OneRank:
 
 
 class CollectiveWatch(TorchDispatchMode):
-    """Writes down each collective that this process enters, and which errors come from operators on plain tensors."""
+    """Writes down each collective that this process enters, and which errors come from operators on plain tensors.
 
-    def __init__(self, process: RankProcess) -> None:
+    Args:
+        process: The rank's process.
+        returns_early: Whether collectives of ``c10d`` return before they are done, so that the rank waits later: the
+            one that began last is then the one to name until the process says otherwise.
+    """
+
+    def __init__(self, process: RankProcess, *, returns_early: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._process = process
+        self._process, self._returns_early = process, returns_early
         self.raised: list[BaseException] = []
         self.is_mixed = False
 
@@ -201,6 +207,6 @@ class CollectiveWatch(TorchDispatchMode):
         except Exception as error:
             self.raised.append(error)
             raise
-        if is_collective and (name == _WAIT or func.namespace == "c10d"):
+        if is_collective and (name == _WAIT or (func.namespace == "c10d" and not self._returns_early)):
             self._process.enter_collective("")
         return found

@@ -61,14 +61,21 @@ class RankServer:
     Args:
         candidate: Name of the candidate.
         answering: Makes what answers the messages in a rank's process, from its number and the number of ranks.
+        backend: The backend, if it has no other ranks than processes.
+
+    Attributes:
+        advice: What to do where processes cannot be had.
 
     Raises:
         UnavailableError: This system is not Linux.
     """
 
-    def __init__(self, candidate: str, answering: Callable[[int, int], Answering]) -> None:
+    def __init__(self, candidate: str, answering: Callable[[int, int], Answering], backend: str = "") -> None:
+        self.advice = "Run it on another machine." if backend else "Leave out `processes` to simulate them."
         if not IS_LINUX:
-            message = f"candidate '{candidate}': processes: true needs Linux. Leave it out to simulate the ranks."
+            what = f"backend {backend}" if backend else "processes: true"
+            advice = "Remove the candidate here." if backend else "Leave it out to simulate the ranks."
+            message = f"candidate '{candidate}': {what} needs Linux. {advice}"
             raise UnavailableError(message)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, output_text
 from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
+from ci_autotest.program.repro.module_ranks import module_body, shares_batch
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
         return fx_candidate(program, note)
     if is_of_ranks(note):
         return rank_candidate(program, takes)
+    if shares_batch(note):
+        return module_body(recording)
     if is_exported(note):
         return f"TAKES = {list(takes)}\n\n\n{_TEXT.format(options=repr(_options(note)))}"
     rename, mode = _spellings(recording)

@@ -9,6 +9,7 @@ from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
+from ci_autotest.program.repro.module_ranks import shares_batch
 from ci_autotest.program.repro.ranks import is_of_ranks
 from ci_autotest.program.repro.replaced_classes import has_classes
 from ci_autotest.values.dtypes import FLOATING
@@ -39,7 +40,8 @@ class Needs(NamedTuple):
         classes: Classes of modules that the candidate replaces.
         mixed: Values of other than one floating-point dtype on both sides.
         layouts: Gradients to put in that are not contiguous.
-        ranks: A candidate that is a group of ranks.
+        ranks: A candidate that is a group of ranks on which tensors lie.
+        sharing: A candidate whose ranks share the batch of a module.
         expected: Positions of outputs that the test expects to have a value, which the reference need not give.
     """
 
@@ -57,6 +59,7 @@ class Needs(NamedTuple):
     mixed: bool
     layouts: bool
     ranks: bool = False
+    sharing: bool = False
     expected: tuple[int, ...] = ()
 
     @property
@@ -98,6 +101,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
         layouts=has_backward and not all(spec is None or spec.is_contiguous for spec in program.cotangents),
         ranks=is_of_ranks(note),
+        sharing=shares_batch(note),
         expected=expected_outputs(program),
     )
 
@@ -143,7 +147,7 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
 
 def _on_ranks(text: str, needs: Needs) -> str:
     """Return the function that runs a side, on all ranks if the candidate is a group."""
-    return f"@on_ranks\n{text}" if needs.ranks else text
+    return f"@on_ranks\n{text}" if needs.ranks or needs.sharing else text
 
 
 def _copy_text(needs: Needs) -> str:

@@ -9,6 +9,7 @@ from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names, nee
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE
 from ci_autotest.program.python_names import is_path, is_pythons
 from ci_autotest.program.repro.candidates import compile_options, device_module, fx_body, transform_of
+from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
 from ci_autotest.program.targets import OPS
@@ -75,7 +76,8 @@ def own_names(note: Mapping[str, object]) -> set[str]:
     spellings = note.get("spellings")
     paths = {path for path in spellings if isinstance(path, str)} if isinstance(spellings, dict) else set()
     registering = {*imported_modules(note), *loaded_libraries(note)}
-    return {*paths, *registering, *class_names(note), transform_of(note), device_module(note)} - {""}
+    own = {transform_of(note), wrap_of(note), device_module(note)}
+    return {*paths, *registering, *class_names(note), *own} - {""}
 
 
 def device_text(note: Mapping[str, object], key: str = DEVICE) -> str:

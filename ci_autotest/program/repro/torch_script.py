@@ -43,6 +43,7 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro.module_ranks import module_head, rank_imports, wrap_of
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.ranks import IMPORTS, is_of_ranks, rank_head
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
@@ -81,6 +82,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         f"def reference({', '.join(takes)}):\n{block(body)}",
         candidate_text(recording, takes),
         *([rank_head(recording, "inputs()")] if is_of_ranks(recording.note) else ()),
+        *([module_head(recording, needs.observed)] if needs.sharing else ()),
         *([template.READER] if _has_file(literals) else ()),
         _values(recording, details, literals, needs),
         run_text(needs, takes, given),
@@ -99,8 +101,10 @@ def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, litera
         *(["inspect"] if "inspect." in candidate_text(recording, []) else ()),
         *(["io"] if any(step.target == SAVE for step in recording.program.body) else ()),
         *(["json"] if _has_file(literals) else ()),
+        *(["multiprocessing", "multiprocessing.connection"] if needs.sharing else ()),
         "os",
         "sys",
+        *(["tempfile", "time"] if needs.sharing else ()),
     ]
     paths = ["from pathlib import Path"] if has_folder or details["kind"] in LOST else []
     return template.HEAD % {
@@ -206,7 +210,7 @@ def _without_clashes(recording: Recording) -> Recording:
                 f"the note names {str(path)[:60]!r} as a function: it is not a dotted name and never printed as code."
             )
             raise ProgramError(message)
-    own = [transform_of(recording.note), device_module(recording.note)]
+    own = [transform_of(recording.note), wrap_of(recording.note), device_module(recording.note)]
     roots = {path.partition(".")[0] for path in [*paths, *own]} | {
         "inspect",
         "io",
@@ -266,7 +270,7 @@ def _environment(recording: Recording) -> list[str]:
 def _modules(recording: Recording) -> list[str]:
     """Return the user's modules that the candidate needs."""
     spellings = recording.note.get("spellings")
-    paths = [*(spellings if isinstance(spellings, dict) else ()), transform_of(recording.note)]
+    paths = [*(spellings if isinstance(spellings, dict) else ()), transform_of(recording.note), wrap_of(recording.note)]
     modules = {path.rpartition(".")[0] for path in paths if path and not path.startswith(OPS)}
     modules |= class_modules(recording)
     return sorted({*modules, device_module(recording.note)} - {""})
@@ -282,6 +286,7 @@ def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
     operators = [*operators, *(IMPORTS if is_of_ranks(recording.note) else ())]
+    operators = [*operators, *rank_imports(recording.note)]
     if not modules and not operators:
         return "\n".join([*lines, "import torch"])
     lines += ["try:", "    import torch", *(f"    {line}" for line in operators)]

@@ -206,9 +206,13 @@ class FindingRequests:
         note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness
         if judged.verdict.kind == "stateful":
             note["kind"] = judged.verdict.kind  # A replay must run the whole sequence, and only once.
-        host = self._worker_context.backends[candidate].repro_note(judged.live.program, judged.live.sources)
+        backend, live = self._worker_context.backends[candidate], judged.live
+        host = backend.repro_note(live.program, live.sources)
         if host is not None:
             note["host"] = host
+        plan = backend.plan_note(live.program, live.sources, live.cotangents)
+        if plan is not None:
+            note["plan"] = plan
         recording = with_expected(to_recording(judged.live, note), judged.live, self._worker_context.reference)
         return Tried(
             verdict=judged.verdict,

@@ -33,7 +33,7 @@ EXCUSED = {
     UnsupportedReason.OUT_OF_SCOPE,
     UnsupportedReason.RANKS, UnsupportedReason.OTHER_API,
     UnsupportedReason.CONSTANT, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
-    UnsupportedReason.NOT_SIMULATED,
+    UnsupportedReason.NOT_SIMULATED, UnsupportedReason.NO_PARAMETERS, UnsupportedReason.BATCH,
 }  # fmt: skip
 
 

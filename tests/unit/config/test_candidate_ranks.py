@@ -32,6 +32,17 @@ def read(**row: object) -> object:
             "has 2 placements, and a mesh that is not given has 1.",
         ),
         ({"backend": "torch", "ranks": 2}, "has 'ranks', which backend torch does not use. Write backend: dtensor,"),
+        ({"backend": "ddp"}, "of backend ddp has no ranks. Give ranks: 2."),
+        ({"backend": "fsdp", "ranks": 1}, "has ranks: 1. Give 2 to 16."),
+        ({"backend": "ddp", "ranks": 17}, "has ranks: 17. Give 2 to 16."),
+        (
+            {"backend": "ddp", "ranks": 2, "mesh": [2]},
+            "has 'mesh', which backend ddp does not use. Write backend: dtensor,",
+        ),
+        ({"backend": "ddp", "ranks": 2, "processes": True}, "has 'processes', which backend ddp does not use."),
+        ({"backend": "ddp", "ranks": 2, "wrap": "mine"}, "has wrap: 'mine'. Write module:function, such as"),
+        ({"backend": "ddp", "ranks": 2, "wrap": "a:b:c"}, "has wrap: 'a:b:c'. Write module:function, such as"),
+        ({"ranks": 2, "wrap": "a:b"}, "has 'wrap', which backend dtensor does not use. Write backend: ddp or fsdp,"),
         ({"backend": "torch", "processes": True}, "has 'processes', which backend torch does not use."),
     ],
     ids=lambda value: "-".join(map(str, value.values())) or "nothing" if isinstance(value, dict) else "",
@@ -43,6 +54,15 @@ def test_decode__ranks_that_cannot_be__are_refused(row: dict[str, object], said:
     assert f"autotest.yml: candidate 'sharded' {said}" in str(refused.value)
 
 
-@pytest.mark.parametrize("row", [{"ranks": 4}, {"mesh": [2, 2]}, {"ranks": 2, "placements": ["Shard(1)"]}], ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"ranks": 4},
+        {"backend": "fsdp", "ranks": 2, "wrap": "a.b:c"},
+        {"mesh": [2, 2]},
+        {"ranks": 2, "placements": ["Shard(1)"]},
+    ],
+    ids=str,
+)
 def test_decode__ranks__are_read(row: dict[str, object]):
     assert read(**row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -17,6 +18,7 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
 )
+from ci_autotest.program.repro.module_ranks import module_head, share_lines, wrap_of
 from ci_autotest.program.repro.ranks import rank_head, rank_lines
 
 WEIGHT = TensorSpec("float32", (4, 3), (3, 1), 0, 12, distribution=Distribution((2,), ("Shard(0)",)))
@@ -46,3 +48,31 @@ def test_rank_lines__name_of_a_parameter__is_shown_within_its_comment(name, comm
     recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {}, {})
     assert rank_lines(recording) == comments
     assert "os.system" not in rank_head(recording, "inputs()")
+
+
+X = Step(PLACEHOLDER, "t0", (WEIGHT,), (), "x")
+SHARED = Recording(Program((), (X, Step(OUTPUT, "output", (Ref(0),), (), "output"))), {}, {"backend": "ddp"})
+
+
+def test_share_lines__input_with_the_batch__says_how_it_is_split():
+    assert share_lines(SHARED) == [
+        "# on 2 ranks, wrapped by DistributedDataParallel; the code below is the reference's",
+        "# x is split along dimension 0: 2, 2 rows",
+    ]
+
+
+@pytest.mark.parametrize("wrap", ["a:b\nimport os", "os;x:y", "wrapped"])
+def test_wrap_of__note_from_outside__is_never_printed(wrap: str):
+    with pytest.raises(ProgramError, match="never printed as code"):
+        wrap_of({"backend": "ddp", "wrap": wrap})
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [None, {}, {"rows": []}, {"rows": [1], "joins": [[0, "import os", 0]]}],
+    ids=["none", "empty", "no rows", "unknown join"],
+)
+def test_module_head__damaged_plan__is_refused(plan: object):
+    damaged = Recording(SHARED.program, {}, {"backend": "ddp", "plan": plan})
+    with pytest.raises(ProgramError, match="does not say how its ranks share the batch"):
+        module_head(damaged, ["outputs"])

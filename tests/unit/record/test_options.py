@@ -15,7 +15,7 @@ from tests.engine import record, substitute, tried
 
 KNOWN = (
     "It has n, auto_backward, rtol, atol, check_dtype, check_allclose, check_grad_use_random_data, check_graph, "
-    "include_complex, profiles, dtypes, id, raises, match, examples."
+    "include_complex, profiles, dtypes, id, raises, match, examples, batch."
 )
 
 
@@ -50,6 +50,9 @@ def body():
         ({"profiles": "large"}, "autotest(profiles='large') is not a list. Write profiles=('large',), or () for ordinary"),
         ({"profiles": ("huge",)}, "autotest(profiles=...) has no profile 'huge'. Use zero_dim, "),
         ({"dtypes": "float32"}, "autotest(dtypes='float32') is not a list of dtypes. Write dtypes=(torch.float32, torch.float64)."),
+        ({"batch": 0}, "autotest(batch=0) does not say where the batch is. Write batch={0: 0, 1: 1}: the number of a tensor"),
+        ({"batch": {0: -1}}, "autotest(batch={0: -1}) does not say where the batch is."),
+        ({"batch": {}}, "autotest(batch={}) does not say where the batch is."),
         ({"dtypes": ()}, "autotest(dtypes=()) is not a list of dtypes."),
         ({"dtypes": ("float31",)}, "autotest(dtypes=...) has 'float31', but data cannot be drawn for that. Use bfloat16, float16"),
     ],

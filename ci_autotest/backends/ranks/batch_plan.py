@@ -1,0 +1,67 @@
+"""How a case runs on ranks that share its batch, as ``lockstep`` finds it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.host.steps import materialize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.backends.ranks.joins import Join
+    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.distribution import Distribution
+    from ci_autotest.program.ir import Step
+
+
+class Plan(NamedTuple):
+    """How a case runs on ranks.
+
+    Attributes:
+        joins: How the values of the shown steps are joined, by index.
+        weights: For each backward pass of the body: what the loss of each rank is multiplied by, by the index of the
+            pass.
+        cotangents: For each rank, what goes into the automatic backward pass, by position.
+        keys: The leaves and parameters that have gradients.
+        states: The modules.
+        of_slices: Buffers whose values are those of a slice by their definition: ``(step, name)``.
+        has_unused: Whether a parameter has no gradient after a backward pass.
+        mixes: Why the values of the ranks cannot be held against the whole batch; ``None`` if they can.
+        distributions: How the value of each step lies on the ranks.
+    """
+
+    joins: dict[int, Join]
+    weights: dict[int, list[float]]
+    cotangents: list[dict[int, torch.Tensor]]
+    keys: list[GradientKey]
+    states: list[int]
+    of_slices: frozenset[tuple[int, str]]
+    has_unused: bool
+    mixes: Unsupported | None
+    distributions: dict[int, Distribution]
+
+
+class NotSplitError(Exception):
+    """The batch of a test cannot be split.
+
+    Args:
+        reason: Typed reason.
+        detail: In words.
+    """
+
+    def __init__(self, reason: UnsupportedReason, detail: str) -> None:
+        self.why = Unsupported(reason, detail)
+        super().__init__(detail)
+
+
+def weighted_backward(step: Step, values: Sequence[Any], weight: float, binding: Any) -> None:
+    """Run a backward pass of a body with its loss multiplied by a weight."""
+    root, *given = (materialize(argument, values, binding.constant) for argument in step.args)
+    named = {key: materialize(argument, values, binding.constant) for key, argument in step.kwargs}
+    gradient = named.pop("gradient", given.pop(0) if given else None)
+    start = torch.ones_like(root) if gradient is None else gradient
+    root.backward(start * weight, *given, **named)

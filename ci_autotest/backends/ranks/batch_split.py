@@ -1,0 +1,156 @@
+"""How the batch of a case is split over ranks: each rank has a slice of every input that has the batch.
+
+An input without a batch is the same on every rank, and so is what a module holds. Slices are those of ``torch.chunk``,
+so that the last rank may have fewer rows, but at least one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.backends.placement import CPU, contiguous_spec, place
+from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, fits, local_shapes, shard
+from ci_autotest.program.expectations import expected_input
+from ci_autotest.program.hook_names import idle_hooks
+from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Program, TensorSpec
+from ci_autotest.program.refusal import refused_as
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.program.ir import Step
+
+#: Calls that compute gradients without the hooks by which ranks average them.
+_BESIDE_HOOKS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+
+
+class Slices(NamedTuple):
+    """The parts of a case, one for each rank.
+
+    Attributes:
+        programs: The program of each rank; it differs in the shapes of its inputs.
+        sources: Data of each rank by key.
+        rows: Rows of the batch that each rank has.
+    """
+
+    programs: list[Program]
+    sources: list[dict[str, Any]]
+    rows: list[int]
+
+    @property
+    def shares(self) -> list[float]:
+        """The part of the batch that each rank has."""
+        return [each / sum(self.rows) for each in self.rows]
+
+
+def distributed(attempt: Attempt, ranks: int) -> Program:
+    """Return an attempt's program with a distribution for each input that has none.
+
+    Args:
+        attempt: The attempt; its test says which inputs have the batch.
+        ranks: Number of ranks.
+    """
+    program = attempt.program
+    named = [spec.distribution.mesh for step in program.body if (spec := spec_of(step)) and spec.distribution]
+    mesh = named[0] if named else (ranks,)
+    first, moved, number = len(program.setup), list(program.body), 0
+    expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
+    for index, step in enumerate(program.body):
+        spec = spec_of(step)
+        if spec is None or spec.state or spec.distribution is not None:
+            continue
+        dimension = (0 if spec.shape else None) if attempt.batch is None else attempt.batch.get(number)
+        if first + index in expected:  # It is held against the joined value.
+            dimension = None
+        else:
+            number += 1
+        lies = Distribution(mesh, (REPLICATE if dimension is None else shard(dimension),))
+        moved[index] = step._replace(args=(replace(spec, distribution=lies),))
+    return Program(program.setup, tuple(moved), program.cotangents)
+
+
+def spec_of(step: Step) -> TensorSpec | None:
+    """Return the spec of an input; ``None`` for any other step."""
+    spec = step.args[0] if step.op == PLACEHOLDER else None
+    return spec if isinstance(spec, TensorSpec) else None
+
+
+def ranks_of(program: Program, default: int) -> int:
+    """Return the number of ranks that a program names; a shrunk one may have fewer than the candidate."""
+    named = [spec.distribution.ranks for step in program.body if (spec := spec_of(step)) and spec.distribution]
+    return named[0] if named else default
+
+
+def split_dimension(spec: TensorSpec) -> int | None:
+    """Return the dimension along which an input is split; ``None`` if every rank has all of it."""
+    return None if spec.distribution is None else dimension_of(spec.distribution.placements[0])
+
+
+def why_not_split(program: Program, ranks: int) -> Unsupported | None:
+    """Return why the batch of a program cannot be split; ``None`` if it can be tried."""
+    hooks, idle = {*HOOK, *REGISTERS}, idle_hooks(program.steps)
+    steps = program.steps
+    if any(not hooks.isdisjoint(step.modes) for index, step in enumerate(steps) if index not in idle):
+        return Unsupported(UnsupportedReason.NOT_SIMULATED, "a hook cannot run on ranks")
+    beside = next((step.target for step in steps if step.target in _BESIDE_HOOKS), None)
+    if beside is not None:
+        return Unsupported(UnsupportedReason.BATCH, f"ranks do not average what {beside} returns")
+    if any(step.modes and refused_as(step) is not None for step in steps):
+        return Unsupported(UnsupportedReason.BATCH, "the test expects an error, which ranks do not train on")
+    split = [
+        (step.name, spec, dimension)
+        for step in steps
+        if (spec := spec_of(step)) and (dimension := split_dimension(spec)) is not None
+    ]
+    if not split:
+        return Unsupported(UnsupportedReason.BATCH, "no input has a batch that ranks could share")
+    for name, spec, dimension in split:
+        if spec.distribution is not None and not fits(spec.distribution, len(spec.shape)):
+            detail = f"the batch of {name} is dimension {dimension}, and it has {len(spec.shape)} dimensions"
+            return Unsupported(UnsupportedReason.BATCH, detail)
+    sizes = {spec.shape[dimension]: (name, dimension) for name, spec, dimension in split}
+    if len(sizes) > 1:
+        shown = " and ".join(f"{size} in dimension {at} of {name}" for size, (name, at) in sizes.items())
+        detail = f"its inputs have batches of different sizes: {shown}. Name those that have the batch: batch={{0: 0}}"
+        return Unsupported(UnsupportedReason.BATCH, detail)
+    rows = next(iter(sizes))
+    if 0 in _rows(rows, ranks):
+        return Unsupported(UnsupportedReason.BATCH, f"{ranks} ranks cannot share a batch of {rows}: one has no rows")
+    return None
+
+
+def _rows(size: int, ranks: int) -> list[int]:
+    """Return the rows of each rank."""
+    return [shape[0] for shape in local_shapes((size,), Distribution((ranks,), (shard(0),)))]
+
+
+def sliced(program: Program, sources: Mapping[str, Any], ranks: int) -> Slices:
+    """Return the parts of a program; its batch can be split."""
+    cut = [spec for step in program.body if (spec := spec_of(step)) and split_dimension(spec) is not None]
+    rows = _rows(cut[0].shape[split_dimension(cut[0]) or 0], ranks)
+    programs, given = [], []
+    for rank in range(ranks):
+        own, steps = dict(sources), list(program.body)
+        for index, step in enumerate(steps):
+            spec = spec_of(step)
+            dimension = None if spec is None else split_dimension(spec)
+            if spec is None or dimension is None:
+                continue
+            whole = place(sources[step.target], replace(spec, requires_grad=False), CPU)
+            part = own[step.target] = rows_of(whole, dimension, rows, rank)
+            steps[index] = step._replace(
+                args=(replace(contiguous_spec(part), requires_grad=spec.requires_grad, distribution=spec.distribution),)
+            )
+        programs.append(Program(program.setup, tuple(steps), program.cotangents))
+        given.append(own)
+    return Slices(programs, given, rows)
+
+
+def rows_of(whole: torch.Tensor, dimension: int, rows: Sequence[int], rank: int) -> torch.Tensor:
+    """Return a copy of the rows of one rank."""
+    return whole.detach().narrow(dimension, sum(rows[:rank]), rows[rank]).contiguous().clone()

@@ -1,0 +1,103 @@
+"""How the values of ranks make the value of the whole batch: rows, one value on all ranks, a mean or a sum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Allowed ratio to the greatest element where a slice is held against the whole batch, by dtype: the order of a sum.
+_RATIOS: Final = {
+    torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4, torch.float16: 2e-2,
+    torch.bfloat16: 1e-1,
+}  # fmt: skip
+
+
+class Join(NamedTuple):
+    """How the values of ranks are joined.
+
+    Attributes:
+        kind: ``rows`` are put one after the other; ``same`` is on every rank; the others are over the batch.
+        dimension: Of the rows.
+    """
+
+    kind: Literal["rows", "same", "mean", "sum"]
+    dimension: int = 0
+
+    def weights(self, shares: Sequence[float]) -> list[float]:
+        """Return the part that the value of each rank has in the value of the whole batch.
+
+        Args:
+            shares: The part of the batch that each rank has.
+        """
+        return [1.0] * len(shares) if self.kind in {"rows", "sum"} else list(shares)
+
+
+SAME: Final = Join("same")
+
+
+def joined(parts: Sequence[torch.Tensor], join: Join, shares: Sequence[float]) -> torch.Tensor:
+    """Return the value of the whole batch."""
+    if join.kind == "rows":
+        return torch.cat([part.detach() for part in parts], join.dimension)
+    if join.kind == "same":
+        return parts[0].detach()
+    return total([part.detach() * weight for part, weight in zip(parts, join.weights(shares), strict=True)])
+
+
+def total(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of tensors of one dtype, added in more bits where that is less than 64."""
+    dtype = parts[0].dtype
+    wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+    found = parts[0].detach().to(wide)
+    for part in parts[1:]:
+        found = found + part.detach().to(wide)
+    return found.to(dtype)
+
+
+def joins_of(parts: Sequence[torch.Tensor], whole: torch.Tensor, shares: Sequence[float]) -> list[Join]:
+    """Return every way in which parts make the whole; empty if there is none."""
+    possible = [SAME, Join("mean"), Join("sum")] if whole.is_floating_point() or whole.is_complex() else [SAME]
+    possible = [*([Join("rows", at)] if (at := _rows_at(parts, whole)) is not None else ()), *possible]
+    return [join for join in possible if _fits(parts, whole, join, shares)]
+
+
+def rows_join(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:
+    """Return the rows that parts would be of a whole by their shapes."""
+    at = _rows_at(parts, whole)
+    return None if at is None else Join("rows", at)
+
+
+def _rows_at(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> int | None:
+    for at in range(whole.dim()):
+        rest = [(*part.shape[:at], *part.shape[at + 1 :]) for part in parts if part.dim() == whole.dim()]
+        is_rest = len(rest) == len(parts) and set(rest) == {(*whole.shape[:at], *whole.shape[at + 1 :])}
+        if is_rest and sum(part.shape[at] for part in parts) == whole.shape[at]:
+            return at
+    return None
+
+
+def _fits(parts: Sequence[torch.Tensor], whole: torch.Tensor, join: Join, shares: Sequence[float]) -> bool:
+    if join.kind != "rows" and any(part.shape != whole.shape for part in parts):
+        return False
+    if join.kind == "same":
+        return all(is_close(part, whole) for part in parts)
+    return is_close(joined(parts, join, shares), whole)
+
+
+def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors are the same up to the order in which sums were added."""
+    if left.dtype is not right.dtype or left.shape != right.shape:
+        return False
+    left, right = left.detach(), right.detach()
+    ratio = _RATIOS.get(right.dtype)
+    if ratio is None:
+        return torch.equal(left, right)
+    wide = torch.complex128 if right.is_complex() else torch.float64
+    left, right = left.to(wide), right.to(wide)
+    sizes = right.abs()[torch.isfinite(right)]
+    greatest = float(sizes.max()) if sizes.numel() else 0.0
+    return torch.allclose(left, right, rtol=ratio, atol=ratio * greatest, equal_nan=True)

@@ -1,0 +1,198 @@
+"""A module that ranks share, seen from the worker: what the ranks answer becomes one trace of the whole batch.
+
+Outputs are joined. Gradients of parameters, parameters and buffers must be the same on all ranks, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.backends.ranks.batch_split import spec_of, split_dimension
+from ci_autotest.backends.ranks.group import GroupTrace
+from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
+from ci_autotest.backends.ranks.joins import SAME, joined, total
+from ci_autotest.backends.ranks.module_rank import FSDP, Answer, PlainPart, Question, TensorPart
+from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
+from ci_autotest.backends.ranks.processes import recording_of
+from ci_autotest.backends.ranks.ranks import numbered, other_bits
+from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, is_same, module_of
+from ci_autotest.backends.trace import RankFault
+from ci_autotest.program.json_values import argument_of
+from ci_autotest.program.serialize import encode_program, encode_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.backends.ranks.batch_plan import Plan
+    from ci_autotest.backends.ranks.batch_split import Slices
+    from ci_autotest.backends.ranks.joins import Join
+    from ci_autotest.backends.ranks.rank_answer import Raise
+    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.ir import Program
+
+_ANSWERS: Final = msgspec.json.Decoder(Answer)
+
+
+def run_on_ranks(
+    group: ProcessGroup, program: Program, slices: Slices, plan: Plan, how: tuple[str, str], *, snapshots: bool
+) -> GroupTrace:
+    """Run a program on the ranks of a group.
+
+    Args:
+        group: The ranks.
+        program: The program of the whole batch.
+        slices: Its parts.
+        plan: How they are joined.
+        how: The backend and the user's wrapper.
+        snapshots: Whether the trace is one with snapshots.
+    """
+    has_backward = any(plan.cotangents)
+    left = {index for index, name in plan.of_slices if not name}
+    shown = sorted(set(plan.joins) - left - set(plan.states)) if plan.mixes is None else []
+    question = Question(
+        backend=how[0], wrap=how[1], has_unused=plan.has_unused, weights=plan.weights, shown=shown, states=plan.states,
+        keys=plan.keys, has_backward=has_backward,
+    )  # fmt: skip
+    buffers: list[bytes | memoryview] = []
+    for own, sources, given in zip(slices.programs, slices.sources, plan.cotangents, strict=True):
+        recording = recording_of(own, sources, given)
+        buffers += [encode_program(recording), encode_tensors(recording)]
+    found = group.exchange(msgspec.json.encode(question), buffers)
+    # FSDP leaves buffers alone: those of a slice differ by its definition.
+    merged = _Merged(program, slices, plan, snapshots=snapshots, shares_buffers=how[0] != FSDP)
+    if isinstance(found, Stuck):
+        merged.trace.shown = frozenset()
+        return with_stuck(merged.trace, program, found, _errors_in)
+    return merged.of_answers([_ANSWERS.decode(found[rank][0]) for rank in sorted(found)],
+                             [found[rank][1] for rank in sorted(found)])  # fmt: skip
+
+
+def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
+    """Return the errors of an answer's forward and backward pass."""
+    answer = _ANSWERS.decode(head)
+    return answer.failure, answer.backward_failure
+
+
+class _Merged:
+    """One trace of the answers of all ranks."""
+
+    def __init__(self, program: Program, slices: Slices, plan: Plan, *, snapshots: bool, shares_buffers: bool) -> None:
+        self._shares_buffers = shares_buffers
+        self._program, self._slices, self._plan = program, slices, plan
+        self.trace = GroupTrace(len(program.steps), snapshots=snapshots)
+        self.trace.distributions = dict(plan.distributions)
+
+    def of_answers(self, answers: Sequence[Answer], buffers: Sequence[Sequence[memoryview]]) -> GroupTrace:
+        trace = self.trace
+        trace.shown = frozenset()
+        failures = {rank: answer.failure for rank, answer in enumerate(answers) if answer.failure is not None}
+        if failures:
+            take_failures(trace, failures, len(answers))
+            return trace
+        raised = {
+            rank: answer.backward_failure for rank, answer in enumerate(answers) if answer.backward_failure is not None
+        }
+        if raised:
+            take_backward_failures(trace, program_end(self._program), raised, len(answers))
+            return trace
+        for index in answers[0].values:
+            parts = [_value(answer.values[index], own) for answer, own in zip(answers, buffers, strict=True)]
+            trace.values[index] = self._joined(parts, index)
+        for index in answers[0].states:
+            trace.values[index] = self._module([
+                {name: _tensor(part, own) for name, part in answer.states[index].items()}
+                for answer, own in zip(answers, buffers, strict=True)
+            ], index)  # fmt: skip
+        gradients = [
+            {key: None if part is None else _tensor(part, own) for key, part in answer.gradients}
+            for answer, own in zip(answers, buffers, strict=True)
+        ]
+        found = {key: self._gradient([own[key] for own in gradients], key) for key in gradients[0]}
+        if self._plan.mixes is None:
+            trace.gradients = found
+            trace.shown = frozenset({*answers[0].values, *answers[0].states})
+        return trace
+
+    def _joined(self, parts: Sequence[Any], index: int) -> Any:
+        join = self._plan.joins[index]
+        if not all(isinstance(part, torch.Tensor) for part in parts):
+            if any(part != parts[0] for part in parts):
+                seen = f"ranks have {', '.join(str(part)[:40] for part in parts)}"
+                self._note(RankFault(index, None, is_call=False, seen=seen, expected="one value on all ranks"))
+            return parts[0]
+        if join == SAME and (fault := _disagreement(parts)):
+            self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS))
+        return as_plain(
+            self._whole(parts, join), requires_grad=parts[0].requires_grad, is_leaf=parts[0].is_leaf
+        )  # fmt: skip
+
+    def _whole(self, parts: Sequence[torch.Tensor], join: Join) -> torch.Tensor:
+        alike = {(part.dtype, part.dim()) for part in parts}
+        # Parts that cannot be joined are shown as the first rank has them, so that their shape is seen to differ.
+        can_join = len(alike) == 1 and (join.kind == "rows" or len({part.shape for part in parts}) == 1)
+        try:
+            return joined(parts, join, self._slices.shares) if can_join else parts[0]
+        except (RuntimeError, IndexError):
+            return parts[0]
+
+    def _module(self, states: Sequence[dict[str, torch.Tensor]], index: int) -> Any:
+        """Return a module by its state, without the buffers that are those of a slice."""
+        for name in dict.fromkeys(name for state in states for name in state):
+            parts = [state.get(name) for state in states]
+            is_own = (index, name) in self._plan.of_slices and not self._shares_buffers
+            fault = "" if is_own else _disagreement(parts)
+            if fault:
+                self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS, state=name))
+        kept = {name: each for name, each in states[0].items() if (index, name) not in self._plan.of_slices}
+        return module_of(kept)
+
+    def _gradient(self, parts: Sequence[torch.Tensor | None], key: GradientKey) -> torch.Tensor | None:
+        """Return the gradient of the whole batch; ranks must agree on that of a parameter."""
+        index = key if isinstance(key, int) else key[0]
+        spec = spec_of(self._program.steps[index])
+        if isinstance(key, tuple) or (spec is not None and spec.state):
+            fault = _disagreement(parts)
+            if fault:
+                self._note(RankFault(index, key, is_call=False, seen=fault, expected=SAME_BITS))
+            return parts[0]
+        present = [part for part in parts if part is not None]
+        if len(present) < len(parts):
+            return None
+        dimension = split_dimension(spec) if spec is not None else None
+        return total(present) if dimension is None else torch.cat(present, dimension)
+
+    def _note(self, fault: RankFault) -> None:
+        known = {(one.step, one.key, one.state) for one in self.trace.rank_faults}
+        if (fault.step, fault.key, fault.state) not in known:
+            self.trace.rank_faults = [*self.trace.rank_faults, fault]
+
+
+def _value(part: TensorPart | PlainPart, buffers: Sequence[memoryview]) -> Any:
+    return _tensor(part, buffers) if isinstance(part, TensorPart) else argument_of(part.value)
+
+
+def _tensor(part: TensorPart, buffers: Sequence[memoryview]) -> torch.Tensor:
+    dtype, data = getattr(torch, part.dtype), buffers[part.buffer]
+    whole = (
+        torch.frombuffer(bytearray(data), dtype=dtype).reshape(part.shape)
+        if data
+        else torch.empty(part.shape, dtype=dtype)
+    )
+    return as_plain(whole, requires_grad=part.requires_grad, is_leaf=part.is_leaf)
+
+
+def _disagreement(parts: Sequence[torch.Tensor | None]) -> str:
+    """Return in words which ranks hold other elements than the first one; empty if all hold the same."""
+    first = parts[0]
+    apart = [
+        rank for rank, part in enumerate(parts)
+        if (part is None) != (first is None) or (part is not None and first is not None and not is_same(part, first))
+    ]  # fmt: skip
+    if not apart:
+        return ""
+    rest = [rank for rank in range(len(parts)) if rank not in apart]
+    lacking = [rank for rank, part in enumerate(parts) if part is None]
+    return f"{numbered(lacking)} {'has' if len(lacking) == 1 else 'have'} none" if lacking else other_bits(apart, rest)

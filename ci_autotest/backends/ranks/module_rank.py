@@ -1,0 +1,271 @@
+"""What a rank in a process of its own runs of a module that ranks share, and how it answers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+from torch.distributed.tensor import DTensor
+
+from ci_autotest.backends.devices import lacking
+from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.protocol import IN_BACKWARD
+from ci_autotest.backends.ranks.batch_plan import weighted_backward
+from ci_autotest.backends.ranks.batch_split import spec_of
+from ci_autotest.backends.ranks.body_module import BodyModule
+from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
+from ci_autotest.backends.ranks.rank_process import CollectiveWatch
+from ci_autotest.backends.remote.response import elements_of
+from ci_autotest.backends.torch_steps import TorchSteps
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
+from ci_autotest.host.steps import execute_step
+from ci_autotest.program.ir import cotangent_key, output_refs
+from ci_autotest.program.json_values import plain_argument
+from ci_autotest.program.serialize import decode
+from ci_autotest.program.targets import is_own
+from ci_autotest.program.training_parts import BACKWARD, parts_of_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.backends.ranks.rank_process import RankProcess
+    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.training_parts import Part
+
+FSDP: Final = "fsdp"
+_Tensor: Final = torch.Tensor
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A body to run; the rank's own program and its tensors are the two buffers.
+
+    Attributes:
+        backend: ``ddp`` or ``fsdp``.
+        wrap: The user's function; empty for PyTorch's own wrapper.
+        has_unused: Whether a parameter has no gradient.
+        weights: For each backward pass of the body: the weight of each rank's loss, by the index of the pass.
+        shown: Steps whose values are sent.
+        states: Modules whose state is sent.
+        keys: Leaves and parameters whose gradients are sent.
+        has_backward: Whether to run the automatic backward pass too.
+    """
+
+    backend: str
+    wrap: str
+    has_unused: bool
+    weights: dict[int, list[float]]
+    shown: list[int]
+    states: list[int]
+    keys: list[int | tuple[int, str]]
+    has_backward: bool
+
+
+class TensorPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True, tag="tensor"):
+    """A tensor of one rank.
+
+    Attributes:
+        dtype: Name without the framework.
+        shape: Sizes in elements.
+        requires_grad: Whether it requires grad.
+        is_leaf: Whether it is a leaf.
+        buffer: Number of the buffer with its elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    is_leaf: bool
+    buffer: int
+
+
+class PlainPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True, tag="plain"):
+    """A value that is no tensor, as JSON values."""
+
+    value: Any
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one rank has.
+
+    Attributes:
+        values: Each shown value by the index of its step, as it is at the end.
+        states: The state of each module by the index of its step.
+        gradients: Each gradient by its key; ``None`` for none.
+        failure: The error of the forward pass.
+        backward_failure: The error of the backward pass.
+    """
+
+    values: dict[int, TensorPart | PlainPart] = {}
+    states: dict[int, dict[str, TensorPart]] = {}
+    gradients: list[tuple[int | tuple[int, str], TensorPart | None]] = []
+    failure: Raise | None = None
+    backward_failure: Raise | None = None
+
+
+_QUESTIONS: Final = msgspec.json.Decoder(Question)
+
+
+def wrapper_of(path: str) -> Any:
+    """Return what a row names as the user's wrapper; ``module:function``."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+class ModuleRank:
+    """Answers messages with bodies that ranks share.
+
+    Args:
+        rank: Number of the rank.
+        ranks: Number of ranks.
+    """
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self._rank, self._ranks = rank, ranks
+        self._steps = TorchSteps(is_candidate=True)
+
+    def answer(
+        self, head: bytes, buffers: Sequence[memoryview], process: RankProcess
+    ) -> tuple[bytes, list[bytes | memoryview]]:
+        """Run a body and return what this rank has of it."""
+        question = _QUESTIONS.decode(head)
+        recording = decode(bytes(buffers[2 * self._rank]), bytes(buffers[2 * self._rank + 1]), is_own)
+        job = _Job(recording, question, self._steps, process)
+        return msgspec.json.encode(job.run()), job.buffers
+
+
+class _Job:
+    """One body on one rank."""
+
+    def __init__(self, recording: Recording, question: Question, steps: TorchSteps, process: RankProcess) -> None:
+        self._recording, self._question, self._process = recording, question, process
+        self._program: Program = recording.program
+        self._binding = steps.binding(
+            {step.target: source_tensor(recording, step.target, spec)
+             for step in self._program.steps if (spec := spec_of(step)) is not None}
+        )  # fmt: skip
+        self._values: list[Any] = [None] * len(self._program.steps)
+        self._at = len(self._program.setup)
+        self.buffers: list[bytes | memoryview] = []
+
+    def run(self) -> Answer:
+        try:
+            with CollectiveWatch(self._process, returns_early=True):
+                body, wrapped = self._wrapped()
+                for part in parts_of_body(self._program):
+                    self._run_part(body, wrapped, part)
+        except FOREIGN as error:
+            pass_interrupt(error)
+            return Answer(failure=self._raised(error))
+        try:
+            with CollectiveWatch(self._process, returns_early=True):
+                self._enter(IN_BACKWARD)
+                if self._question.has_backward:
+                    self._backward()
+                if next(body.buffers(), None) is not None:
+                    body.look(wrapped)
+                return self._answer(body)
+        except FOREIGN as error:
+            pass_interrupt(error)
+            return Answer(backward_failure=self._raised(error))
+
+    def _raised(self, error: BaseException) -> Raise:
+        message = error_text(error) + user_frame_text(error)
+        # A rank imports no test files, so that it lacks operators that are defined there.
+        is_unknown = isinstance(error, ProgramError)
+        why = Unsupported(UnsupportedReason.NO_COUNTERPART, message) if is_unknown else lacking(error)
+        return Raise(self._at, type(error).__name__, message, why)
+
+    def _enter(self, index: int) -> None:
+        self._at = index if index >= 0 else len(self._program.steps) - 1
+        # A step begins where no collective is waited for any more.
+        self._process.enter_collective("")
+        self._process.enter(index)
+
+    def _wrapped(self) -> tuple[BodyModule, Callable[..., Any]]:
+        """Return the body as a module, and as it is wrapped."""
+        program, values = self._program, self._values
+        for index, step in enumerate(program.steps):
+            spec = spec_of(step)
+            if spec is not None:
+                values[index] = place(self._binding.sources[step.target], spec, CPU)
+                if spec.requires_grad and not spec.state and not step.in_setup:
+                    # The loss of a rank counts once for each rank, because the wrapper takes the mean over ranks.
+                    values[index].register_hook(lambda gradient: gradient / self._process.count)
+            elif step.in_setup:
+                values[index] = execute_step(step, values, self._binding)
+        self._enter(next((index for index, _ in program.calls), len(program.setup)))
+        body = BodyModule(program, values, self._binding, self._enter)
+        wrapped = self._with_wrapper(body)
+        body.hold()
+        return body, wrapped
+
+    def _with_wrapper(self, body: BodyModule) -> Any:
+        question, count = self._question, self._process.count
+        if question.wrap:
+            return wrapper_of(question.wrap)(body, count)
+        if question.backend == FSDP:
+            from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - only this backend waits for it
+
+            return fully_shard(body, mesh=self._process.mesh((count,)))
+        return torch.nn.parallel.DistributedDataParallel(body, find_unused_parameters=question.has_unused)
+
+    def _run_part(self, body: BodyModule, wrapped: Callable[..., Any], part: Part) -> None:
+        if part.is_forward:
+            body.run(wrapped, part)
+            return
+        for index in part.indices:
+            step = self._program.steps[index]
+            self._enter(index)
+            if step.target == BACKWARD:
+                weight = self._question.weights[index][self._process.rank]
+                weighted_backward(step, self._values, weight, self._binding)
+            else:
+                self._values[index] = execute_step(step, self._values, self._binding)
+
+    def _backward(self) -> None:
+        refs = output_refs(self._program)
+        pairs = [
+            (self._values[refs[position].index], source_tensor(self._recording, cotangent_key(position), spec))
+            for position, spec in enumerate(self._program.cotangents)
+            if spec is not None
+        ]
+        pairs = [(value, weight) for value, weight in pairs if isinstance(value, _Tensor) and value.requires_grad]
+        if pairs:
+            torch.autograd.backward([value for value, _ in pairs], [weight for _, weight in pairs])
+
+    def _answer(self, body: BodyModule) -> Answer:
+        body.release()
+        seen, held = body.buffers_seen, body.parameters_held
+        values = {index: self._described(seen.get((index, ""), self._values[index])) for index in self._question.shown}
+        states = {
+            index: {
+                name: self._tensor(seen.get((index, name), held.get((index, name), tensor)))
+                for name, tensor in self._values[index].state_dict().items()
+            }
+            for index in self._question.states
+        }
+        gradients: list[tuple[GradientKey, TensorPart | None]] = []
+        for key in self._question.keys if self._question.has_backward else ():
+            owner = held.get(key, None) if isinstance(key, tuple) else self._values[key]
+            gradient = None if owner is None else owner.grad
+            gradients.append((key, None if gradient is None else self._tensor(gradient)))
+        return Answer(values=values, states=states, gradients=gradients)
+
+    def _described(self, value: Any) -> TensorPart | PlainPart:
+        if isinstance(value, _Tensor):
+            return self._tensor(value)
+        try:
+            return PlainPart(plain_argument(value))
+        except TypeError:
+            return PlainPart(f"a {type(value).__name__}")
+
+    def _tensor(self, value: torch.Tensor) -> TensorPart:
+        flags = value.requires_grad, value.is_leaf
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        self.buffers.append(bytes(elements_of(whole)))
+        dtype = str(whole.dtype).removeprefix("torch.")
+        return TensorPart(dtype, tuple(whole.shape), *flags, len(self.buffers) - 1)

@@ -1,0 +1,202 @@
+"""The text of a repro whose ranks share the batch of a module; ``{name}`` marks what is filled in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BODY: Final = """class Body(torch.nn.Module):
+    \"\"\"The body as one module, which the wrapper takes.\"\"\"
+
+    def __init__(self, given):
+        super().__init__()
+        modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
+        self.__dict__.update(given=given, seen={{}}, held={{}})
+        for name, value in modules.items():
+            if not any(value in list(other.modules())[1:] for other in modules.values()):
+                self.add_module(f"own_{{name}}", value)
+        for name in PARAMETERS:
+            own = torch.nn.Parameter(given[name].detach(), requires_grad=given[name].requires_grad)
+            self.register_parameter(f"own_{{name}}", own)
+        for name in BUFFERS:
+            self.register_buffer(f"own_{{name}}", given[name])
+
+    def hold(self):
+        \"\"\"Take parameters and buffers as an optimizer has them.\"\"\"
+        self.held.update((name, getattr(self, f"own_{{name}}")) for name in (*PARAMETERS, *BUFFERS))
+        for name, value in self.given.items():
+            if isinstance(value, torch.nn.Module):
+                self.held.update((f"{{name}}.{{path}}", each) for path, each in value.named_parameters())
+
+    def forward(self, part=None, *given):
+        if part is not None:
+            return part(self, *given)
+        # Wrappers make buffers equal where a forward pass begins.
+        for name, value in self.given.items():
+            if isinstance(value, torch.nn.Module):
+                self.seen.update((f"{{name}}.{{path}}", each.clone()) for path, each in value.named_buffers())
+        self.seen.update((name, getattr(self, f"own_{{name}}").clone()) for name in BUFFERS)
+        return ()
+
+
+{parts}
+
+
+def steps(body_, wrapped_):
+    \"\"\"Run the body on this rank: its forward passes through the wrapper.\"\"\"
+{steps}
+
+
+candidate = Body"""
+HEAD: Final = """RANKS = {ranks}
+ROWS = {rows}  # inputs of which each rank has a part, with the dimension of the batch
+PARAMETERS, BUFFERS = {parameters}, {buffers}  # what the body holds besides its modules
+JOINS = {joins}  # how outputs are joined
+OF_A_PART = {of_slices}  # what belongs to the rows of a rank by its definition, and is not compared
+INDEPENDENT = {independent}  # whether rows are; if not, only whether the ranks agree is compared
+LONGEST_S, AFTER_FIRST_S = 300, 20  # a rank that takes longer, or longer than another one, waits for ever
+
+
+def wrapped(body):
+    return {wrap}
+
+
+def noted(value):
+    \"\"\"Return a tensor as a rank writes it down.\"\"\"
+    whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return whole.detach().clone(), value.requires_grad, value.is_leaf
+
+
+def be_rank(rank, folder):
+    \"\"\"Be one rank: a process of its own.\"\"\"
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.FileStore(os.path.join(folder, "store"), RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+    torch.manual_seed(0)
+    given = inputs()
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and name not in (*PARAMETERS, *BUFFERS):
+            if name in ROWS:
+                part = value.detach().chunk(RANKS, ROWS[name])[rank].contiguous().clone()
+                given[name] = part.requires_grad_(value.requires_grad)
+            if value.requires_grad:  # the loss of a rank counts once for each rank
+                given[name].register_hook(lambda gradient: gradient / RANKS)
+    body = Body(given)
+    own = wrapped(body)
+    body.hold()
+    outputs = steps(body, own)
+{backward}    if next(body.buffers(), None) is not None:
+        with torch.no_grad():
+            own()
+    leaves = {{**{{n: v for n, v in given.items() if isinstance(v, torch.Tensor)}}, **body.held}}
+    gradients = {{name: leaf.grad for name, leaf in leaves.items() if leaf.requires_grad}}
+    found = {{
+        "outputs": [noted(output) if isinstance(output, torch.Tensor) else output for output in outputs],
+        "gradients": {{name: None if each is None else noted(each) for name, each in gradients.items()}},
+        "after": {{name: noted(value) for name, value in {{**leaves, **body.seen}}.items()}},
+    }}
+    torch.save(found, os.path.join(folder, f"{{rank}}.pt"))
+
+
+def of_all_ranks():
+    \"\"\"Start the ranks, and return what each of them has written down.\"\"\"
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("forkserver")  # imports torch once
+        ranks = [context.Process(target=be_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
+        for rank in ranks:
+            rank.start()
+        until = time.monotonic() + LONGEST_S
+        while any(rank.is_alive() for rank in ranks) and time.monotonic() < until:
+            multiprocessing.connection.wait([rank.sentinel for rank in ranks if rank.is_alive()], 1)
+            if not all(rank.is_alive() for rank in ranks):
+                until = min(until, time.monotonic() + AFTER_FIRST_S)
+        waiting = [number for number, rank in enumerate(ranks) if rank.is_alive()]
+        raised = [number for number, rank in enumerate(ranks) if rank.exitcode]
+        for rank in ranks:
+            rank.kill()
+            rank.join()
+        if waiting or raised:
+            raise RuntimeError(f"ranks that raised or ended: {{raised}}, ranks that wait for ever: {{waiting}}")
+        return [torch.load(os.path.join(folder, f"{{rank}}.pt"), weights_only=True) for rank in range(RANKS)]
+
+
+def agreed(what, parts):
+    \"\"\"Return what all ranks have, which must be the same bits.\"\"\"
+    for rank, part in enumerate(parts):
+        same = (part is None) == (parts[0] is None) and (part is None or (
+            part[0].shape == parts[0][0].shape and part[0].dtype == parts[0][0].dtype
+            and torch.equal(*(each[0].contiguous().reshape(-1).view(torch.uint8) for each in (part, parts[0])))
+        ))
+        assert same, f"{{what}}: rank {{rank}} holds other bits than rank 0"
+    return None if parts[0] is None else flagged(parts[0][0], parts[0])
+
+
+def flagged(value, part):
+    \"\"\"Return a value with the flags of a part.\"\"\"
+    if not part[1]:
+        return value
+    value.requires_grad_()
+    return value if part[2] else value.view(value.shape)
+
+
+def joined(parts, kind, dimension=0):
+    \"\"\"Return what parts of the batch make together.\"\"\"
+    tensors = [part[0] for part in parts]
+    if kind == "rows":
+        return flagged(torch.cat(tensors, dimension), parts[0])
+    shares = [1.0] * RANKS if kind == "sum" else {shares}
+    total = sum(tensor.double() * share for tensor, share in zip(tensors, shares))
+    return flagged(total.to(tensors[0].dtype), parts[0])
+
+
+def of_input(name, parts):
+    if any(part is None for part in parts):
+        return None
+    return joined(parts, "rows", ROWS[name]) if name in ROWS else joined(parts, "sum")
+
+
+def on_ranks(run):
+    \"\"\"Return a function that runs the candidate on all ranks, each in a process of its own.\"\"\"
+
+    def ranked(function):
+        if function is not candidate:
+            return run(function)
+        found = of_all_ranks()
+        given = {{name for name, value in inputs().items() if isinstance(value, torch.Tensor)}}
+        given -= {{*PARAMETERS, *BUFFERS}}
+        outputs, gradients, after = [], {{}}, {{}}
+        for number in range(len(found[0]["outputs"])):
+            parts = [each["outputs"][number] for each in found]
+            kind = JOINS.get(number, ("same",))
+            is_same = kind[0] == "same" or not isinstance(parts[0], tuple)
+            outputs.append(agreed(f"output {{number}}", parts) if is_same else joined(parts, *kind))
+        for name in found[0]["gradients"]:
+            parts = [each["gradients"][name] for each in found]
+            gradients[name] = of_input(name, parts) if name in given else agreed(f"gradient of {{name}}", parts)
+        for name in found[0]["after"]:
+            parts = [each["after"][name] for each in found]
+            if name in OF_A_PART and not SHARES_BUFFERS:
+                continue
+            is_part = name in given and name in ROWS
+            after[name] = joined(parts, "rows", ROWS[name]) if is_part else agreed(name, parts)
+        expected = run(reference)
+        if not INDEPENDENT:
+            return expected
+        return {result}
+
+    return ranked
+
+
+SHARES_BUFFERS = {shares_buffers}  # FSDP leaves buffers alone"""
+BACKWARD: Final = """    pairs = []
+    for i, weight in COTANGENTS.items():
+        kind, dimension = (*JOINS.get(i, ("same",)), 0)[:2]
+        if kind == "rows":
+            weight = weight.split(SIZES[i], dimension)[rank]
+        share = {shares}[rank] if kind in ("mean", "same") else 1.0
+        if isinstance(outputs[i], torch.Tensor) and outputs[i].requires_grad:
+            # The wrapper takes the mean over ranks, so that each one begins with that many times its part.
+            pairs.append((outputs[i], weight * share * RANKS))
+    if pairs:
+        torch.autograd.backward([output for output, _ in pairs], [weight for _, weight in pairs])
+"""

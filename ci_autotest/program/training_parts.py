@@ -1,0 +1,76 @@
+"""The parts of a body that trains: forward passes of its modules, backward passes, and what follows from gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, TensorSpec, output_refs, step_refs
+
+if TYPE_CHECKING:
+    from ci_autotest.program.ir import Program, Step
+
+#: The method that runs a backward pass.
+BACKWARD: Final = "backward"
+_OF_ATTRIBUTES: Final = frozenset({"builtins.getattr", "builtins.setattr"})
+
+
+class Part(NamedTuple):
+    """A part of a body.
+
+    Attributes:
+        indices: Its steps.
+        is_forward: Whether they are a forward pass of the module.
+        takes: Steps before it whose tensors it takes.
+        gives: Its steps whose values others take.
+    """
+
+    indices: tuple[int, ...]
+    is_forward: bool
+    takes: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
+
+
+def parts_of_body(program: Program) -> list[Part]:
+    """Return the parts of a body in order: forward passes of the module, and what runs outside."""
+    steps, first = program.steps, len(program.setup)
+    outside = _outside(program)
+    runs: list[tuple[bool, list[int]]] = []
+    for index in range(first, len(steps)):
+        if steps[index].op in {PLACEHOLDER, OUTPUT}:
+            continue
+        is_forward = index not in outside
+        if not runs or runs[-1][0] is not is_forward:
+            runs.append((is_forward, []))
+        runs[-1][1].append(index)
+    return [_part(program, tuple(indices), is_forward=is_forward) for is_forward, indices in runs]
+
+
+def _outside(program: Program) -> set[int]:
+    """Return the steps that run outside of the module: backward passes, and what follows from gradients."""
+    found: set[int] = set()
+    has_passed = False
+    for index, step in enumerate(program.steps):
+        if step.in_setup:
+            continue
+        is_pass = step.target == BACKWARD
+        has_passed |= is_pass
+        has_grad = step.target in _OF_ATTRIBUTES and step.args[1:2] == ("grad",)
+        follows = any(ref.index in found for ref in step_refs(step))
+        if is_pass or has_grad or follows or (has_passed and set(NO_GRAD) <= set(step.modes)):
+            found.add(index)
+    return found
+
+
+def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> Part:
+    steps, own = program.steps, set(indices)
+    states = {index for index, step in enumerate(steps) if (spec := _spec(step)) and spec.state}
+    taken = dict.fromkeys(ref.index for index in indices for ref in step_refs(steps[index]))
+    takes = tuple(index for index in taken if index not in own and index not in states and index >= len(program.setup))
+    used = {ref.index for index, step in enumerate(steps) if index not in own for ref in step_refs(step)}
+    used |= {ref.index for ref in output_refs(program)}
+    return Part(indices, is_forward, takes, tuple(index for index in indices if index in used))
+
+
+def _spec(step: Step) -> TensorSpec | None:
+    spec = step.args[0] if step.op == PLACEHOLDER else None
+    return spec if isinstance(spec, TensorSpec) else None

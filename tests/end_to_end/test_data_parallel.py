@@ -1,0 +1,119 @@
+"""Ranks that share a batch, as a user starts them: a wrapper's fault is found, shrunk, and shown by a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.projects import Project, outcomes
+
+pytestmark = pytest.mark.heavy
+
+TESTS = """
+@autotest(n=2, profiles=())
+def layers():
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())(random_tensor(2, dim0=6, dim1=3))
+
+
+@autotest(n=2, profiles=())
+def training():
+    layer = real.nn.Linear(3, 2)
+    optimizer = real.optim.SGD(layer.parameters(), lr=0.1)
+    layer(random_tensor(2, dim0=6, dim1=3, requires_grad=False)).square().mean().backward()
+    optimizer.step()
+    return layer(random_tensor(2, dim0=6, dim1=3, requires_grad=False))
+"""
+WRAPPERS = """
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def _sum(_, bucket):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+def summed(module, ranks):
+    wrapped = DistributedDataParallel(module)
+    wrapped.register_comm_hook(None, _sum)
+    return wrapped
+
+
+def unsynchronised(module, ranks):
+    wrapped = DistributedDataParallel(module)
+    wrapped.require_backward_grad_sync = False
+    return wrapped
+"""
+MENDED = """
+from torch.nn.parallel import DistributedDataParallel
+
+
+def summed(module, ranks):
+    return DistributedDataParallel(module)
+
+
+unsynchronised = summed
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    project = Project(tmp_path_factory.mktemp("parallel"))
+    project.tests("import torch as real\n" + TESTS)
+    project.write("mytraining.py", WRAPPERS)
+    project.configure(
+        candidates=[
+            {"name": "ddp", "backend": "ddp", "ranks": 2},
+            {"name": "fsdp", "backend": "fsdp", "ranks": 2},
+            {"name": "summed", "backend": "ddp", "ranks": 3, "wrap": "mytraining:summed"},
+            {"name": "unsynchronised", "backend": "ddp", "ranks": 2, "wrap": "mytraining:unsynchronised"},
+            {"name": "none", "backend": "ddp", "ranks": 2, "wrap": "mytraining:no_such"},
+        ]
+    )
+    assert project.run().status == 1
+    return project
+
+
+@pytest.fixture(scope="module")
+def report(project: Project) -> dict[str, Any]:
+    return project.report()
+
+
+def test_run__wrappers_of_torch_and_faulty_ones__are_told_apart(report):
+    found = outcomes(report)
+
+    assert {found[test, name] for test in ("layers", "training") for name in ("ddp", "fsdp")} == {"aligned"}
+    assert {found["layers", "summed"], found["training", "unsynchronised"]} == {"misaligned"}
+
+
+def test_run__wrapper_that_is_not_there__is_one_sentence(report):
+    (info,) = (each for each in report["candidates"] if each["name"] == "none")
+
+    assert info["reason"].endswith("wrap: module 'mytraining' has no function 'no_such'. Correct the name.")
+
+
+def test_run__sum_on_three_ranks__is_shrunk_to_two(report):
+    finding = _of(report, "summed", "torch.nn.Sequential")
+
+    assert (finding["kind"], finding["confirmed"], finding["repro_verified"]) == ("gradient", True, True)
+    assert "# on 2 ranks, wrapped by mytraining.summed; the code below is the reference's" in finding["program"]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "operator"),
+    [("summed", "torch.nn.Sequential"), ("unsynchronised", "torch.nn.functional.linear")],
+    ids=["automatic backward pass", "optimizer"],
+)
+def test_repro__alone__starts_its_ranks_and_fails_until_the_wrapper_is_mended(project, report, candidate, operator):
+    finding = _of(report, candidate, operator)
+
+    assert project.repro(finding).status == 1
+    project.write("mytraining.py", MENDED)
+    try:
+        assert project.repro(finding).status == 0
+    finally:
+        project.write("mytraining.py", WRAPPERS)
+
+
+def _of(report: dict[str, Any], candidate: str, operator: str) -> dict[str, Any]:
+    return next(each for each in report["findings"] if (each["candidate"], each["operator"]) == (candidate, operator))

@@ -1,0 +1,171 @@
+"""Run planted faults of wrappers on ranks, and print what was found as JSON.
+
+``python -m tests.module_processes``: a process of its own, because ranks cannot be forked from one that has run a
+backward pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._dynamo  # Before the servers are forked, each of which would import it otherwise.
+from torch import nn
+
+import ci_autotest
+from ci_autotest.backends.ranks.module_backend import ModuleBackend
+from tests.engine import judged, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_random = ci_autotest.random_tensor
+
+
+class Net(nn.Module):
+    """A module class of the user's, whose body is traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(torch.relu(self.first(x)))
+
+
+class Tracking(nn.Module):
+    """Keeps a running mean that its output does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        return self.layer(x)
+
+
+def own_class() -> Any:
+    return Net()(_random(2, 6, 3))
+
+
+def of_torch() -> Any:
+    made = ci_autotest.torch.nn
+    return made.Sequential(made.Linear(3, 4), made.ReLU(), made.Linear(4, 2))(_random(2, 6, 3))
+
+
+def uneven() -> Any:
+    return Net()(_random(2, 5, 3))
+
+
+def mean_loss() -> Any:
+    return torch.nn.functional.mse_loss(Net()(_random(2, 5, 3)), _random(2, 5, 2, requires_grad=False))
+
+
+def sum_loss() -> Any:
+    return Net()(_random(2, 6, 3)).square().sum()
+
+
+def training() -> Any:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(_random(2, 6, 3, requires_grad=False)).square().mean().backward()
+        optimizer.step()
+    return model(_random(2, 6, 3, requires_grad=False))
+
+
+def second_dimension() -> Any:
+    made = ci_autotest.torch.nn
+    return made.GRU(3, 2)(_random(3, 4, 6, 3), _random(3, 1, 6, 2))[0]
+
+
+def running_mean() -> Any:
+    return Tracking()(_random(2, 6, 3, requires_grad=False))
+
+
+def normalized() -> Any:
+    made = ci_autotest.torch.nn
+    return made.Sequential(made.Linear(3, 4), made.BatchNorm1d(4))(_random(2, 6, 3))
+
+
+def evaluated() -> Any:
+    made = ci_autotest.torch.nn
+    model = made.Sequential(made.Linear(3, 4), made.BatchNorm1d(4))
+    model.eval()
+    return model(_random(2, 6, 3))
+
+
+def no_module() -> Any:
+    return torch.relu(_random(2, 6, 3))
+
+
+def one_row() -> Any:
+    return Net()(_random(2, 1, 3))
+
+
+def two_batches() -> Any:
+    return Net()(_random(2, 6, 3)) + _random(1, 2)
+
+
+def over_the_batch() -> Any:
+    return torch.softmax(Net()(_random(2, 6, 3)), 0)
+
+
+_BODIES = (
+    own_class, of_torch, uneven, mean_loss, sum_loss, training, second_dimension, running_mean, normalized, evaluated,
+    no_module, one_row, two_batches, over_the_batch,
+)  # fmt: skip
+_PLANTED: dict[str, Callable[[], Any]] = {
+    "right": of_torch,
+    "sum_instead_of_average": of_torch,
+    "buffers_not_broadcast": normalized,
+    "unused_on_one_rank": of_torch,
+    "unused_and_not_looked_for": of_torch,
+    "other_seed": of_torch,
+    "dropped_bucket": own_class,
+    "no_sync_left_on": training,
+    "bfloat16_gradients": of_torch,
+    "fsdp_reduced_in_bfloat16": own_class,
+}
+
+
+def _verdict(body: Callable[[], Any], backend: ModuleBackend) -> list[Any]:
+    batch = {0: 1, 1: 1} if body is second_dimension else None
+    verdict = judged(record(body, profiles=(), test=body.__name__, batch=batch), backend).verdict
+    at = verdict.misalignment
+    return [verdict.outcome, verdict.kind, verdict.operator, str(at.at) if at else verdict.oracle,
+            at.candidate if at else ""]  # fmt: skip
+
+
+def _backend(name: str) -> ModuleBackend:
+    if name in {"ddp", "fsdp"}:
+        return ModuleBackend(name, name, 3 if name == "ddp" else 2)
+    backend = "fsdp" if name.startswith("fsdp_") else "ddp"
+    return ModuleBackend(name, backend, 2, f"tests.module_wrappers:{name}")
+
+
+def main() -> None:
+    """Print the verdicts of right wrappers on each body, of each planted fault, and the processes that ran them."""
+    names = sys.argv[1:] or ["ddp", "fsdp", *_PLANTED]
+    # All of them before anything runs here.
+    backends = {name: _backend(name) for name in names}
+    found: dict[str, Any] = {}
+    for name, backend in backends.items():
+        if name in _PLANTED:
+            found[name] = _verdict(_PLANTED[name], backend)
+        else:
+            found[name] = {body.__name__: _verdict(body, backend) for body in _BODIES}
+        backend.close()
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)  # As a worker ends: what was not closed ends with it.

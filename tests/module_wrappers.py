@@ -1,0 +1,103 @@
+"""Wrappers of modules, as a team writes them: right ones, and one for each planted fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Module = torch.nn.Module
+#: A bucket that holds one parameter, in MB.
+_SMALL_MB = 1e-6
+
+
+def right(module: Module, ranks: int) -> Module:
+    """Wrap as PyTorch's tutorial does."""
+    assert ranks == dist.get_world_size()
+    return DistributedDataParallel(module)
+
+
+def _with_hook(hook: Callable[..., Any], module: Module, **options: Any) -> Module:
+    wrapped = DistributedDataParallel(module, **options)
+    wrapped.register_comm_hook(None, hook)  # type: ignore[no-untyped-call]
+    return wrapped
+
+
+# The annotations of a hook must be the types themselves, or none.
+def _summed(_, bucket):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+def _in_bfloat16(_, bucket):
+    """Do as PyTorch's ``bf16_compress_hook``, which refuses the CPU."""
+    half = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
+    future = dist.all_reduce(half, async_op=True).get_future()
+    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+
+def sum_instead_of_average(module: Module, _: int) -> Module:
+    return _with_hook(_summed, module)
+
+
+def buffers_not_broadcast(module: Module, _: int) -> Module:
+    return DistributedDataParallel(module, broadcast_buffers=False)
+
+
+def unused_on_one_rank(module: Module, _: int) -> Module:
+    """Leave the last layer's parameters out on rank 1, and let the wrapper look for unused parameters."""
+    return DistributedDataParallel(_without_last(module), find_unused_parameters=True)
+
+
+def unused_and_not_looked_for(module: Module, _: int) -> Module:
+    return DistributedDataParallel(_without_last(module))
+
+
+def _without_last(module: Module) -> Module:
+    layer = [each for each in module.modules() if isinstance(each, torch.nn.Linear)][-1]
+    if dist.get_rank() == 1:
+        layer.register_forward_hook(
+            lambda own, inputs, _: torch.nn.functional.linear(inputs[0], own.weight.detach(), own.bias.detach())
+        )
+    return module
+
+
+def other_seed(module: Module, _: int) -> Module:
+    """Initialize each rank from a seed of its own, after what the wrapper makes equal."""
+    wrapped = DistributedDataParallel(module)
+    torch.manual_seed(dist.get_rank())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.uniform_(-1, 1)
+    return wrapped
+
+
+def dropped_bucket(module: Module, _: int) -> Module:
+    def dropped(_, bucket):
+        if bucket.index() == 0:
+            done: Any = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+        return default_hooks.allreduce_hook(None, bucket)  # type: ignore[arg-type]
+
+    return _with_hook(dropped, module, bucket_cap_mb=_SMALL_MB)
+
+
+def no_sync_left_on(module: Module, _: int) -> Module:
+    wrapped = DistributedDataParallel(module)
+    wrapped.require_backward_grad_sync = False  # as inside of `no_sync()`
+    return wrapped
+
+
+def bfloat16_gradients(module: Module, _: int) -> Module:
+    return _with_hook(_in_bfloat16, module)
+
+
+def fsdp_reduced_in_bfloat16(module: Module, _: int) -> Any:
+    return fully_shard(module, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))

@@ -1,0 +1,189 @@
+"""How the batch of a case is split over ranks, and what its slices must give, without any rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.cases import differentiate
+from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
+from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
+from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
+from ci_autotest.backends.ranks.lockstep import plan_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import UnsupportedReason
+from ci_autotest.program.ir import output_refs
+from ci_autotest.program.training_parts import parts_of_body
+from tests.engine import record
+
+
+def planned(body: Any, ranks: int = 2, **declared: Any) -> tuple[Any, Plan]:
+    """Return the program of a body that is split, and its plan."""
+    attempt = record(body, profiles=(), **declared)
+    attempt = attempt._replace(program=distributed(attempt, ranks))
+    differentiate(attempt, TorchBackend())
+    assert why_not_split(attempt.program, ranks) is None
+    slices = sliced(attempt.program, attempt.sources, ranks)
+    return attempt, plan_of(attempt.program, attempt.sources, attempt.cotangents, slices)
+
+
+def refusal(body: Any, ranks: int = 2, **declared: Any) -> Any:
+    """Return why the batch of a body cannot be split."""
+    attempt = record(body, profiles=(), **declared)
+    return why_not_split(distributed(attempt, ranks), ranks)
+
+
+def linear(rows: int = 5) -> Any:
+    return torch.nn.Linear(3, 2)(random_tensor(2, rows, 3))
+
+
+def test_sliced__batch_that_ranks_do_not_divide__has_the_slices_of_chunk():
+    attempt, _ = planned(linear)
+    slices = sliced(attempt.program, attempt.sources, 2)
+    key = next(key for key, source in attempt.sources.items() if source.shape == (5, 3))
+
+    assert slices.rows == [3, 2]
+    assert real.equal(real.cat([own[key] for own in slices.sources]), attempt.sources[key])
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole", "joins"),
+    [
+        ([[1.0, 2.0], [3.0]], [1.0, 2.0, 3.0], [Join("rows", 0)]),
+        ([2.0, 5.0], 3.0, [Join("mean")]),
+        ([2.0, 5.0], 7.0, [Join("sum")]),
+        ([2.0, 2.0], 2.0, [SAME, Join("mean")]),
+        ([2.0, 5.0], 4.0, []),
+    ],
+    ids=["rows", "mean of shares", "sum", "same", "neither"],
+)
+def test_joins_of__parts_of_a_batch__are_every_way_to_make_the_whole(parts: Any, whole: Any, joins: list[Join]):
+    assert joins_of([real.tensor(part) for part in parts], real.tensor(whole), [2 / 3, 1 / 3]) == joins
+
+
+@pytest.mark.parametrize(
+    ("body", "join"),
+    [
+        (linear, Join("rows", 0)),
+        (lambda: linear().square().mean(), Join("mean")),
+        (lambda: linear().square().sum(), Join("sum")),
+        (lambda: (linear() * 0).sum(), Join("mean")),
+    ],
+    ids=["rows", "mean", "sum", "zero"],
+)
+def test_plan_of__output__is_joined_as_the_whole_batch_says(body: Any, join: Join):
+    attempt, plan = planned(body)
+
+    assert plan.mixes is None
+    assert plan.joins[output_refs(attempt.program)[0].index].kind in {join.kind, "same"}
+
+
+def test_plan_of__sum_that_is_zero__is_told_from_a_mean_by_its_gradients():
+    def body() -> Any:
+        layer = real.nn.Linear(3, 2, bias=False)
+        real.nn.init.zeros_(layer.weight)
+        return layer(random_tensor(2, 4, 3)).sum()
+
+    attempt, plan = planned(body)
+
+    assert plan.mixes is None
+    assert plan.joins[output_refs(attempt.program)[0].index] == Join("sum")
+
+
+def test_plan_of__loss_that_is_a_mean__starts_each_rank_with_its_share_times_the_ranks():
+    def body() -> Any:
+        layer = real.nn.Linear(3, 2)
+        layer(random_tensor(2, 5, 3, requires_grad=False)).square().mean().backward()
+        return layer.weight.grad
+
+    _, plan = planned(body)
+
+    (weights,) = plan.weights.values()
+    assert weights == pytest.approx([2 * 3 / 5, 2 * 2 / 5])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda: torch.nn.BatchNorm1d(3)(random_tensor(2, 6, 3)),
+        lambda: torch.softmax(linear(6), 0),
+        lambda: linear(6).cumsum(0),
+    ],
+    ids=["batch norm", "softmax over the batch", "cumsum over the batch"],
+)
+def test_plan_of__rows_that_are_not_independent__says_so(body: Any):
+    _, plan = planned(body)
+
+    assert plan.mixes is not None
+    assert plan.mixes.reason is UnsupportedReason.BATCH
+    assert "rows are not independent" in plan.mixes.detail
+
+
+def test_plan_of__running_mean__is_that_of_a_slice():
+    def body() -> Any:
+        layer = torch.nn.BatchNorm1d(3)
+        layer(random_tensor(2, 6, 3))
+        return torch.nn.Linear(3, 2)(random_tensor(2, 6, 3))
+
+    _, plan = planned(body)
+
+    assert {name for _, name in plan.of_slices} == {"running_mean", "running_var"}
+
+
+def test_plan_of__size_of_the_batch_in_the_body__is_unsupported():
+    with pytest.raises(NotSplitError, match="view raises RuntimeError on 3 of 6 rows"):
+        planned(lambda: linear(6).view(6, 2))
+
+
+def test_plan_of__no_parameters__is_unsupported():
+    with pytest.raises(NotSplitError) as refused:
+        planned(lambda: torch.relu(random_tensor(2, 6, 3)))
+
+    assert refused.value.why.reason is UnsupportedReason.NO_PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("body", "ranks", "declared", "said"),
+    [
+        (lambda: linear(3), 4, {}, "4 ranks cannot share a batch of 3: one has no rows"),
+        (lambda: linear(5), 4, {}, "4 ranks cannot share a batch of 5: one has no rows"),
+        (lambda: linear() + random_tensor(1, 2), 2, {}, "its inputs have batches of different sizes: 5 in dimension 0"),
+        (linear, 2, {"batch": {1: 0}}, "no input has a batch that ranks could share"),
+        (linear, 2, {"batch": {0: 2}}, "is dimension 2, and it has 2 dimensions"),
+        (
+            lambda: torch.nn.Linear(1, 2)(random_tensor(0).reshape(1)),
+            2,
+            {},
+            "no input has a batch that ranks could share",
+        ),
+    ],
+    ids=["fewer rows", "an empty slice", "two sizes", "none is named", "no such dimension", "no dimension"],
+)
+def test_why_not_split__batch_that_cannot_be_shared__is_a_sentence(body: Any, ranks: int, declared: Any, said: str):
+    why = refusal(body, ranks, **declared)
+
+    assert why is not None
+    assert why.reason is UnsupportedReason.BATCH
+    assert said in why.detail
+
+
+def test_why_not_split__only_one_input_has_the_batch__can_be_split():
+    assert refusal(lambda: linear() + random_tensor(1, 2), batch={0: 0}) is None
+
+
+def test_parts_of_body__two_steps_of_an_optimizer__are_forward_passes_and_what_follows_from_gradients():
+    def body() -> Any:
+        layer = real.nn.Linear(3, 2)
+        optimizer = real.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            layer(random_tensor(2, 4, 3)).square().mean().backward()
+            optimizer.step()
+        return layer(random_tensor(2, 4, 3))
+
+    parts = parts_of_body(record(body, profiles=()).program)
+
+    assert [part.is_forward for part in parts] == [True, False, True, False, True, False]
