@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.backends.placement import CPU, contiguous_spec, place
+from ci_autotest.backends.input_copies import CPU, contiguous_spec, place
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, fits, local_shapes, shard
 from ci_autotest.program.expectations import expected_input

@@ -10,7 +10,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.batch_split import spec_of
