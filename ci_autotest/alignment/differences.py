@@ -24,8 +24,18 @@ from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
+from ci_autotest.backends.result_bands import OutOfBoundsError
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    EXPECT,
+    HOOK,
+    OUTPUT,
+    PLACEHOLDER,
+    is_unpacking,
+    result_bands_of,
+    step_refs,
+)
 from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
@@ -190,6 +200,11 @@ class Examination:
         failure = candidate.failure
         assert failure is not None  # noqa: S101 - the caller looked
         step = self.steps[failure.step]
+        if failure.kind == OutOfBoundsError.__name__ and result_bands_of(step):
+            return Misalignment(
+                kind="mutation", step=failure.step, at=Call(name=step.name), candidate=failure.message[:2000],
+                reference="writes to its own memory only",
+            )  # fmt: skip
         return Misalignment(
             kind="error",
             step=failure.step,

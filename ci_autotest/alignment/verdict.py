@@ -15,7 +15,7 @@ from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import localize
 from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
-from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_inputs
+from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
@@ -33,6 +33,9 @@ from ci_autotest.values.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.alignment.memory_guard import Guarded
     from ci_autotest.backends.trace import Attempt, GradientKey
     from ci_autotest.program.ir import Program
     from ci_autotest.values.error_pattern import ErrorPattern
@@ -116,17 +119,31 @@ def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
 
 
 def judged_with_guard(live: Live, sides: Sides) -> Judged | None:
-    """Return the verdict on a program with guard bands around its inputs; ``None`` if the candidate respects them.
+    """Return the verdict on a program with guard bands around inputs and results; ``None`` if the candidate is right.
 
     A difference that is the same whatever the bands hold is no access out of bounds.
     """
+    found = _out_of_bounds(live, sides, ("results", "inputs"))
+    if found is None:
+        return None
+    # A finding has the bands alone that it is about. A write would ruin memory of this process without its bands, and a
+    # read beside an input without bands gives anything, so that each is looked at with the bands that it needs first.
+    is_written = is_out_of_bounds(found.verdict, found.live)
+    if is_written and is_beside_result(found.verdict):
+        return _out_of_bounds(live, sides, ("results",)) or found
+    inputs = _out_of_bounds(live, sides, ("inputs",))
+    return (inputs or found) if is_written else (inputs or _out_of_bounds(live, sides, ("results",)) or found)
+
+
+def _out_of_bounds(live: Live, sides: Sides, guarded: Sequence[Guarded]) -> Judged | None:
+    """Return the verdict on a write into a band, or on a result that depends on the bands."""
     found = []
-    for banded in guarded_programs(live):
+    for banded in guarded_programs(live, guarded):
         with suppress(AuthorError):  # The reference refuses the views, for example as leaves that are written to.
             is_sure = _is_surely_aligned(banded, sides)
             found.append(Judged(_ALIGNED, banded) if is_sure else _judged_as_it_is(banded, sides))
     shown = [each for each in found if each.verdict.kind in KINDS and each.verdict.blame not in TOLERATED_BLAMES]
-    written = [each for each in shown if is_beside_inputs(each.verdict, each.live)]
+    written = [each for each in shown if is_out_of_bounds(each.verdict, each.live)]
     if written:
         return written[0]
     seen = [each.verdict.misalignment and each.verdict.misalignment.difference for each in found]

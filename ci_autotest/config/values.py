@@ -100,8 +100,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             one. Empty for all layouts.
         devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
             example ``cuda``. Empty for all devices.
-        guard: For backend ``substitute``: whether the inputs of one case in eight lie between guard bands, so that
-            reads and writes out of bounds show. Null for yes.
+        guard: For backend ``substitute``: whether the inputs of one case in eight, and what the functions of
+            ``replace`` allocate, lie between guard bands, so that reads and writes out of bounds show. Null for yes.
         ranks: For backend ``dtensor``: number of ranks, 1 to 16. Null for the product of ``mesh``.
         mesh: For backend ``dtensor``: sizes of the mesh of ranks, one or two, for example ``[2, 2]``. Empty to draw one
             with ``ranks`` ranks for each case.

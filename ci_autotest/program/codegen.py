@@ -24,6 +24,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
+    RESULT_BANDS,
     SAVE,
     UNHOOKED,
     UNPACK,
@@ -177,8 +178,8 @@ def statement(
         text = expression(step, named, rename, namespace)
         lines = [f"{name} = {text}" if is_bound else text]
     for mode in step.modes:
-        # These say when a step runs, and are no blocks.
-        if mode in {*HOOK, *REGISTERS}:
+        # These say when a step runs, or are of a candidate alone, and are no blocks.
+        if mode in {*HOOK, *REGISTERS, *RESULT_BANDS}:
             continue
         lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"{namespace}.manual_seed({step.seed})", *lines]

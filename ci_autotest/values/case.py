@@ -123,5 +123,5 @@ def has_series(case: int) -> bool:
 
 
 def is_guarded_case(case: int) -> bool:
-    """Whether a case is in the share whose inputs lie between guard bands."""
+    """Whether a case is in the share whose inputs and results lie between guard bands."""
     return case % _GUARDED_EVERY == _FIRST_GUARDED

@@ -28,7 +28,7 @@ from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
-from ci_autotest.values.verdict import Cotangent, is_of_backward
+from ci_autotest.values.verdict import Call, Cotangent, is_of_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -265,7 +265,7 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
         calls.reverse()
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return [*users, *(i for i in calls if i not in users)][:TRIED_AT_MOST]
-    if found.kind in {"mutation", "state"}:
+    if found.kind in {"mutation", "state"} and not isinstance(found.at, Call):
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:

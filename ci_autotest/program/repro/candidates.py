@@ -5,10 +5,13 @@ An exported one needs torch, onnx and onnxruntime.
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, output_text
+from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, inputs, output_text
+from ci_autotest.program.ir import RESULT_BANDS, result_bands_of
 from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
 
@@ -106,7 +109,7 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
         return f"TAKES = {list(takes)}\n\n\n{_TEXT.format(options=repr(_options(note)))}"
     rename, mode = _spellings(recording)
     head = f"def candidate({', '.join(takes)}):"
-    lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
+    lines = [*_banded_lines(program, rename), f"return {output_text(program)}"]
     if note.get("kind") == "graph":
         options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
         return f"{head}\n{block(lines)}\n\n\ncandidate = torch.compile(candidate{options})"
@@ -115,6 +118,25 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     table = "".join(f"    {spelled}: {path},\n" for path, known in sorted(mode.items()) for spelled in known)
     inner = block(["with Replace():", *(f"    {line}" for line in lines)])
     return f"REPLACED = {{\n{table}}}\n{_MODE}{head}\n{inner}"
+
+
+def _banded_lines(program: Program, rename: Callable[[str], str] | None) -> list[str]:
+    """Return the statements of the body, with guard bands around what a call allocates where its step has them."""
+    found = []
+    for index, lines in body_statements(program, rename=rename):
+        bands = result_bands_of(program.steps[index])
+        head = [f"with ResultBands(has_zeros={bands == RESULT_BANDS[1]}):"] if bands else []
+        found += [*head, *(f"    {line}" if bands else line for line in lines)]
+    return found
+
+
+def result_bands_text(program: Program) -> str:
+    """Return the class of guard bands around results as a repro defines it; empty if no step has such bands."""
+    if not any(map(result_bands_of, program.steps)):
+        return ""
+    text = files("ci_autotest.backends").joinpath("result_bands.py").read_text("utf-8")
+    _, _, text = text.partition("from __future__ import annotations\n")
+    return re.sub(r"  # (type: ignore|noqa|fmt:).*", "", text)  # for type checkers and linters
 
 
 def _spellings(recording: Recording) -> tuple[Callable[[str], str] | None, dict[str, list[str]]]:

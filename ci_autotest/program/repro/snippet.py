@@ -20,6 +20,7 @@ from ci_autotest.program.ir import (
     cotangent_key,
     is_unpacking,
     output_refs,
+    result_bands_of,
     step_refs,
 )
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
@@ -49,6 +50,9 @@ def snippet(recording: Recording, facts: Facts) -> str:
     Raises:
         ProgramError: The note has something that is never printed as code.
     """
+    # Guard bands around results are no few lines.
+    if any(map(result_bands_of, recording.program.steps)):
+        return ""
     if facts.permissions is not None and not _is_permitted(recording, facts.permissions):
         return ""
     if "host" in recording.note:

@@ -32,6 +32,7 @@ from ci_autotest.program.repro.candidates import (
     compile_options,
     device_module,
     is_exported,
+    result_bands_text,
     transform_of,
 )
 from ci_autotest.program.repro.carried_values import (
@@ -80,6 +81,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         f"def inputs({f'{IS_CANDIDATE}=False' if classes_of(recording) else ''}):\n{block(setup)}",
         f"def reference({', '.join(takes)}):\n{block(body)}",
         candidate_text(recording, takes),
+        *filter(None, [result_bands_text(program)]),
         *([rank_head(recording, "inputs()")] if is_of_ranks(recording.note) else ()),
         *([template.READER] if _has_file(literals) else ()),
         _values(recording, details, literals, needs),
