@@ -16,6 +16,7 @@ from ci_autotest.alignment.localize.backward import localize
 from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
+from ci_autotest.alignment.operator_checks import checked_programs, has_right_values, is_failed_check
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
@@ -78,7 +79,18 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         sides: The two backends and the rules.
     """
     # First with bands, because a write out of bounds would ruin memory of this process.
-    return (judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+    judged = (judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+    is_checked = sides.checks_operators and has_right_values(judged.verdict)
+    return (judged_operators(live, sides) if is_checked else None) or judged
+
+
+def judged_operators(live: Live, sides: Sides) -> Judged | None:
+    """Return the verdict on an operator that does not do what it declares to torch; ``None`` if all do."""
+    for program in checked_programs(live) if sides.candidate.has_operators() else ():
+        judged = _judged_as_it_is(program, sides)
+        if is_failed_check(judged.verdict):
+            return judged
+    return None
 
 
 def _judged_as_it_is(live: Live, sides: Sides) -> Judged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import torch
 
@@ -19,6 +19,7 @@ from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
+    CANDIDATE_MODES,
     EXPECT,
     LOAD,
     NO_GRAD,
@@ -32,6 +33,7 @@ from ci_autotest.program.ir import (
     DType,
     Ref,
     autocast_dtype,
+    operator_check_of,
     result_bands_of,
 )
 from ci_autotest.program.targets import is_function, is_own
@@ -46,6 +48,14 @@ if TYPE_CHECKING:
 GRAD: Final = "torch.autograd.grad"
 _Module: Final = torch.nn.Module
 _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
+
+
+@runtime_checkable
+class CheckingMode(Protocol):
+    """A mode around calls that can have the operators checked to which it passes them."""
+
+    def checking(self, check: str) -> AbstractContextManager[None]:
+        """Return a context in which the operators are checked, by the check's name in torch."""
 
 
 class TorchSteps:
@@ -160,9 +170,11 @@ class Binding:
             return self._register(step)
         with ExitStack() as stack:
             for mode in step.modes:
-                if mode not in RESULT_BANDS:
+                if mode not in CANDIDATE_MODES:
                     stack.enter_context(mode_of(mode, self.device))
-            bands = result_bands_of(step)
+            bands, check = result_bands_of(step), operator_check_of(step)
+            if check and isinstance(self.around, CheckingMode):
+                stack.enter_context(self.around.checking(check))
             if not bands or not self.is_candidate:
                 return call()
             with ResultBands(has_zeros=bands == RESULT_BANDS[1]):

@@ -106,7 +106,7 @@ def headline(finding: Finding) -> str:
         "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
-    if finding.kind == "mutation" and isinstance(place_of(finding.where), Call):
+    if finding.kind in {"mutation", "metadata"} and isinstance(place_of(finding.where), Call):
         return f"{subject}: {finding.candidate_seen}"
     if finding.kind == "mutation" and difference is None:
         return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"

@@ -84,6 +84,8 @@ class Sides(NamedTuple):
         reference: The side believed.
         rules: How they are compared.
         in_float64: Entered while the float64 oracle runs; ``None`` to leave it out.
+        has_guard: Whether guard bands are put around inputs and results first.
+        checks_operators: Whether operators of the candidate's libraries are checked where nothing else is wrong.
     """
 
     candidate: Backend
@@ -91,6 +93,7 @@ class Sides(NamedTuple):
     rules: Rules
     in_float64: InFloat64 | None = nullcontext
     has_guard: bool = False
+    checks_operators: bool = False
 
 
 class Examined(NamedTuple):

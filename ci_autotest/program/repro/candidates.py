@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, inputs, output_text
-from ci_autotest.program.ir import RESULT_BANDS, result_bands_of
+from ci_autotest.program.ir import RESULT_BANDS, operator_check_of, result_bands_of
 from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
 
@@ -87,6 +87,18 @@ class Replace(torch.overrides.TorchFunctionMode):
 """
 
 
+#: Modes and modules may pass calls to other functions of the candidate too.
+_CHECKED: Final = """def checked(function):
+    \"\"\"Return a function that `torch.library.opcheck` checks at each call if it is an operator of a library.\"\"\"
+
+    def call(*args, **kwargs):
+        torch.library.opcheck(function, args, kwargs, test_utils="{check}")
+        return function(*args, **kwargs)
+
+    kinds = torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._library.custom_ops.CustomOpDef
+    return call if isinstance(function, kinds) else function"""
+
+
 def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     """Return the function ``candidate`` of a repro.
 
@@ -108,6 +120,13 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     if is_exported(note):
         return f"TAKES = {list(takes)}\n\n\n{_TEXT.format(options=repr(_options(note)))}"
     rename, mode = _spellings(recording)
+    check = next(filter(None, map(operator_check_of, program.steps)), "")
+    if check and rename is not None:
+        plain = rename
+        rename, mode = (
+            lambda target: target if plain(target) == target else f"checked({plain(target)})",
+            {f"checked({path})": known for path, known in mode.items()},
+        )
     head = f"def candidate({', '.join(takes)}):"
     lines = [*_banded_lines(program, rename), f"return {output_text(program)}"]
     if note.get("kind") == "graph":
@@ -128,6 +147,12 @@ def _banded_lines(program: Program, rename: Callable[[str], str] | None) -> list
         head = [f"with ResultBands(has_zeros={bands == RESULT_BANDS[1]}):"] if bands else []
         found += [*head, *(f"    {line}" if bands else line for line in lines)]
     return found
+
+
+def operator_checks_text(program: Program) -> str:
+    """Return the function ``checked`` of a repro; empty if no step has a check of operators."""
+    check = next(filter(None, map(operator_check_of, program.steps)), "")
+    return _CHECKED.format(check=check) if check else ""
 
 
 def result_bands_text(program: Program) -> str:
