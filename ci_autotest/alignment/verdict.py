@@ -24,6 +24,7 @@ from ci_autotest.program.ir import EXPECT, maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
+    Call,
     Cotangent,
     Gradient,
     Misalignment,
@@ -49,6 +50,7 @@ _BY_DEFINITION: Final = "the reference defines this, so float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
 _EXPECTED: Final = "the test expects this value, so float64 is not asked"
+_OF_ITSELF: Final = "the candidate shows this by itself, so float64 is not asked"
 _RETURNS: Final = "the reference returns a result here"
 #: Why a candidate may have no gradient where the reference has one.
 _NO_GRADIENT: Final = frozenset({
@@ -287,6 +289,8 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
         return Opinion("candidate", _RETURNS)
+    if misalignment.kind in {"mutation", "metadata"} and isinstance(misalignment.at, Call):
+        return Opinion("candidate", _OF_ITSELF)
     if misalignment.kind == "leniency":
         return Opinion("candidate", REFUSED)
     if culprit.live.program.steps[misalignment.step].target == EXPECT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -48,14 +48,6 @@ if TYPE_CHECKING:
 GRAD: Final = "torch.autograd.grad"
 _Module: Final = torch.nn.Module
 _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
-
-
-@runtime_checkable
-class CheckingMode(Protocol):
-    """A mode around calls that can have the operators checked to which it passes them."""
-
-    def checking(self, check: str) -> AbstractContextManager[None]:
-        """Return a context in which the operators are checked, by the check's name in torch."""
 
 
 class TorchSteps:
@@ -173,8 +165,10 @@ class Binding:
                 if mode not in CANDIDATE_MODES:
                     stack.enter_context(mode_of(mode, self.device))
             bands, check = result_bands_of(step), operator_check_of(step)
-            if check and isinstance(self.around, CheckingMode):
-                stack.enter_context(self.around.checking(check))
+            # The mode of replacements has it, and knows which of these are operators.
+            checking = getattr(self.around, "checking", None)
+            if check and checking is not None:
+                stack.enter_context(checking(check))
             if not bands or not self.is_candidate:
                 return call()
             with ResultBands(has_zeros=bands == RESULT_BANDS[1]):

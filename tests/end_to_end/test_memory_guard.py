@@ -68,11 +68,12 @@ def configured(project, name, **keys):
             "writes 1 element behind the float32[3] that it gets from torch.empty",
             {},
         ),
-        (
+        pytest.param(
             "sum_in_a_block_of_four",
             "mutation",
             "writes 1 element behind the float32[3] that it gets from torch.empty",
             {"isolated": True},
+            marks=pytest.mark.heavy,
         ),
     ],
     ids=["write", "read, isolated", "write beside a result", "write beside a result, isolated"],
