@@ -109,7 +109,8 @@ class ResultBands(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for name, block, own, band in self._blocks:
             for where, side in (("before", block[:band]), ("behind", block[-band:])):
                 with torch._C.DisableTorchFunction():
-                    count = int((side != self._byte(own)).view(self.BAND, -1).any(1).sum())
+                    is_written = side != self._byte(own)
+                    count = int(is_written.view(self.BAND, -1).any(1).sum()) if is_written.any() else 0
                 if count:
                     form = f"{str(own.dtype).removeprefix('torch.')}{list(own.shape)}"
                     elements = f"{count} element{'' if count == 1 else 's'}"
