@@ -37,10 +37,11 @@ class Contender(NamedTuple):
     rules: Rules
     in_float64: InFloat64 | None = nullcontext
     has_guard: bool = False
+    checks_operators: bool = False
 
     def beside(self, reference: Backend) -> Sides:
         """Return the two sides of a trial."""
-        return Sides(self.backend, reference, self.rules, self.in_float64, self.has_guard)
+        return Sides(self.backend, reference, *self[1:])
 
 
 class Lenient(NamedTuple):

@@ -22,10 +22,22 @@ from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
+from ci_autotest.backends.operator_checks import OperatorCheckError
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
+from ci_autotest.backends.result_bands import OutOfBoundsError
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    EXPECT,
+    HOOK,
+    OUTPUT,
+    PLACEHOLDER,
+    is_unpacking,
+    operator_check_of,
+    result_bands_of,
+    step_refs,
+)
 from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
@@ -190,13 +202,20 @@ class Examination:
         failure = candidate.failure
         assert failure is not None  # noqa: S101 - the caller looked
         step = self.steps[failure.step]
+        call, text = Call(name=step.name), failure.message[:2000]
+        if failure.kind == OutOfBoundsError.__name__ and result_bands_of(step):
+            beside = "writes to its own memory only"
+            return Misalignment(kind="mutation", step=failure.step, at=call, candidate=text, reference=beside)
+        if failure.kind == OperatorCheckError.__name__ and operator_check_of(step):
+            declared = "does what it declares"
+            return Misalignment(kind="metadata", step=failure.step, at=call, candidate=text, reference=declared)
         return Misalignment(
             kind="error",
             step=failure.step,
-            at=Call(name=step.name),
+            at=call,
             candidate=f"raises {failure.kind}",
             reference="returns",
-            detail=f"{failure.kind}: {failure.message[:2000]}",
+            detail=f"{failure.kind}: {text}",
         )
 
     def _end_state(self, candidate: Trace, reference: Trace) -> list[Misalignment]:

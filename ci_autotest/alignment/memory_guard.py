@@ -1,15 +1,15 @@
-"""The memory guard: inputs lie in larger storage between guard bands, which a kernel within bounds never touches.
+"""The memory guard: inputs and results lie between guard bands, which a kernel within bounds never touches.
 
-A guarded program is the program with each input as a view of a storage of its own, so that recording, localizing,
-shrinking and repros know nothing of it. A write into a band is a `mutation` of that storage. A read shows in the
-result, because the bands hold NaN (or the largest integer) in one run and zeros in another; the reference reads
-neither. Memory that a kernel allocates itself has no bands.
+A guarded program is the program with each input as a view of a storage of its own, and with a mode at each call, in
+which what a kernel allocates has bands too. Recording, localizing and shrinking know nothing of it. A write into a band
+is a `mutation`: of that storage, or an error of the call. A read shows in the result, because the bands hold NaN (or
+large integers) in one run and zeros in another; the reference reads neither.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 import torch
@@ -18,17 +18,21 @@ from ci_autotest.alignment.single_step import Live
 from ci_autotest.program.ir import (
     CALL_METHOD,
     PLACEHOLDER,
+    REGISTERS,
+    RESULT_BANDS,
     Program,
     Ref,
     Step,
     TensorSpec,
     contiguous_strides,
     renumbered_step,
+    result_bands_of,
 )
-from ci_autotest.values.verdict import Value
+from ci_autotest.program.refusal import refused_as
+from ci_autotest.values.verdict import Call, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ci_autotest.values.verdict import Misalignment, Verdict
 
@@ -39,18 +43,32 @@ _KEY: Final = "guarded"
 KINDS: Final = frozenset({"value", "gradient", "mutation"})
 
 
-def guarded_programs(live: Live) -> Iterator[Live]:
-    """Yield a program with each input between guard bands: of NaN or the largest integer, then of zeros."""
-    if any(key.startswith(_KEY) for key in live.sources):
+#: What lies between bands.
+Guarded: TypeAlias = Literal["results", "inputs"]
+
+
+def guarded_programs(live: Live, guarded: Sequence[Guarded]) -> Iterator[Live]:
+    """Yield a program with inputs and results between guard bands: of NaN or the largest integer, then of zeros."""
+    if any(key.startswith(_KEY) for key in live.sources) or any(map(result_bands_of, live.program.steps)):
         return
     for has_zeros in (False, True):
-        found = _guarded(live, has_zeros=has_zeros)
-        if found is not None:
-            yield found
+        found = _with_result_bands(live, has_zeros=has_zeros) if "results" in guarded else live
+        yield _with_input_bands(found, has_zeros=has_zeros) if "inputs" in guarded else found
 
 
-def _guarded(live: Live, *, has_zeros: bool) -> Live | None:
-    """Return the program with bands; ``None`` if it has no input with elements."""
+def _with_result_bands(live: Live, *, has_zeros: bool) -> Live:
+    """Return the program with bands around what the kernel of each call allocates."""
+    program, start = live.program, len(live.program.setup)
+    body = list(program.body)
+    for index, step in program.calls:
+        # A refusal is an error of its own, and what registers a hook calls no kernel.
+        if refused_as(step) is None and REGISTERS[0] not in step.modes:
+            body[index - start] = step._replace(modes=(*step.modes, RESULT_BANDS[has_zeros]))
+    return live._replace(program=Program(program.setup, tuple(body), program.cotangents))
+
+
+def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:
+    """Return the program with bands around each input that has elements."""
     program, sources = live.program, dict(live.sources)
     steps: list[Step] = []
     places: dict[int, int] = {}
@@ -69,8 +87,6 @@ def _guarded(live: Live, *, has_zeros: bool) -> Live | None:
         places[index] = len(steps)
         steps.append(Step(CALL_METHOD, "as_strided", view, (), step.name or step.target))
     count = len(program.setup)
-    if len(steps) == len(program.steps):
-        return None
     return Live(Program(tuple(steps[:count]), tuple(steps[count:])), sources, live.cotangents)
 
 
@@ -98,10 +114,17 @@ def is_guarded(program: Program) -> bool:
     return any(map(_is_band, program.steps))
 
 
-def is_beside_inputs(verdict: Verdict, live: Live) -> bool:
+def is_out_of_bounds(verdict: Verdict, live: Live) -> bool:
     """Whether a verdict on a guarded program is a write into a band."""
     found = verdict.misalignment
-    return found is not None and found.kind == "mutation" and _is_band(live.program.steps[found.step])
+    is_written = found is not None and found.kind == "mutation" and _is_band(live.program.steps[found.step])
+    return is_written or is_beside_result(verdict)
+
+
+def is_beside_result(verdict: Verdict) -> bool:
+    """Whether a verdict is a write beside memory that a kernel allocates."""
+    found = verdict.misalignment
+    return found is not None and found.kind == "mutation" and isinstance(found.at, Call)
 
 
 def _is_band(step: Step) -> bool:
@@ -112,12 +135,15 @@ def explained(found: Misalignment, live: Live) -> Misalignment:
     """Return a difference of a guarded program with what the kernel did, in words; any other as it is."""
     steps = live.program.steps
     bands = [index for index, step in enumerate(steps) if _is_band(step)]
-    if not bands or found.kind not in KINDS:
+    has_results = any(map(result_bands_of, steps))
+    if not (bands or has_results) or found.kind not in KINDS or isinstance(found.at, Call):
         return found
     if found.step in bands and isinstance(found.at, Value) and found.at.aspect == "end":
         return msgspec.structs.replace(found, detail=_written(found, steps))
     names = ", ".join(_input(steps[index]) for index in bands)
     text = f"reads beside its inputs: the storage of {names} has guard bands, and the result depends on them"
+    if not bands:
+        text = "reads beside memory that it allocates, which has guard bands, and the result depends on them"
     return msgspec.structs.replace(found, detail=f"{text}. {found.detail}" if found.detail else text)
 
 

@@ -15,7 +15,8 @@ from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import localize
 from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
-from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_inputs
+from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
+from ci_autotest.alignment.operator_checks import checked_programs, has_right_values, is_failed_check
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
@@ -23,6 +24,7 @@ from ci_autotest.program.ir import EXPECT, maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
+    Call,
     Cotangent,
     Gradient,
     Misalignment,
@@ -33,6 +35,9 @@ from ci_autotest.values.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.alignment.memory_guard import Guarded
     from ci_autotest.backends.trace import Attempt, GradientKey
     from ci_autotest.program.ir import Program
     from ci_autotest.values.error_pattern import ErrorPattern
@@ -45,6 +50,7 @@ _BY_DEFINITION: Final = "the reference defines this, so float64 is not asked"
 _NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
 _EXPECTED: Final = "the test expects this value, so float64 is not asked"
+_OF_ITSELF: Final = "the candidate shows this by itself, so float64 is not asked"
 _RETURNS: Final = "the reference returns a result here"
 #: Why a candidate may have no gradient where the reference has one.
 _NO_GRADIENT: Final = frozenset({
@@ -75,7 +81,18 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         sides: The two backends and the rules.
     """
     # First with bands, because a write out of bounds would ruin memory of this process.
-    return (judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+    judged = (judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+    is_checked = sides.checks_operators and has_right_values(judged.verdict)
+    return (judged_operators(live, sides) if is_checked else None) or judged
+
+
+def judged_operators(live: Live, sides: Sides) -> Judged | None:
+    """Return the verdict on an operator that does not do what it declares to torch; ``None`` if all do."""
+    for program in checked_programs(live) if sides.candidate.has_operators() else ():
+        judged = _judged_as_it_is(program, sides)
+        if is_failed_check(judged.verdict):
+            return judged
+    return None
 
 
 def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
@@ -116,17 +133,31 @@ def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
 
 
 def judged_with_guard(live: Live, sides: Sides) -> Judged | None:
-    """Return the verdict on a program with guard bands around its inputs; ``None`` if the candidate respects them.
+    """Return the verdict on a program with guard bands around inputs and results; ``None`` if the candidate is right.
 
     A difference that is the same whatever the bands hold is no access out of bounds.
     """
+    found = _out_of_bounds(live, sides, ("results", "inputs"))
+    if found is None:
+        return None
+    # A finding has the bands alone that it is about. A write would ruin memory of this process without its bands, and a
+    # read beside an input without bands gives anything, so that each is looked at with the bands that it needs first.
+    is_written = is_out_of_bounds(found.verdict, found.live)
+    if is_written and is_beside_result(found.verdict):
+        return _out_of_bounds(live, sides, ("results",)) or found
+    inputs = _out_of_bounds(live, sides, ("inputs",))
+    return (inputs or found) if is_written else (inputs or _out_of_bounds(live, sides, ("results",)) or found)
+
+
+def _out_of_bounds(live: Live, sides: Sides, guarded: Sequence[Guarded]) -> Judged | None:
+    """Return the verdict on a write into a band, or on a result that depends on the bands."""
     found = []
-    for banded in guarded_programs(live):
+    for banded in guarded_programs(live, guarded):
         with suppress(AuthorError):  # The reference refuses the views, for example as leaves that are written to.
             is_sure = _is_surely_aligned(banded, sides)
             found.append(Judged(_ALIGNED, banded) if is_sure else _judged_as_it_is(banded, sides))
     shown = [each for each in found if each.verdict.kind in KINDS and each.verdict.blame not in TOLERATED_BLAMES]
-    written = [each for each in shown if is_beside_inputs(each.verdict, each.live)]
+    written = [each for each in shown if is_out_of_bounds(each.verdict, each.live)]
     if written:
         return written[0]
     seen = [each.verdict.misalignment and each.verdict.misalignment.difference for each in found]
@@ -258,6 +289,8 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
         return Opinion("candidate", _RETURNS)
+    if misalignment.kind in {"mutation", "metadata"} and isinstance(misalignment.at, Call):
+        return Opinion("candidate", _OF_ITSELF)
     if misalignment.kind == "leniency":
         return Opinion("candidate", REFUSED)
     if culprit.live.program.steps[misalignment.step].target == EXPECT:

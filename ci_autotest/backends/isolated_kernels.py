@@ -12,14 +12,17 @@ from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.result_bands import ResultBands
 from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.torch_like import TorchLike
+from ci_autotest.program.ir import OPERATOR_CHECKS, RESULT_BANDS
 from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.kernel_scope import KernelScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from ci_autotest.backends.mapping.translation import Translator
     from ci_autotest.backends.remote.interpreter import Interpreter
@@ -38,6 +41,10 @@ class IsolatedBackend(RemoteBackend):
         super().__init__(interpreter, translator, ends_with_host=ends_with_host)
         self.scope = CallScope(interpreter.scope)
         self.profiles = self.scope.profiles
+
+    def has_operators(self) -> bool:
+        """Return true, because only the host imports the functions and knows which of them are operators."""
+        return True
 
     def _note_calls(self, trace: ResponseTrace, reader: Reader) -> None:
         super()._note_calls(trace, reader)
@@ -88,6 +95,11 @@ class IsolatedKernels(TorchLike):
         if not is_own(target):
             return super().function(target)
         return load_function(target, "operator") if target.startswith(OPS) else UserOperator(target, _body(target))
+
+    def _mode(self, mode: str) -> AbstractContextManager[object]:
+        if mode in OPERATOR_CHECKS:
+            return self.around.checking(mode.partition(":")[2])
+        return ResultBands(has_zeros=mode == RESULT_BANDS[1]) if mode in RESULT_BANDS else super()._mode(mode)
 
     def begin(self) -> None:
         """Begin a run with new counts."""

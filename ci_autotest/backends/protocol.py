@@ -150,6 +150,10 @@ class Backend(Protocol):
         """
         return None
 
+    def has_operators(self) -> bool:
+        """Whether an operator of a user's library answers calls, so that what it declares can be checked."""
+        return False
+
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
         """Return what a repro needs to know about a program here, as JSON values; ``None`` if it needs nothing."""
         return None

@@ -6,6 +6,7 @@ Replacement goes by operator: the user's function gets the call however a body s
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.call_scope import CallScope
+from ci_autotest.backends.operator_checks import checked, library_operator
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
 from ci_autotest.backends.operators.numpy_functions import NumpyFunction, takes_arrays
 from ci_autotest.backends.operators.signatures import python_parameters
@@ -29,7 +31,7 @@ from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.kernel_scope import EVERYTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.body_call import BodyCall
     from ci_autotest.backends.trace import Trace
@@ -144,6 +146,10 @@ class SubstituteBackend(Backend):
             plain()
         return sum(mode.counts[operator] for operator in mode.replaced) == len(own)
 
+    def has_operators(self) -> bool:
+        """Whether a replacement is an operator of a library."""
+        return any(library_operator(function) is not None for function in self.functions.values())
+
     def as_graph(self) -> Backend | None:
         """Return a backend that compiles bodies together with the replacements; ``None`` if these have a scope."""
         if self.lacks_graph:
@@ -188,6 +194,7 @@ class Replacing(TorchFunctionMode):
         super().__init__()
         self.functions = functions
         self._scope = scope or CallScope()
+        self._check = ""
         self.counts: dict[str, int] = {}
         self.replaced: set[str] = set()
         self.seen: set[str] = set()
@@ -211,7 +218,7 @@ class Replacing(TorchFunctionMode):
         self._scope.refuse(operator, (args, kwargs))
         self.count(operator)
         if is_own(operator):
-            return self._scope.call(operator, function, args, kwargs)
+            return self._call(operator, function, args, kwargs)
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
         if "inplace" in kwargs:
             kwargs = dict(kwargs)
@@ -224,11 +231,25 @@ class Replacing(TorchFunctionMode):
         kwargs = _written(func, function, kwargs)
         receiver = args[0] if args else kwargs.get("input")
         if not (in_place and isinstance(receiver, torch.Tensor)):
-            return self._scope.call(operator, function, args, kwargs)
+            return self._call(operator, function, args, kwargs)
         # The replacement's backward pass may need its input, which is overwritten afterwards.
         given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
         args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
-        return overwritten_by(receiver, self._scope.call(operator, function, args, kwargs))
+        return overwritten_by(receiver, self._call(operator, function, args, kwargs))
+
+    @contextmanager
+    def checking(self, check: str) -> Iterator[None]:
+        """Check the operators of libraries to which calls are passed, by the check's name in torch."""
+        self._check = check
+        try:
+            yield
+        finally:
+            self._check = ""
+
+    def _call(
+        self, operator: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        return self._scope.call(operator, checked(function, self._check) if self._check else function, args, kwargs)
 
     def count(self, operator: str) -> None:
         """Count a call that a replacement answers."""

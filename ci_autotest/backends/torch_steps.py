@@ -13,16 +13,19 @@ from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.backends.operators.user_operators import find
+from ci_autotest.backends.result_bands import ResultBands
 from ci_autotest.backends.serialization import load, save
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
+    CANDIDATE_MODES,
     EXPECT,
     LOAD,
     NO_GRAD,
     OWN_DEVICE,
     REGISTERS,
+    RESULT_BANDS,
     SAVE,
     UNHOOKED,
     Constant,
@@ -30,6 +33,8 @@ from ci_autotest.program.ir import (
     DType,
     Ref,
     autocast_dtype,
+    operator_check_of,
+    result_bands_of,
 )
 from ci_autotest.program.targets import is_function, is_own
 
@@ -55,6 +60,7 @@ class TorchSteps:
 
     def __init__(self, device: str = "cpu", *, is_candidate: bool = False) -> None:
         self.device = torch.device(device) if device != "cpu" else CPU
+        self.is_candidate = is_candidate
         self._functions: dict[str, Callable[..., Any]] = {EXPECT: own_result if is_candidate else expected_result}
 
     def binding(self, sources: Mapping[str, Any]) -> Binding:
@@ -124,10 +130,11 @@ def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[...
 class Binding:
     """Torch's side of the interpreter for one run: the device and the run's data."""
 
-    __slots__ = ("around", "constant", "device", "function", "handles", "run", "sources")
+    __slots__ = ("around", "constant", "device", "function", "handles", "is_candidate", "run", "sources")
 
     def __init__(self, owner: TorchSteps, sources: Mapping[str, Any]) -> None:
         self.device = owner.device
+        self.is_candidate = owner.is_candidate
         self.sources = sources
         self.handles: dict[int, Any] = {}
         self.around: AbstractContextManager[object] | None = None
@@ -155,8 +162,17 @@ class Binding:
             return self._register(step)
         with ExitStack() as stack:
             for mode in step.modes:
-                stack.enter_context(mode_of(mode, self.device))
-            return call()
+                if mode not in CANDIDATE_MODES:
+                    stack.enter_context(mode_of(mode, self.device))
+            bands, check = result_bands_of(step), operator_check_of(step)
+            # The mode of replacements has it, and knows which of these are operators.
+            checking = getattr(self.around, "checking", None)
+            if check and checking is not None:
+                stack.enter_context(checking(check))
+            if not bands or not self.is_candidate:
+                return call()
+            with ResultBands(has_zeros=bands == RESULT_BANDS[1]):
+                return call()
 
     def wait(self) -> None:
         """Do nothing, because torch raises errors in the call itself."""

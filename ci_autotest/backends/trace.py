@@ -28,7 +28,7 @@ class Failure(NamedTuple):
 
     Attributes:
         step: Index of the step.
-        kind: Name of the error's class, for readers only.
+        kind: Name of the error's class; for readers, but for that of a write into a guard band.
         message: The error's text, for readers only.
         lacking: Set if the error means that something is not implemented.
     """

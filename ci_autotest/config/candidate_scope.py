@@ -41,6 +41,12 @@ def check_scope(candidate: Candidate, where: str) -> None:
             "functions of `replace`. Remove it."
         )
         raise ConfigError(message)
+    if candidate.opcheck is not None and candidate.backend != "substitute":
+        message = (
+            f"{named} has 'opcheck', which backend {candidate.backend} does not use: it checks the operators of "
+            "libraries that `replace` names. Remove it."
+        )
+        raise ConfigError(message)
     for key, known in (("dtypes", DTYPES.keys()), ("profiles", PROFILES)):
         _check_names(getattr(candidate, key), known, f"{named} has {key}: ", "which does not exist")
     if isinstance(candidate.forward_only, tuple):

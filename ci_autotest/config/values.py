@@ -102,8 +102,10 @@ class Candidate(Section, frozen=True, kw_only=True):
             one. Empty for all layouts.
         devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
             example ``cuda``. Empty for all devices.
-        guard: For backend ``substitute``: whether the inputs of one case in eight lie between guard bands, so that
-            reads and writes out of bounds show. Null for yes.
+        guard: For backend ``substitute``: whether the inputs of one case in eight, and what the functions of
+            ``replace`` allocate, lie between guard bands, so that reads and writes out of bounds show. Null for yes.
+        opcheck: For backend ``substitute``: whether ``torch.library.opcheck`` checks the functions of ``replace`` that
+            are operators of a library, in three cases of each test. Null for yes.
         ranks: For backends ``dtensor``, ``ddp`` and ``fsdp``: number of ranks, at most 16. Null for the product of
             ``mesh``.
         mesh: For backend ``dtensor``: sizes of the mesh of ranks, one or two, for example ``[2, 2]``. Empty to draw one
@@ -141,6 +143,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     layouts: tuple[Layout, ...] = ()
     devices: tuple[str, ...] = ()
     guard: bool | None = None
+    opcheck: bool | None = None
     ranks: int | None = None
     mesh: tuple[int, ...] = ()
     placements: tuple[str, ...] = ()
@@ -156,6 +159,11 @@ class Candidate(Section, frozen=True, kw_only=True):
     def has_guard(self) -> bool:
         """Whether cases in which code outside of torch runs are guarded."""
         return self.backend == "substitute" and self.guard is not False
+
+    @property
+    def checks_operators(self) -> bool:
+        """Whether operators of libraries that answer calls are checked."""
+        return self.backend == "substitute" and self.opcheck is not False
 
     @property
     def scope(self) -> KernelScope:

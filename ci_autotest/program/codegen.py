@@ -17,6 +17,7 @@ from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
+    CANDIDATE_MODES,
     EXPECT,
     GET_ATTR,
     HOOK,
@@ -177,8 +178,8 @@ def statement(
         text = expression(step, named, rename, namespace)
         lines = [f"{name} = {text}" if is_bound else text]
     for mode in step.modes:
-        # These say when a step runs, and are no blocks.
-        if mode in {*HOOK, *REGISTERS}:
+        # These say when a step runs, or are of a candidate alone, and are no blocks.
+        if mode in {*HOOK, *REGISTERS} or mode in CANDIDATE_MODES:
             continue
         lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"{namespace}.manual_seed({step.seed})", *lines]

@@ -48,6 +48,16 @@ NO_GRAD: Final = ("no_grad",)
 #: Mode of a step inside a hook, which runs when autograd calls the hook, and of the step that registers the hook.
 HOOK: Final = ("hook",)
 REGISTERS: Final = ("registers",)
+#: Modes of a call with guard bands around what its kernel allocates, which hold NaN or large integers, or zeros. They
+#: are a candidate's alone.
+RESULT_BANDS: Final = ("result_bands:nan", "result_bands:zeros")
+#: Modes of a call in which ``torch.library.opcheck`` checks the operators of libraries that a candidate calls.
+OPERATOR_CHECKS: Final = (
+    "opcheck:test_schema", "opcheck:test_autograd_registration", "opcheck:test_faketensor",
+    "opcheck:test_aot_dispatch_dynamic",
+)  # fmt: skip
+#: Modes that the reference does not have.
+CANDIDATE_MODES: Final = frozenset({*RESULT_BANDS, *OPERATOR_CHECKS})
 #: Target of the step whose value is the gradient that a hook on value ``args[0]`` receives.
 HOOKED: Final = "builtins.hooked"
 #: Target of the step that removes the hook of ``register_hook`` step ``args[0]``; its mode is ``registers`` too.
@@ -290,7 +300,17 @@ def autocast_dtype(mode: str) -> str | None:
 
 def is_mode(mode: str) -> bool:
     """Whether a mode is known. Refusals, which are modes too, are not included."""
-    return mode in {*NO_GRAD, *HOOK, *REGISTERS} or autocast_dtype(mode) is not None
+    return mode in {*NO_GRAD, *HOOK, *REGISTERS, *CANDIDATE_MODES} or autocast_dtype(mode) is not None
+
+
+def result_bands_of(step: Step) -> str:
+    """Return the mode that puts guard bands around what a step's kernel allocates; empty without one."""
+    return next((mode for mode in step.modes if mode in RESULT_BANDS), "")
+
+
+def operator_check_of(step: Step) -> str:
+    """Return the check of operators that a step's call has, by its name in torch; empty without one."""
+    return next((mode.partition(":")[2] for mode in step.modes if mode in OPERATOR_CHECKS), "")
 
 
 def cotangent_key(position: int) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.values.finding import Finding, Location
-from ci_autotest.values.verdict import State, Value, place_of
+from ci_autotest.values.verdict import Call, State, Value, place_of
 
 if TYPE_CHECKING:
     from ci_autotest.values.finding import Hit
@@ -106,6 +106,8 @@ def headline(finding: Finding) -> str:
         "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
+    if finding.kind in {"mutation", "metadata"} and isinstance(place_of(finding.where), Call):
+        return f"{subject}: {finding.candidate_seen}"
     if finding.kind == "mutation" and difference is None:
         return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"
     otherwise = (

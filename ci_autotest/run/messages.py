@@ -120,8 +120,8 @@ class Confirm(Message, frozen=True, kw_only=True):
         twice: Whether each side is first compared with a second run of itself.
         compiler: For a compiled candidate, the compiler backend to use instead of its own.
         asks_float64: As in ``RunCases``.
-        has_guard: Whether guard bands lie around the inputs of a case that has them in a run. They add steps, so that
-            the step at which its worker is lost is not the body's.
+        has_guard: Whether guard bands lie around inputs and results of a case that has them in a run. They add steps,
+            so that the step at which its worker is lost is not the body's.
     """
 
     test: TestInfo

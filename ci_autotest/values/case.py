@@ -22,6 +22,8 @@ GRID_AT_MOST: Final = 1_000_000
 WINDOW: Final = 10
 #: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.
 _GUARDED_EVERY, _FIRST_GUARDED = 8, 2
+#: The cases in which operators of a candidate's libraries are checked: ordinary ones that are not guarded.
+_CHECKED: Final = frozenset({0, 4, 12})
 
 #: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
@@ -122,6 +124,11 @@ def has_series(case: int) -> bool:
     return window_of(case) % 2 == 0
 
 
+def is_operator_check_case(case: int) -> bool:
+    """Whether a case is one of the few in which operators of a candidate's libraries are checked."""
+    return case in _CHECKED
+
+
 def is_guarded_case(case: int) -> bool:
-    """Whether a case is in the share whose inputs lie between guard bands."""
+    """Whether a case is in the share whose inputs and results lie between guard bands."""
     return case % _GUARDED_EVERY == _FIRST_GUARDED

@@ -26,6 +26,14 @@ def sum_that_keeps_a_total(x):
     return torch.tensor(float(data[x.numel()]))
 
 
+def sum_in_a_block_of_four(x):
+    found = torch.empty(3)
+    data = memory(found, 1)
+    for i in range(4):
+        data[i] = sum(memory(x, 0)[i::4])
+    return found[0] + found[1] + found[2] + data[3]
+
+
 def right_sum(x):
     return torch.tensor(sum(memory(x, 0), 0.0))
 """
@@ -54,8 +62,21 @@ def configured(project, name, **keys):
     [
         ("sum_that_keeps_a_total", "mutation", "writes 1 element behind", {}),
         ("sum_with_a_masked_tail", "value", "reads beside its inputs", {"isolated": True}),
+        (
+            "sum_in_a_block_of_four",
+            "mutation",
+            "writes 1 element behind the float32[3] that it gets from torch.empty",
+            {},
+        ),
+        pytest.param(
+            "sum_in_a_block_of_four",
+            "mutation",
+            "writes 1 element behind the float32[3] that it gets from torch.empty",
+            {"isolated": True},
+            marks=pytest.mark.heavy,
+        ),
     ],
-    ids=["write", "read, isolated"],
+    ids=["write", "read, isolated", "write beside a result", "write beside a result, isolated"],
 )
 def test_run__kernel_out_of_bounds__is_found_with_a_repro(project, kernel, kind, said, keys):
     configured(project, kernel, **keys)
@@ -67,7 +88,8 @@ def test_run__kernel_out_of_bounds__is_found_with_a_repro(project, kernel, kind,
         done.said
     )
     assert said in finding["message"], done.said
-    assert project.repro(finding).status == 1
+    repro = project.repro(finding)
+    assert (repro.status, repro.out.splitlines()[-1]) == (1, "misaligned: the candidate is not fixed"), repro.said
 
 
 def test_run__right_kernel__is_aligned(project):

@@ -159,6 +159,37 @@ def relu_of_blocks(x):
     return x
 
 
+# Memory that a kernel allocates.
+
+
+def abs_into(make, offset=0, count=0):
+    """Return a kernel that is right, and writes ``count`` elements beside its result, ``offset`` from its end."""
+
+    def kernel(x):
+        found = make(x)
+        data, size = memory(found, before=8, behind=8), x.numel()
+        for i, value in enumerate(memory(x)):
+            data[8 + i] = abs(value)
+        for i in range(count):
+            data[8 + size + offset + i] = 7
+        return found
+
+    return kernel
+
+
+def sum_with_a_workspace(size, reads=0):
+    """Return a kernel that keeps four partial sums in a workspace of ``size`` elements, and reads behind it."""
+
+    def kernel(x):
+        partial = real.zeros(size, dtype=x.dtype)
+        data, values = memory(partial, behind=4), list(memory(x))
+        for i in range(4):
+            data[i] = sum(values[i::4])
+        return real.tensor(sum(data[i] for i in range(4)) + sum(0 * data[4 + i] for i in range(reads)), dtype=x.dtype)
+
+    return kernel
+
+
 def vector(**how):
     return random_tensor(1, dim0=11, requires_grad=False, **how)
 
@@ -185,6 +216,10 @@ RIGHT = (
     Kernel("relu in place", "relu", right_relu, on_an_input),
     Kernel("cumsum", "cumsum", right_cumsum, lambda: torch.cumsum(vector(), 0)),
     Kernel("abs of integers", "abs", right_abs, whole(torch.abs)),
+    Kernel("abs into empty", "abs", abs_into(real.empty_like), body_of(torch.abs)),
+    Kernel("abs into zeros", "abs", abs_into(lambda x: x.new_zeros(x.shape)), whole(torch.abs)),
+    Kernel("abs into a resized result", "abs", lambda x: real.abs(x, out=x.new_empty(0)), body_of(torch.abs)),
+    Kernel("sum with a workspace", "sum", sum_with_a_workspace(4), body_of(torch.sum)),
 )
 _READS = "reads beside its inputs"
 READS = (
@@ -216,4 +251,19 @@ WRITES = (
         "writes 8 elements behind",
     ),
     Kernel("relu of blocks", "relu", relu_of_blocks, on_an_input, "mutation", "behind"),
+)  # fmt: skip
+_EMPTY, _ZEROS = "the float32[11] that it gets from torch.empty_like", "the float32[3] that it gets from torch.zeros"
+RESULTS = (
+    Kernel("one behind its result", "abs", abs_into(real.empty_like, 0, 1), body_of(torch.abs), "mutation", f"writes 1 element behind {_EMPTY}"),
+    Kernel("two before it", "abs", abs_into(real.empty_like, -13, 2), body_of(torch.abs), "mutation", f"writes 2 elements before {_EMPTY}"),
+    Kernel(
+        "integers behind it", "abs", abs_into(lambda x: x.new_empty(x.shape), 2, 3), whole(torch.abs), "mutation",
+        "writes 3 elements behind the int64[11] that it gets from torch.new_empty",
+    ),
+    Kernel("behind a workspace", "sum", sum_with_a_workspace(3), body_of(torch.sum), "mutation", f"writes 1 element behind {_ZEROS}"),
+    Kernel("behind a copy", "abs", abs_into(real.clone, 0, 1), body_of(torch.abs), "mutation", "gets from torch.clone"),
+    Kernel(
+        "reads behind a workspace", "sum", sum_with_a_workspace(4, reads=1), body_of(torch.sum), "value",
+        "reads beside memory that it allocates",
+    ),
 )  # fmt: skip

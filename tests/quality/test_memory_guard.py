@@ -13,7 +13,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.case import is_guarded_case
 from ci_autotest.values.kernel_scope import KernelScope
 from tests.engine import RULES, record
-from tests.quality.out_of_bounds import READS, RIGHT, WRITES
+from tests.quality.out_of_bounds import READS, RESULTS, RIGHT, WRITES
 from tests.quality.right_kernels import TUNED
 
 
@@ -27,6 +27,14 @@ def judged(kernel, body=None, **how):
 
 def named(kernels):
     return pytest.mark.parametrize("kernel", kernels, ids=[kernel.name for kernel in kernels])
+
+
+@named(RESULTS)
+def test_judge_program__out_of_bounds_of_what_it_allocates__is_found_in_its_operator(kernel):
+    verdict = judged(kernel)
+    assert verdict.misalignment is not None
+    assert (verdict.operator, verdict.kind) == (operator_of(f"torch.{kernel.operator}"), kernel.kind)
+    assert kernel.words in f"{verdict.misalignment.candidate}; {verdict.misalignment.detail}"
 
 
 @named(READS + WRITES)

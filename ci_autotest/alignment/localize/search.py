@@ -28,7 +28,7 @@ from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
-from ci_autotest.values.verdict import Cotangent, is_of_backward
+from ci_autotest.values.verdict import Call, Cotangent, is_of_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,6 +84,8 @@ class Sides(NamedTuple):
         reference: The side believed.
         rules: How they are compared.
         in_float64: Entered while the float64 oracle runs; ``None`` to leave it out.
+        has_guard: Whether guard bands are put around inputs and results first.
+        checks_operators: Whether operators of the candidate's libraries are checked where nothing else is wrong.
     """
 
     candidate: Backend
@@ -91,6 +93,7 @@ class Sides(NamedTuple):
     rules: Rules
     in_float64: InFloat64 | None = nullcontext
     has_guard: bool = False
+    checks_operators: bool = False
 
 
 class Examined(NamedTuple):
@@ -265,7 +268,7 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
         calls.reverse()
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return [*users, *(i for i in calls if i not in users)][:TRIED_AT_MOST]
-    if found.kind in {"mutation", "state"}:
+    if found.kind in {"mutation", "state"} and not isinstance(found.at, Call):
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:

@@ -5,10 +5,13 @@ An exported one needs torch, onnx and onnxruntime.
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, output_text
+from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, inputs, output_text
+from ci_autotest.program.ir import RESULT_BANDS, operator_check_of, result_bands_of
 from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
 from ci_autotest.program.repro.module_ranks import module_body, shares_batch
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
@@ -85,6 +88,18 @@ class Replace(torch.overrides.TorchFunctionMode):
 """
 
 
+#: Modes and modules may pass calls to other functions of the candidate too.
+_CHECKED: Final = """def checked(function):
+    \"\"\"Return a function that `torch.library.opcheck` checks at each call if it is an operator of a library.\"\"\"
+
+    def call(*args, **kwargs):
+        torch.library.opcheck(function, args, kwargs, test_utils="{check}")
+        return function(*args, **kwargs)
+
+    kinds = torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._library.custom_ops.CustomOpDef
+    return call if isinstance(function, kinds) else function"""
+
+
 def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     """Return the function ``candidate`` of a repro.
 
@@ -108,8 +123,15 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     if is_exported(note):
         return f"TAKES = {list(takes)}\n\n\n{_TEXT.format(options=repr(_options(note)))}"
     rename, mode = _spellings(recording)
+    check = next(filter(None, map(operator_check_of, program.steps)), "")
+    if check and rename is not None:
+        plain = rename
+        rename, mode = (
+            lambda target: target if plain(target) == target else f"checked({plain(target)})",
+            {f"checked({path})": known for path, known in mode.items()},
+        )
     head = f"def candidate({', '.join(takes)}):"
-    lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
+    lines = [*_banded_lines(program, rename), f"return {output_text(program)}"]
     if note.get("kind") == "graph":
         options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
         return f"{head}\n{block(lines)}\n\n\ncandidate = torch.compile(candidate{options})"
@@ -118,6 +140,31 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     table = "".join(f"    {spelled}: {path},\n" for path, known in sorted(mode.items()) for spelled in known)
     inner = block(["with Replace():", *(f"    {line}" for line in lines)])
     return f"REPLACED = {{\n{table}}}\n{_MODE}{head}\n{inner}"
+
+
+def _banded_lines(program: Program, rename: Callable[[str], str] | None) -> list[str]:
+    """Return the statements of the body, with guard bands around what a call allocates where its step has them."""
+    found = []
+    for index, lines in body_statements(program, rename=rename):
+        bands = result_bands_of(program.steps[index])
+        head = [f"with ResultBands(has_zeros={bands == RESULT_BANDS[1]}):"] if bands else []
+        found += [*head, *(f"    {line}" if bands else line for line in lines)]
+    return found
+
+
+def operator_checks_text(program: Program) -> str:
+    """Return the function ``checked`` of a repro; empty if no step has a check of operators."""
+    check = next(filter(None, map(operator_check_of, program.steps)), "")
+    return _CHECKED.format(check=check) if check else ""
+
+
+def result_bands_text(program: Program) -> str:
+    """Return the class of guard bands around results as a repro defines it; empty if no step has such bands."""
+    if not any(map(result_bands_of, program.steps)):
+        return ""
+    text = files("ci_autotest.backends").joinpath("result_bands.py").read_text("utf-8")
+    _, _, text = text.partition("from __future__ import annotations\n")
+    return re.sub(r"  # (type: ignore|noqa|fmt:).*", "", text)  # for type checkers and linters
 
 
 def _spellings(recording: Recording) -> tuple[Callable[[str], str] | None, dict[str, list[str]]]:

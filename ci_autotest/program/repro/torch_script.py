@@ -32,6 +32,8 @@ from ci_autotest.program.repro.candidates import (
     compile_options,
     device_module,
     is_exported,
+    operator_checks_text,
+    result_bands_text,
     transform_of,
 )
 from ci_autotest.program.repro.carried_values import (
@@ -80,7 +82,9 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         *([f"device = torch.device({HOST_DEVICE!r})"] if not needs.devices and _names_device([*setup, *body]) else ()),
         f"def inputs({f'{IS_CANDIDATE}=False' if classes_of(recording) else ''}):\n{block(setup)}",
         f"def reference({', '.join(takes)}):\n{block(body)}",
+        *filter(None, [operator_checks_text(program)]),
         candidate_text(recording, takes),
+        *filter(None, [result_bands_text(program)]),
         *([rank_head(recording, "inputs()")] if is_of_ranks(recording.note) else ()),
         *([module_head(recording, needs.observed)] if needs.sharing else ()),
         *([template.READER] if _has_file(literals) else ()),

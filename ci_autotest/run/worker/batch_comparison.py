@@ -16,7 +16,7 @@ from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import suspicion
-from ci_autotest.alignment.verdict import judged_with_guard, live_of
+from ci_autotest.alignment.verdict import judged_operators, judged_with_guard, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.remote.process import HostLostError
@@ -24,7 +24,7 @@ from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.run.worker.batch import Judged, is_aligned
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.values.aligned_error import is_measured
-from ci_autotest.values.case import has_series, is_guarded_case, window_of
+from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, window_of
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
 
@@ -84,13 +84,16 @@ class BatchComparison:
         """Return the verdicts on the cases that are not surely aligned, and on guarded ones that are not at all."""
         verdicts = {}
         for position, attempt in enumerate(batch.attempts):
-            has_guard = contender.has_guard and is_guarded_case(batch.spots[position][0])
-            if position in sure and not has_guard:
+            case = batch.spots[position][0]
+            has_guard = contender.has_guard and is_guarded_case(case)
+            is_checked = contender.checks_operators and is_operator_check_case(case)
+            if position in sure and not (has_guard or (is_checked and contender.backend.has_operators())):
                 continue
             enter(position)
             if position not in sure:
-                verdict = self._verdict(attempt, contender._replace(has_guard=has_guard), traces[position])
-            elif (found := self._guarded(attempt, contender)) is not None:
+                asked = contender._replace(has_guard=has_guard, checks_operators=is_checked)
+                verdict = self._verdict(attempt, asked, traces[position])
+            elif (found := self._looked_into(attempt, contender, has_guard=has_guard)) is not None:
                 verdict = found
             else:
                 continue
@@ -101,12 +104,13 @@ class BatchComparison:
                 retire_if_spoiled(self._worker_context.devices)
         return verdicts
 
-    def _guarded(self, attempt: Attempt, contender: Contender) -> Verdict | None:
-        """Return the verdict on a surely aligned case with guard bands; ``None`` if the candidate respects them."""
+    def _looked_into(self, attempt: Attempt, contender: Contender, *, has_guard: bool) -> Verdict | None:
+        """Return the verdict on a surely aligned case with guard bands or checks of operators; ``None`` if right."""
         if out_of_scope(contender.backend, attempt) is not None:
             return None
         try:
-            found = judged_with_guard(live_of(attempt), contender.beside(self._worker_context.reference))
+            judge = judged_with_guard if has_guard else judged_operators
+            found = judge(live_of(attempt), contender.beside(self._worker_context.reference))
         except (AuthorError, HostLostError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything

@@ -155,5 +155,6 @@ class WorkerContext:
             backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
         rules = rules_for(hello.tolerances, hello.strictness, name, declaration)
         return Contender(
-            backend, rules, self._beacon.in_float64 if asks_float64 else None, self.candidates[name].has_guard
-        )
+            backend, rules, self._beacon.in_float64 if asks_float64 else None,
+            self.candidates[name].has_guard, self.candidates[name].checks_operators,
+        )  # fmt: skip

@@ -24,7 +24,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
-from ci_autotest.values.case import has_series, is_guarded_case, is_late, test_key
+from ci_autotest.values.case import has_series, is_guarded_case, is_late, is_operator_check_case, test_key
 from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ class FindingRequests:
         # As in the run: with bands, a kernel may fail in another way, and that would pass for flaky. A program that
         # was found with bands has them in it.
         is_banded = isinstance(message, Confirm) and message.has_guard and is_guarded_case(message.case)
-        return found._replace(has_guard=found.has_guard and is_banded)
+        is_checked = isinstance(message, Confirm) and is_operator_check_case(message.case)
+        return found._replace(
+            has_guard=found.has_guard and is_banded, checks_operators=found.checks_operators and is_checked
+        )
 
     def _watched(self, contender: Contender) -> Sides:
         """Return both sides; the candidate reports each step to the parent."""

@@ -42,6 +42,10 @@ WRONG = {
         {"forward_only": "torch.exp"},
         "forward_only is text; true or false or a list is expected",
     ),
+    "opcheck of another backend": (
+        {"backend": "torch", "replace": {}, "opcheck": True},
+        "has 'opcheck', which backend torch does not use",
+    ),
     "another backend": ({"backend": "torch", "replace": {}, "dtypes": ["float16"]}, "which backend torch does not use"),
 }
 
