@@ -161,6 +161,7 @@ def autotest(
     raises: type[Exception] | tuple[type[Exception], ...] | None = None,
     match: str | None = None,
     examples: Sequence[Mapping[str, float]] | None = None,
+    forms: Sequence[str] | None = None,
     **unknown: Any,
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
@@ -178,7 +179,8 @@ def autotest(
         check_graph: Whether each candidate also runs the body as one compiled graph; its results must agree with the
             candidate's own eager results. OneFlow's ``"ValidatedFalse"`` means no.
         profiles: Names of the profiles to run besides ordinary cases; all by default.
-        dtypes: The dtypes of ``random_tensor()`` calls without a dtype, used in turn; float32 by default.
+        dtypes: The dtypes of ``random_tensor()`` calls without a dtype, or groups of them as in ``random_dtype()``,
+            used in turn; float32 by default. One that is named twice is used twice as often.
         id: A name that the test keeps when it moves to another file.
         check_allclose: Whether to compare elements; shapes, dtypes and flags are always compared.
         check_grad_use_random_data: Whether the backward pass starts from random signed gradients; ones otherwise.
@@ -188,6 +190,9 @@ def autotest(
         match: A regular expression for the reference's error message; candidates may word theirs differently.
         examples: Draws that the first cases have, by the names that ``ci-autotest draws TEST`` prints; these cases are
             ordinary, and draw at random what an example does not name.
+        forms: Forms in which some cases make their calls, one case in ten each: ``autocast`` (to bfloat16), ``out``
+            (each call that takes ``out=`` gets one), ``second_derivatives`` (the gradients are outputs too, and are
+            differentiated). A call for which torch has no such form stays as it is.
         unknown: Anything else is an error.
 
     Raises:
@@ -195,9 +200,9 @@ def autotest(
     """
     given = {
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
-        "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "id": id, "check_allclose": check_allclose,
-        "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, "raises": raises,
-        "match": match, "examples": examples, **unknown,
+        "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "forms": forms, "id": id,
+        "check_allclose": check_allclose, "check_grad_use_random_data": check_grad_use_random_data,
+        "include_complex": include_complex, "raises": raises, "match": match, "examples": examples, **unknown,
     }  # fmt: skip
     declared(lambda: None, given)  # reports a wrong option at the line of the decorator
 
