@@ -5,9 +5,14 @@ below, which asks each test for more than a user's has by default. Profiles chan
 tests without any other size draw boundary sizes themselves.
 """
 
-from functools import partial
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import ci_autotest
+
+F = TypeVar("F", bound=Callable[..., object])
 
 #: Dtypes of tensors without one: two cases of five are in a half precision.
 FLOATS = (float, float, "half")
@@ -15,6 +20,10 @@ FLOATS = (float, float, "half")
 NUMBERS = (*FLOATS, "int64", "complex64")
 REALS = (*FLOATS, "int64", "bool")
 ANY = (*FLOATS, "int64", "bool", "complex64")
-
 #: Three cases of ten make their calls in another form.
-autotest = partial(ci_autotest.autotest, dtypes=FLOATS, forms=("autocast", "out", "second_derivatives"))
+FORMS = ("autocast", "out", "second_derivatives")
+
+
+def autotest(**options: Any) -> Callable[[F], F]:
+    """Declare a test of the suite, with its dtypes and forms unless the test has others."""
+    return ci_autotest.autotest(**{"dtypes": FLOATS, "forms": FORMS, **options})

@@ -73,7 +73,7 @@ def grid_sample():
 
 @autotest(forms=("out", "second_derivatives"))
 def affine_grid():
-    # Not under autocast: torch 2.13 has no backward pass there.
+    # Not under autocast: torch 2.13 has no backward pass of some sizes there.
     batch = random(1, 4).to(int)
     theta = random_tensor(dims=(batch, 2, 3))
     return torch.nn.functional.affine_grid(

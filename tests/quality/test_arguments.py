@@ -24,6 +24,8 @@ from tests.suite_draws import HALVES, Draws, draws_of_suite
 
 LISTED = Path(__file__).with_name("arguments.json")
 UNDRAWN = Path(__file__).with_name("draws.json")
+#: Torch's own, of operators that will change, and of complex32.
+pytestmark = pytest.mark.filterwarnings("ignore")
 OF_ANOTHER_TORCH = not torch.__version__.startswith(catalogue().torch)
 #: Where a result is put, and how it lies there, is no operator's own; deprecated spellings of ``reduction``; generators,
 #: because both sides draw from the same one.

@@ -70,6 +70,26 @@ def test_out__call_that_has_none__stays_as_it_is():
     assert [step.op for step in attempt.program.steps] == [PLACEHOLDER, "call_function", "output"]
 
 
+@pytest.mark.parametrize(("factor", "outcome"), [(1, "aligned"), (2, "misaligned")])
+def test_out__replacement_that_takes_none__has_its_result_put_there(factor, outcome):
+    assert (
+        judged(in_form("out", exponential), substitute(exp=lambda x: real.exp(x) * factor)).verdict.outcome == outcome
+    )
+
+
+def test_out__replacement_of_several_results__has_all_of_them_put_there():
+    def body():
+        return torch.sort(random_tensor(ndim=1, dim0=5), stable=True)
+
+    def backwards(x, stable):
+        return tuple(part.flip(0) for part in real.sort(x, stable=stable))
+
+    found = [
+        judged(in_form("out", body), kernel).verdict.outcome for kernel in (TorchBackend(), substitute(sort=backwards))
+    ]
+    assert found == ["aligned", "misaligned"]
+
+
 def test_second_derivatives__taken__have_the_gradients_as_outputs():
     attempt = in_form("second_derivatives", exponential)
     assert [step.target for _, step in attempt.program.calls] == ["torch.exp", "torch.autograd.grad"]
