@@ -146,7 +146,17 @@ def conv_tbc():
 
 @autotest()
 def conv_transpose2d_of_given_weights():
-    channels, stride = random(1, 4).to(int), random(1, 4).to(int)
+    groups, outer = random(1, 3).to(int), random(1, 4).to(int)
+    channels = groups * random(1, 4).to(int)
     x = random_tensor(ndim=4, dim1=channels)
-    weight = random_tensor(dims=(channels, random(1, 4).to(int), random(2, 5).to(int), 2))
-    return torch.nn.functional.conv_transpose2d(x, weight, stride=stride, padding=oneof(1, nothing()))
+    weight = random_tensor(dims=(channels, outer, random(2, 5).to(int), 2))
+    bias = random_tensor(dims=(groups * outer,))
+    layers = torch.nn.functional
+    return layers.conv_transpose2d(
+        x,
+        weight,
+        bias=oneof(bias, nothing()),
+        padding=oneof(1, nothing()),
+        dilation=oneof(2, nothing()),
+        groups=groups,
+    ), layers.conv_transpose2d(x, weight, stride=oneof(2, 3), output_padding=oneof(1, nothing()))

@@ -154,7 +154,7 @@ def hfftn():
 
 @autotest()
 def ifftshift():
-    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float", "complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float", "half", "complex"]))
     return torch.fft.ifftshift(x, dim=oneof(0, -1, nothing())), torch.fft.rfftfreq(random(1, 9).to(int), d=2.0)
 
 

@@ -50,7 +50,9 @@ class Reason(StrEnum):
     NO_BACKWARD = "no_backward"
     #: What is defined of its random result does not hold in that dtype.
     RANDOM = "random"
-    #: The test's sizes or dtypes are those that another argument of it demands.
+    #: Torch itself fails there, as docs/found.md says.
+    FAULT = "torch_fault"
+    #: Another argument of the test, or what is defined of its result, leaves no choice.
     DEMANDED = "demanded"
     #: A form is planned for two cases of a test, and these differ from it in something that the form cannot have.
     PLAN = "plan"
