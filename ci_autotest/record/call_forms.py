@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
+    from ci_autotest.record.protocol import Recorder as AnyRecorder
 
 AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
 #: One case of so many has each form: two of the 20 of a plan.
@@ -128,7 +129,7 @@ def _copied(value: Any) -> Any:
     return type(value)(map(_copied, value)) if type(value) in {list, tuple} else value
 
 
-def with_second_derivatives(recorder: Recorder, returned: object) -> object:
+def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
     """Return what a body returned, and the gradients of it, whose backward pass gives second derivatives.
 
     The gradient that each output gets is the output itself, so that linear functions have second derivatives too.
@@ -168,7 +169,9 @@ def _has_second(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> bool
     if not outputs or not leaves:
         return False
     try:
-        firsts = torch.autograd.grad(outputs, leaves, outputs, create_graph=True, allow_unused=True)
+        firsts: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+            outputs, leaves, outputs, create_graph=True, allow_unused=True
+        )
         deep = [gradient for gradient in firsts if gradient is not None and gradient.requires_grad]
         ones = [torch.ones_like(gradient) for gradient in deep]
         return bool(deep) and bool(torch.autograd.grad(deep, leaves, ones, retain_graph=True, allow_unused=True))
