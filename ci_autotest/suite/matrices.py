@@ -96,8 +96,9 @@ def lu_factor():
     return torch.linalg.lu_factor(x)
 
 
-@autotest()
+@autotest(forms=None)
 def lstsq():
+    # As it is written: in the last bit MKL's results depend on where its memory lies, so those in other forms do too.
     # More rows than columns, of full rank.
     size = random(1, 6).to(int)
     x = invertible_tensor(size, dtype=torch.float64)
