@@ -190,7 +190,7 @@ def autotest(
         match: A regular expression for the reference's error message; candidates may word theirs differently.
         examples: Draws that the first cases have, by the names that ``ci-autotest draws TEST`` prints; these cases are
             ordinary, and draw at random what an example does not name.
-        forms: Forms in which some cases make their calls, one case in ten each: ``autocast`` (to bfloat16), ``out``
+        forms: Forms in which some cases make their calls, each in one or two of 20: ``autocast`` (to bfloat16), ``out``
             (each call that takes ``out=`` gets one), ``second_derivatives`` (the gradients are outputs too, and are
             differentiated). A call for which torch has no such form stays as it is.
         unknown: Anything else is an error.

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder as AnyRecorder
 
 AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
-#: One case of so many has each form: two of the 20 of a plan.
-_EVERY: Final = 10
+#: One case of so many has each form: one or two of the 20 of a plan.
+_EVERY: Final = 14
 #: Kinds of device whose autocast a step can store.
 _CASTING: Final = ("cpu", "cuda")
 #: What ``out`` holds before the call, in any dtype: a kernel that adds to it, or writes less than all of it, is seen.

@@ -20,7 +20,7 @@ FLOATS = (float, float, "half")
 NUMBERS = (*FLOATS, "int64", "complex64")
 REALS = (*FLOATS, "int64", "bool")
 ANY = (*FLOATS, "int64", "bool", "complex64")
-#: Three cases of ten make their calls in another form.
+#: Each in one or two of 20 cases.
 FORMS = ("autocast", "out", "second_derivatives")
 
 
