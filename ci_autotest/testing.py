@@ -164,6 +164,7 @@ def autotest(
     match: str | None = None,
     examples: Sequence[Mapping[str, float]] | None = None,
     batch: Mapping[int, int] | None = None,
+    forms: Sequence[str] | None = None,
     **unknown: Any,
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
@@ -181,7 +182,8 @@ def autotest(
         check_graph: Whether each candidate also runs the body as one compiled graph; its results must agree with the
             candidate's own eager results. OneFlow's ``"ValidatedFalse"`` means no.
         profiles: Names of the profiles to run besides ordinary cases; all by default.
-        dtypes: The dtypes of ``random_tensor()`` calls without a dtype, used in turn; float32 by default.
+        dtypes: The dtypes of ``random_tensor()`` calls without a dtype, or groups of them as in ``random_dtype()``,
+            used in turn; float32 by default. One that is named twice is used twice as often.
         id: A name that the test keeps when it moves to another file.
         check_allclose: Whether to compare elements; shapes, dtypes and flags are always compared.
         check_grad_use_random_data: Whether the backward pass starts from random signed gradients; ones otherwise.
@@ -194,6 +196,9 @@ def autotest(
         batch: For candidates whose ranks share the batch: the dimension of the batch of each tensor that has one, by
             the number of the tensor in the order in which the body draws them; the first one of every tensor by
             default.
+        forms: Forms in which some cases make their calls, each in one or two of 20: ``autocast`` (to bfloat16), ``out``
+            (each call that takes ``out=`` gets one), ``second_derivatives`` (the gradients are outputs too, and are
+            differentiated). A call for which torch has no such form stays as it is.
         unknown: Anything else is an error.
 
     Raises:
@@ -201,9 +206,10 @@ def autotest(
     """
     given = {
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
-        "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "id": id, "check_allclose": check_allclose,
-        "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, "raises": raises,
-        "match": match, "examples": examples, "batch": batch, **unknown,
+        "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "forms": forms, "id": id,
+        "check_allclose": check_allclose, "check_grad_use_random_data": check_grad_use_random_data,
+        "include_complex": include_complex, "raises": raises, "match": match, "examples": examples, "batch": batch,
+        **unknown,
     }  # fmt: skip
     declared(lambda: None, given)  # reports a wrong option at the line of the decorator
 

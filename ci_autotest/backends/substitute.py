@@ -229,6 +229,9 @@ class Replacing(TorchFunctionMode):
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # The method is `x.permute(2, 0, 1)`, the function `permute(x, dims)`.
         kwargs = _written(func, function, kwargs)
+        if not _takes_out(function, kwargs):
+            out, kwargs = kwargs["out"], {name: value for name, value in kwargs.items() if name != "out"}
+            return _put_into(out, self._scope.call(operator, function, args, kwargs))
         receiver = args[0] if args else kwargs.get("input")
         if not (in_place and isinstance(receiver, torch.Tensor)):
             return self._call(operator, function, args, kwargs)
@@ -273,6 +276,20 @@ def overwritten_by(receiver: torch.Tensor, result: object) -> torch.Tensor:
         given = type(result).__name__
     message = f"the replacement returned {given}, which cannot be written in place to {_form(receiver)}."
     raise RuntimeError(message)
+
+
+def _takes_out(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a replacement takes the ``out=`` of a call itself, or the call has none."""
+    taken = _takes(function)
+    return kwargs.get("out") is None or taken is None or "out" in taken
+
+
+def _put_into(out: Any, result: Any) -> Any:
+    """Write the result of a replacement that takes no ``out=`` to the one that the call has, as torch's own do."""
+    if not isinstance(out, tuple | list):
+        return overwritten_by(out, result)
+    results = result if isinstance(result, tuple | list) else (result,)
+    return type(out)(map(overwritten_by, out, results)) if len(out) == len(results) else result
 
 
 def _form(tensor: torch.Tensor) -> str:

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 _OWN_RANGE: Final = Either((True, False), 0.5)
 _RANGE: Final = (0, 1)
 #: Options that OneFlow's decorator does not have.
-_OURS: Final[dict[str, Any]] = dict.fromkeys(("profiles", "dtypes", "id", "raises", "match", "examples", "batch"))
+_OURS: Final[dict[str, Any]] = dict.fromkeys(
+    ("profiles", "dtypes", "forms", "id", "raises", "match", "examples", "batch")
+)
 #: Groups of dtypes that have no group of that name here.
 _GROUPS: Final = {
     "unsigned": GROUPS["uint"], "signed": GROUPS["int"], "pod": (*GROUPS["arithmetic"], *GROUPS["bool"]),

@@ -20,6 +20,7 @@ from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arra
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
+from ci_autotest.record.call_forms import form_of, recorder_of
 from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
@@ -30,14 +31,14 @@ from ci_autotest.record.expected_refusals import record_expected_errors
 from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
-from ci_autotest.record.options import dtype_of
-from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.options import dtype_of, turns_of
 from ci_autotest.values.case import draws_of, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.record.declaration import Declaration
+    from ci_autotest.record.recorder import Recorder
     from ci_autotest.values.case import DrawnValue
     from ci_autotest.values.result import NoProfile
 
@@ -114,14 +115,17 @@ class Attempts:
         own_draws = {**example, **(edits or {})}
         drawer = Drawer(self._streams, key_of(key, case, number), own_draws, chosen, turn=turn, point=point)
         self._seed(drawer.seed)
-        recorder = Recorder(drawer, self._device)
+        if declaration.dtypes is not None:
+            drawer.plan_beside(turns_of(declaration.dtypes))
+        form = form_of(drawer, declaration.forms, number)
+        recorder = recorder_of(form, drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
         record_expected_errors()  # pytest may have been imported after the previous attempt
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
-        ended_at = run_body(recorder, declaration, call, tracer)
+        ended_at = run_body(recorder, declaration, call, tracer, form)
         if recorder.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:

@@ -12,6 +12,7 @@ from ci_autotest.errors import ArgumentError, AuthorError, Unsupported, Unsuppor
 from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.assumptions import FalseAssumption
+from ci_autotest.record.call_forms import SECOND_DERIVATIVES, calling, with_second_derivatives
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.expected_refusals import check_demand, is_caused_by, is_met
 from ci_autotest.record.optimizers import restore_optimizer
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 _STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 
 
-def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer) -> int | None:
-    """Run a body and record its outputs; return the index of the refused step that ended it, if any.
+def run_body(
+    recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer, form: str
+) -> int | None:
+    """Run a body in a form and record its outputs; return the index of the refused step that ended it, if any.
 
     Raises:
         AuthorError: The body raised an exception of its own, returned something that is not recorded, or did not raise
@@ -42,12 +45,14 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     """
     token = CURRENT.set(recorder)
     try:
-        ended_at, returned = _called(recorder, declaration, call, tracer)
+        with calling(form, recorder.device):
+            ended_at, returned = _called(recorder, declaration, call, tracer)
         recorder.is_widened = False  # what follows judges the recording itself, and no input excuses it
         if ended_at is None:
             if recorder.has_given_up:
                 return None
-            record_output(recorder, returned)
+            wants_second = form == SECOND_DERIVATIVES and declaration.auto_backward
+            record_output(recorder, with_second_derivatives(recorder, returned) if wants_second else returned)
             _refuse_empty(recorder)
             if recorder.shared:
                 refuse_written(recorder)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Attribute of a decorated function that holds its ``Declaration``.
 ATTRIBUTE: Final = "__ci_autotest__"
+#: The forms that a test may ask for.
+FORMS: Final = ("autocast", "out", "second_derivatives")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Declaration:
         check_grad_use_random_data: Whether the backward pass starts from random signed gradients; ones otherwise.
         check_graph: Whether the body also runs as one compiled graph.
         dtypes: Dtypes of ``random_tensor()`` calls without a dtype, in turn; ``None``: float32.
+        forms: Forms in which some cases make their calls, as in ``call_forms``.
         raises: The exceptions that must end the body on every side, because a step must be refused; empty: none.
         match: A regular expression for the reference's error message.
         examples: Draws by site of the first cases.
@@ -58,6 +61,7 @@ class Declaration:
     batch: Mapping[int, int] | None = None
     grid: int | None = None
     is_foreign: bool = False
+    forms: tuple[str, ...] = ()
 
 
 def declaration_of(value: object) -> Declaration | None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.declaration import Declaration
+from ci_autotest.record.declaration import FORMS, Declaration
+from ci_autotest.record.draw.covering import ROWS
+from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.profiles import PROFILES, TURNS
 from ci_autotest.record.examples import checked_examples
 from ci_autotest.values.dtypes import DTYPES, FLOATING, OF_PYTHON
@@ -26,7 +28,7 @@ _OTHER_NAMES: Final = {
 _KNOWN: Final = (
     "n", "auto_backward", "rtol", "atol", "check_dtype", "check_allclose", "check_grad_use_random_data", "check_graph",
     "include_complex", "profiles", "dtypes", "id", "raises", "match",
-    "examples", "batch",
+    "examples", "batch", "forms",
 )  # fmt: skip
 _SWITCHES: Final = ("check_dtype", "check_allclose", "check_grad_use_random_data", "include_complex")
 #: Values of the switches that take more than true and false. OneFlow's ``ValidatedFalse`` means: known not to compile.
@@ -61,7 +63,7 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
         body=body, n=given["n"], auto_backward=bool(given["auto_backward"]), rtol=given["rtol"], atol=given["atol"],
         check_dtype=given["check_dtype"], profiles=_profiles(given["profiles"]), id=given["id"],
         check_allclose=given["check_allclose"], check_grad_use_random_data=given["check_grad_use_random_data"],
-        check_graph=given["check_graph"] is True,
+        check_graph=given["check_graph"] is True, forms=_forms(given["forms"]) if given["raises"] is None else (),
         dtypes=_dtypes(given["dtypes"], include_complex=given["include_complex"]),
         raises=_raises(given["raises"]), match=_match(given["match"], given["raises"]),
         examples=checked_examples(given["examples"]), batch=_batch(given["batch"]),
@@ -79,6 +81,11 @@ def dtype_of(case: int, dtypes: tuple[str, ...] | None) -> torch.dtype | None:
     pair = case // 2
     found: torch.dtype = getattr(torch, dtypes[(pair + pair // TURNS) % len(dtypes)])
     return found
+
+
+def turns_of(dtypes: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the index of the dtype in each case of a plan, of which later plans have a rotation."""
+    return tuple(dtypes.index(dtypes[case // 2 % len(dtypes)]) for case in range(ROWS))
 
 
 def _refuse_unknown(given: Mapping[str, Any]) -> None:
@@ -176,6 +183,19 @@ def _profiles(given: object) -> tuple[str, ...] | None:
     return tuple(given)
 
 
+def _forms(given: object) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, tuple | list):
+        message = f"autotest(forms={given!r}) is not a list. Write forms=({given!r},)."
+        raise AuthorError(message)
+    unknown = [name for name in given if name not in FORMS]
+    if unknown:
+        message = f"autotest(forms=...) has no form {unknown[0]!r}. Use {', '.join(FORMS)}."
+        raise AuthorError(message)
+    return tuple(dict.fromkeys(given))
+
+
 def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
     """Return the names of the dtypes that a test varies; ``None`` if it does not."""
     if given is None:
@@ -183,8 +203,14 @@ def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
     if not isinstance(given, tuple | list) or not given:
         message = f"autotest(dtypes={given!r}) is not a list of dtypes. Write dtypes=(torch.float32, torch.float64)."
         raise AuthorError(message)
-    names = [_dtype(item) for item in given]
-    return tuple(dict.fromkeys([*names, *([OF_PYTHON[complex]] if include_complex else [])]))
+    names = [name for item in given for name in (GROUPS[item] if _is_group(item) else (_dtype(item),))]
+    # A dtype that is named twice is drawn twice as often.
+    return (*names, *([OF_PYTHON[complex]] if include_complex and OF_PYTHON[complex] not in names else []))
+
+
+def _is_group(given: object) -> bool:
+    """Whether this names several dtypes, as in ``random_dtype``; ``float`` without quotes is float32 alone."""
+    return isinstance(given, str) and given in GROUPS and given not in DTYPES
 
 
 def _dtype(given: object) -> str:

@@ -1,6 +1,7 @@
 """Attention: queries, keys and values with common sizes, masks and heads; no dropout, so nothing here is random."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import autotest
 
 
 @autotest()
@@ -23,7 +24,7 @@ def causal_attention():
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
-@autotest()
+@autotest(dtypes=None)
 def multi_head_attention():
     heads, length, batch = random(1, 4).to(int), random(1, 6).to(int), random(1, 4).to(int)
     size = heads * random(1, 4).to(int)
@@ -33,7 +34,7 @@ def multi_head_attention():
     return module(query, key, key, need_weights=True, average_attn_weights=random_bool() | nothing())
 
 
-@autotest()
+@autotest(dtypes=None)
 def transformer_encoder_layer():
     heads = random(1, 3).to(int)
     size = heads * random(1, 4).to(int)
@@ -47,3 +48,12 @@ def transformer_encoder_layer():
     )
     x = random_tensor(ndim=3, dim2=size)
     return module(x)
+
+
+@autotest(dtypes=None)
+def attention_in_half():
+    heads, batch, dtype = random(1, 4).to(int), random(1, 4).to(int), random_dtype(["half"])
+    size = heads * random(1, 4).to(int)
+    x = random_tensor(dims=(random(1, 6).to(int), batch, size), dtype=dtype)
+    layer = torch.nn.TransformerEncoderLayer(size, heads, dim_feedforward=4, dropout=0.0, dtype=dtype)
+    return torch.nn.MultiheadAttention(size, heads, dtype=dtype)(x, x, x), layer(x)

@@ -3,7 +3,8 @@
 A side that accepts such a step silently computes a wrong gradient.
 """
 
-from ci_autotest import autotest, random, random_tensor, torch
+from ci_autotest import random, random_tensor, torch
+from ci_autotest.suite import autotest
 
 
 @autotest(raises=RuntimeError, match="modified by an inplace operation")
@@ -63,7 +64,7 @@ def second(y, x):
     return torch.autograd.grad(y.sum(), x, create_graph=True)[0]
 
 
-@autotest()
+@autotest(forms=("autocast", "second_derivatives"))
 def second_derivatives():
     x = random_tensor()
     return (
@@ -72,7 +73,7 @@ def second_derivatives():
     )  # fmt: skip
 
 
-@autotest()
+@autotest(forms=("autocast", "second_derivatives"))
 def second_derivatives_of_sums():
     x = random_tensor(ndim=2)
     return (
@@ -81,7 +82,7 @@ def second_derivatives_of_sums():
     )  # fmt: skip
 
 
-@autotest()
+@autotest(forms=("autocast", "second_derivatives"))
 def second_derivatives_of_products():
     size = random(1, 5).to(int)
     x, y = random_tensor(dims=(size, size)), random_tensor(dims=(size, size))

@@ -1,6 +1,7 @@
 """Comparison and logic of numbers and booleans. A fault in these operators flips elements instead of scaling them."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import FLOATS, REALS, autotest
 
 
 @autotest()
@@ -17,9 +18,9 @@ def ne():
     return x != oneof(random(0, 3).to(int), 1.0)
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def lt():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return x < y
 
@@ -30,9 +31,9 @@ def le():
     return x <= random(-3, 4)
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def gt():
-    x = random_tensor(dtype=random_dtype(["half", "float"]))
+    x = random_tensor(dtype=random_dtype(["float", "half"]))
     y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return x > y
 
@@ -43,7 +44,7 @@ def ge():
     return x >= random(-3, 4)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def isclose():
     x = random_tensor()
     return torch.isclose(x, x * 1.001, rtol=random(1e-4, 1e-2).to(float), atol=random(0, 1e-3).to(float))
@@ -51,25 +52,25 @@ def isclose():
 
 @autotest()
 def isnan():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     return torch.isnan(x), torch.isnan(x / torch.round(x) * 0)
 
 
 @autotest()
 def isinf():
-    x = random_tensor(dtype=random_dtype(["float"]))
+    x = random_tensor(dtype=random_dtype(["float", "half"]))
     return torch.isinf(x / torch.round(x))
 
 
 @autotest()
 def isfinite():
-    x = random_tensor(dtype=random_dtype(["float"]))
+    x = random_tensor(dtype=random_dtype(["float", "half"]))
     return torch.isfinite(x / torch.round(x))
 
 
 @autotest()
 def signbit():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     return torch.signbit(x)
 
 
@@ -77,7 +78,7 @@ def signbit():
 def logical_and():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
     y = random_tensor(
-        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32)
+        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=random_dtype(["bool", "int64", "float32", "half"])
     )
     return torch.logical_and(x, y)
 
@@ -95,14 +96,14 @@ def logical_or():
 def logical_xor():
     x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
     y = random_tensor(
-        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=oneof(torch.bool, torch.int64, torch.float32)
+        ndim=random(0, 2).to(int), dim0=1, low=0, high=3, dtype=random_dtype(["bool", "int64", "float32", "half"])
     )
     return torch.logical_xor(x, y)
 
 
 @autotest()
 def logical_not():
-    x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "float"]))
+    x = random_tensor(low=0, high=2, dtype=random_dtype(["float", "half", "int", "bool"]))
     return torch.logical_not(x)
 
 
@@ -113,27 +114,27 @@ def isin():
     return torch.isin(x, y, assume_unique=oneof(False, nothing()), invert=random_bool() | nothing())
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def fmax_fmin():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     y = random_tensor(ndim=random(0, 2).to(int), dim0=1)
     return torch.fmax(x, y), torch.fmin(x, y)
 
 
 @autotest()
 def isneginf_isposinf():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     y = x / torch.round(x)
     return torch.isneginf(x), torch.isposinf(x), torch.isneginf(y), torch.isposinf(y)
 
 
 @autotest()
 def isreal():
-    x = random_tensor(dtype=random_dtype(["float", "complex"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "complex"]))
     return torch.isreal(x), torch.isreal(x * 0 + 1)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def equal_allclose():
     # Whole tensors: one number is the answer.
     x = random_tensor(requires_grad=False)

@@ -1,6 +1,7 @@
 """Convolutions in one, two and three dimensions, as functions and modules: groups, strides, padding, dilation."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.suite import FLOATS, NUMBERS, autotest
 
 
 @autotest()
@@ -21,7 +22,7 @@ def conv1d():
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def conv2d():
     groups = random(1, 4).to(int)
     channels = groups * random(1, 4).to(int)
@@ -58,7 +59,7 @@ def conv3d():
     )
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def conv_transpose1d():
     groups, stride = random(1, 3).to(int), random(1, 4).to(int)
     inner, outer = random(1, 4).to(int), random(1, 4).to(int)
@@ -76,7 +77,7 @@ def conv_transpose1d():
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def conv_transpose2d():
     groups, stride = random(1, 3).to(int), random(1, 4).to(int)
     channels = groups * random(1, 4).to(int)
@@ -95,7 +96,7 @@ def conv_transpose2d():
     return module(x)
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def conv_transpose3d():
     channels = random(1, 3).to(int)
     x = random_tensor(ndim=5, dim0=random(1, 3).to(int), dim1=channels, dim2=random(1, 4).to(int))
@@ -126,7 +127,7 @@ def unfold():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "bool", "complex64"))
 def fold():
     # Blocks of `kernel` by `kernel` in steps of 1: the number of blocks follows from the size that is folded to.
     kernel, height, width = random(1, 4).to(int), random(3, 7).to(int), random(3, 7).to(int)
@@ -135,9 +136,27 @@ def fold():
     return torch.nn.functional.fold(x, output_size=(height, width), kernel_size=(kernel, kernel))
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def conv_tbc():
     channels, outer = random(1, 5).to(int), random(1, 5).to(int)
     x = random_tensor(ndim=3, dim0=random(3, 8).to(int), dim2=channels)
     weight = random_tensor(dims=(random(1, 4).to(int), channels, outer))
     return torch.conv_tbc(x, weight, random_tensor(dims=(outer,)), pad=random(0, 3).to(int) | nothing())
+
+
+@autotest()
+def conv_transpose2d_of_given_weights():
+    groups, outer = random(1, 3).to(int), random(1, 4).to(int)
+    channels = groups * random(1, 4).to(int)
+    x = random_tensor(ndim=4, dim1=channels)
+    weight = random_tensor(dims=(channels, outer, random(2, 5).to(int), 2))
+    bias = random_tensor(dims=(groups * outer,))
+    layers = torch.nn.functional
+    return layers.conv_transpose2d(
+        x,
+        weight,
+        bias=oneof(bias, nothing()),
+        padding=oneof(1, nothing()),
+        dilation=oneof(2, nothing()),
+        groups=groups,
+    ), layers.conv_transpose2d(x, weight, stride=oneof(2, 3), output_padding=oneof(1, nothing()))

@@ -1,30 +1,33 @@
 """Creation: tensors from numbers, from another tensor's shape, from ranges."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import autotest
 
 
 @autotest()
 def zeros_like():
     x = random_tensor()
-    return torch.zeros_like(x, dtype=random_dtype(["float", "int"]) | nothing())
+    return torch.zeros_like(x, dtype=random_dtype(["float", "half", "int"]) | nothing())
 
 
 @autotest()
 def ones_like():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return torch.ones_like(x, dtype=random_dtype(["float", "int"]) | nothing())
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
+    return torch.ones_like(x, dtype=random_dtype(["float", "half", "int"]) | nothing())
 
 
 @autotest()
 def full_like():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return torch.full_like(x, random(-9, 10).to(int), dtype=random_dtype(["float", "int"]) | nothing())
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
+    return torch.full_like(x, random(-9, 10).to(int), dtype=random_dtype(["float", "half", "int"]) | nothing())
 
 
 @autotest()
 def new_zeros():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
-    return x.new_zeros((random(1, 5).to(int), random(0, 5).to(int)), dtype=random_dtype(["float", "int"]) | nothing())
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
+    return x.new_zeros(
+        (random(1, 5).to(int), random(0, 5).to(int)), dtype=random_dtype(["float", "half", "int"]) | nothing()
+    )
 
 
 @autotest()
@@ -36,7 +39,10 @@ def full():
 def arange():
     start = random(-10, 10).to(int)
     return torch.arange(
-        start, start + random(0, 30).to(int), random(1, 5).to(int), dtype=random_dtype(["float", "index"]) | nothing()
+        start,
+        start + random(0, 30).to(int),
+        random(1, 5).to(int),
+        dtype=random_dtype(["float", "half", "index"]) | nothing(),
     )
 
 
@@ -71,8 +77,8 @@ def one_hot():
 @autotest()
 def to():
     # From values that every dtype holds.
-    x = random_tensor(low=0, high=oneof(1, 9), dtype=random_dtype(["float", "int", "bool"]))
-    return x.to(random_dtype(["half", "float", "int", "uint", "bool"]), copy=random_bool())
+    x = random_tensor(low=0, high=oneof(1, 9), dtype=random_dtype(["float", "half", "int", "bool"]))
+    return x.to(random_dtype(["float", "half", "int", "uint", "bool"]), copy=random_bool())
 
 
 @autotest()
@@ -98,15 +104,18 @@ def windows_with_a_form():
 
 @autotest()
 def zeros_ones():
-    size, dtype = (random(0, 5).to(int), random(1, 5).to(int)), random_dtype(["float", "int", "bool"]) | nothing()
+    size, dtype = (
+        (random(0, 5).to(int), random(1, 5).to(int)),
+        random_dtype(["float", "half", "int", "bool"]) | nothing(),
+    )
     return torch.zeros(size, dtype=dtype), torch.ones(size, dtype=dtype)
 
 
 @autotest()
 def empty():
     # What is in it is undefined until it is filled.
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
-    dtype = random_dtype(["float", "int"]) | nothing()
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
+    dtype = random_dtype(["float", "half", "int"]) | nothing()
     size = (random(0, 5).to(int), random(1, 5).to(int))
     return torch.empty_like(x, dtype=dtype).fill_(2), torch.empty(size, dtype=dtype).fill_(3)
 
@@ -114,7 +123,7 @@ def empty():
 @autotest()
 def tensor():
     number = random(-5, 6).to(int)
-    dtype = random_dtype(["float", "int"]) | nothing()
+    dtype = random_dtype(["float", "half", "int"]) | nothing()
     return torch.tensor([1, number], dtype=dtype), torch.tensor(oneof(1.5, True, 3))
 
 

@@ -1,6 +1,7 @@
 """Embedding: rows of a table by index, as single rows or in bags."""
 
-from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.suite import autotest
 
 #: Number of rows that a table has at least.
 LEAST = 5

@@ -1,6 +1,7 @@
 """Fourier transforms: complex and real, in one or more dimensions, cut or padded to a length, normalized or not."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import autotest
 
 # Transforms over several dimensions take the last one along: without it, torch 2.13 writes out of bounds on a CPU,
 # for example torch.fft.fftn(torch.ones(3, 1024, 5), dim=(0, 1)).
@@ -8,7 +9,7 @@ from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dt
 
 @autotest()
 def fft():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float", "complex", "int"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float", "complex", "int"]))
     return torch.fft.fft(
         x,
         n=random(1, 12) | nothing(),
@@ -19,7 +20,7 @@ def fft():
 
 @autotest()
 def ifft():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["complex"]))
     return torch.fft.ifft(
         x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
     )
@@ -27,7 +28,7 @@ def ifft():
 
 @autotest()
 def rfft():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float"]))
     return torch.fft.rfft(
         x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
     )
@@ -35,7 +36,7 @@ def rfft():
 
 @autotest()
 def irfft():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["complex"]))
     return torch.fft.irfft(
         x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
     )
@@ -43,7 +44,7 @@ def irfft():
 
 @autotest()
 def hfft():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["complex"]))
     return torch.fft.hfft(
         x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
     )
@@ -51,7 +52,7 @@ def hfft():
 
 @autotest()
 def ihfft():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float"]))
     return torch.fft.ihfft(
         x, n=random(1, 12) | nothing(), dim=oneof(0, -1, nothing()), norm=oneof("forward", "ortho", nothing())
     )
@@ -70,7 +71,7 @@ def fft2():
 
 @autotest()
 def ifftn():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["complex"]))
     return torch.fft.ifftn(
         x, s=oneof((3,), nothing()), dim=oneof((0,), nothing()), norm=oneof("forward", "backward", "ortho", nothing())
     )
@@ -86,7 +87,7 @@ def rfft2():
 
 @autotest()
 def fftshift():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float", "complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float", "half", "complex"]))
     return torch.fft.fftshift(x, dim=oneof(0, -1, nothing()))
 
 
@@ -97,7 +98,7 @@ def fftfreq():
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def stft():
     size = oneof(4, 8, 5)
     x = random_tensor(ndim=random(1, 3).to(int), dim0=random(2, 4).to(int), dim1=random(16, 40).to(int))
@@ -153,7 +154,7 @@ def hfftn():
 
 @autotest()
 def ifftshift():
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float", "complex"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float", "half", "complex"]))
     return torch.fft.ifftshift(x, dim=oneof(0, -1, nothing())), torch.fft.rfftfreq(random(1, 9).to(int), d=2.0)
 
 

@@ -1,19 +1,20 @@
 """Indexing with integer tensors, masks and slices. Drawn indices are below the size of the indexed dimension."""
 
-from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_dtype, random_tensor, torch
+from ci_autotest import index_tensor, nothing, oneof, random, random_dtype, random_tensor, torch
+from ci_autotest.suite import ANY, FLOATS, NUMBERS, REALS, autotest
 
 #: Size that a dimension has at least where numbers of the test index it.
 LEAST = 5
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def index_select():
     x = random_tensor(ndim=3)
     index = index_tensor(x, dim=1, ndim=1, dtype=random_dtype(["index"]))
     return torch.index_select(x, oneof(1, -2), index)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def index_add():
     # Indices repeat: what falls on one row is summed.
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
@@ -23,7 +24,7 @@ def index_add():
     return torch.index_add(x, 0, index, source, alpha=random(-2, 3))
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def index_copy():
     # One row: of two that go to one place, which stays is anyone's guess.
     x = random_tensor(ndim=2, dim0=random(1, 8).to(int), dim1=random(1, 8).to(int))
@@ -31,21 +32,21 @@ def index_copy():
     return torch.index_copy(x, 0, index, x[:1] * 3)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def index_fill():
-    x = random_tensor(ndim=3, dtype=random_dtype(["float", "int"]))
+    x = random_tensor(ndim=3, dtype=random_dtype(["float", "half", "int"]))
     index = index_tensor(x, dim=1, ndim=1)
     return torch.index_fill(x, oneof(1, -2), index, random(-3, 4).to(int))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def take():
     x = random_tensor(ndim=1)
     index = index_tensor(x, negative=True)
     return torch.take(x, index)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def take_along_dim():
     rows = random(1, 8).to(int)
     x = random_tensor(ndim=2, dim0=rows)
@@ -53,7 +54,7 @@ def take_along_dim():
     return torch.take_along_dim(x, index, dim=oneof(1, -1))
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def where():
     # One element broadcasts against any shape, so that `x` is free to be 0-dim.
     x = random_tensor()
@@ -63,11 +64,11 @@ def where():
 
 @autotest()
 def masked_fill():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     return torch.masked_fill(x, x > 0, random(-3, 4).to(int))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def masked_along_rows():
     # One element of the mask for a row.
     rows = random(1, 6).to(int)
@@ -78,14 +79,14 @@ def masked_along_rows():
 
 @autotest()
 def masked_select():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     return torch.masked_select(x, x > 0)
 
 
 @autotest()
 def nonzero():
     # Of a computed value: a compiler runs an operator whose shape follows from data by itself, and compiles the rest.
-    x = random_tensor(low=-2, high=3, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    x = random_tensor(low=-2, high=3, dtype=random_dtype(["float", "half", "int"]), requires_grad=False)
     return torch.nonzero(torch.round(x))
 
 
@@ -97,7 +98,7 @@ def getitem():
     return taken, x[..., random(-LEAST, LEAST).to(int)], x[x > 0], x[:, None]
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def setitem():
     # On a copy: a leaf that requires grad may not be written to, an expanded one neither.
     x = random_tensor(ndim=3, dim1=random(LEAST, 10).to(int), dim2=random(LEAST, 10).to(int)).clone()
@@ -106,29 +107,29 @@ def setitem():
     return x
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def select():
-    x = random_tensor(ndim=random(2, 5).to(int), dim1=random(LEAST, 10).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int), dim1=random(LEAST, 10).to(int))
     return torch.select(x, 1, random(-LEAST, LEAST))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def narrow():
-    x = random_tensor(ndim=random(2, 5).to(int), dim1=random(LEAST, 10).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int), dim1=random(LEAST, 10).to(int))
     start, length = random(0, 3).to(int), random(0, 3).to(int)
     return torch.narrow(x, 1, start, length), torch.narrow_copy(x, 1, start, length)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def diagonal():
-    x = random_tensor(ndim=random(2, 5).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int))
     return torch.diagonal(x, offset=random(-3, 4).to(int), dim1=0, dim2=oneof(1, -1))
 
 
 @autotest()
 def argwhere():
     # Of a computed value, as in `nonzero`.
-    x = random_tensor(low=-2, high=3, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    x = random_tensor(low=-2, high=3, dtype=random_dtype(["float", "half", "int"]), requires_grad=False)
     return torch.argwhere(torch.round(x)), torch.nonzero(torch.round(x), as_tuple=True)
 
 
@@ -138,7 +139,7 @@ def nonzero_static():
     return torch.nonzero_static(x, size=random(0, 9).to(int), fill_value=random(-3, 0).to(int) | nothing())
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def put():
     # Accumulated: two writes to one place are summed.
     count = random(1, 8).to(int)
@@ -153,10 +154,10 @@ def unravel_index():
     return torch.unravel_index(index, oneof((2, 3, 4), (24,), (6, 4)))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def index_add_without_factor():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
-    x = random_tensor(ndim=2, dim1=columns, dtype=random_dtype(["float", "int"]))
+    x = random_tensor(ndim=2, dim1=columns, dtype=random_dtype(["float", "half", "int"]))
     index = index_tensor(x, dims=(rows,))
     source = random_tensor(dims=(rows, columns)).to(x.dtype)
     mask = random_tensor(ndim=2, dim0=1, dim1=columns, dtype=bool)

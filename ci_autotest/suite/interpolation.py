@@ -1,11 +1,12 @@
 """Interpolation: resizing to other sizes, and sampling at drawn grid points."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.suite import ANY, autotest
 
 
 @autotest()
 def interpolate_nearest():
-    x = random_tensor(ndim=random(3, 6).to(int))
+    x = random_tensor(ndim=random(3, 5).to(int))
     return torch.nn.functional.interpolate(
         x, scale_factor=oneof(2, 3, 0.5, 1.5), mode=oneof("nearest", "nearest-exact")
     )
@@ -70,8 +71,9 @@ def grid_sample():
     )
 
 
-@autotest()
+@autotest(forms=("out", "second_derivatives"))
 def affine_grid():
+    # Not under autocast: torch 2.13 has no backward pass of some sizes there.
     batch = random(1, 4).to(int)
     theta = random_tensor(dims=(batch, 2, 3))
     return torch.nn.functional.affine_grid(
@@ -79,14 +81,14 @@ def affine_grid():
     )
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def pixel_unshuffle():
     factor = random(1, 4).to(int)
     x = random_tensor(ndim=4, dim2=factor * random(1, 4).to(int), dim3=factor * random(1, 4).to(int))
     return torch.nn.functional.pixel_unshuffle(x, factor)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def channel_shuffle():
     groups = random(1, 4).to(int)
     x = random_tensor(ndim=random(3, 5).to(int), dim1=groups * random(1, 4).to(int))

@@ -1,9 +1,10 @@
 """Linear algebra: products of matrices, vectors and batches of them; sums of products."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import ANY, FLOATS, NUMBERS, autotest
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def matmul():
     # A matrix or a batch of them, times a vector or a matrix; sizes beyond the drawn rank are not used.
     inner = random(1, 17).to(int)
@@ -14,13 +15,13 @@ def matmul():
 
 @autotest()
 def mm():
-    inner, dtype = oneof(random(1, 17).to(int), 0, 33), random_dtype(["half", "float", "int", "complex"])
+    inner, dtype = oneof(random(1, 17).to(int), 0, 33), random_dtype(["float", "half", "int", "complex"])
     x = random_tensor(ndim=2, dim1=inner, dtype=dtype)
     y = random_tensor(ndim=2, dim0=inner, dtype=dtype)
     return torch.mm(x, y)
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def mv():
     inner = random(1, 17).to(int)
     x = random_tensor(ndim=2, dim1=inner)
@@ -30,20 +31,20 @@ def mv():
 
 @autotest()
 def dot():
-    size, dtype = oneof(random(0, 17).to(int), 129), random_dtype(["float", "int"])
+    size, dtype = oneof(random(0, 17).to(int), 129), random_dtype(["float", "half", "int"])
     x = random_tensor(ndim=1, dim0=size, dtype=dtype)
     y = random_tensor(ndim=1, dim0=size, dtype=dtype)
     return torch.dot(x, y)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def outer():
-    x = random_tensor(ndim=1, dtype=random_dtype(["float", "int"]))
+    x = random_tensor(ndim=1, dtype=random_dtype(["float", "half", "int"]))
     y = random_tensor(ndim=1)
     return torch.outer(x, y)
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def bmm():
     batch, inner = random(1, 5).to(int), oneof(random(1, 17).to(int), 0, 33)
     x = random_tensor(ndim=3, dim0=batch, dim2=inner)
@@ -51,7 +52,7 @@ def bmm():
     return torch.bmm(x, y)
 
 
-@autotest()
+@autotest(dtypes=None)
 def linear():
     features = random(1, 17).to(int)
     module = torch.nn.Linear(features, random(1, 17), bias=random_bool())
@@ -59,7 +60,7 @@ def linear():
     return module(x)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def bilinear():
     batch, left, right = random(1, 5).to(int), random(1, 6).to(int), random(1, 6).to(int)
     outer_size = random(1, 6).to(int)
@@ -70,7 +71,7 @@ def bilinear():
     return torch.nn.functional.bilinear(x, y, weight, bias=oneof(bias, nothing()))
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def addmm():
     rows, inner, columns = (
         random(0, 9).to(int),
@@ -87,7 +88,7 @@ def addmm():
 @autotest()
 def addmv():
     rows, inner = random(1, 9).to(int), random(1, 17).to(int)
-    dtype = random_dtype(["float", "int", "complex"])
+    dtype = random_dtype(["float", "half", "int", "complex"])
     x = random_tensor(ndim=1, dim0=oneof(1, rows), dtype=dtype)
     y = random_tensor(ndim=2, dim0=rows, dim1=inner, dtype=dtype)
     z = random_tensor(ndim=1, dim0=inner, dtype=dtype)
@@ -97,14 +98,14 @@ def addmv():
 @autotest()
 def addr():
     rows, columns = random(1, 9).to(int), random(1, 9).to(int)
-    dtype = oneof(torch.float32, torch.int64, torch.bool)
+    dtype = random_dtype(["float32", "half", "int64", "bool"])
     x = random_tensor(ndim=2, dim0=rows, dim1=oneof(1, columns), dtype=dtype)
     y = random_tensor(ndim=1, dim0=rows, dtype=dtype)
     z = random_tensor(ndim=1, dim0=columns, dtype=dtype)
     return torch.addr(x, y, z, beta=oneof(0, 1, -2, nothing()), alpha=oneof(0, 1, 2, nothing()))
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def baddbmm():
     batch, rows, columns = (random(1, 5).to(int) for _ in range(3))
     inner = random(0, 5).to(int)
@@ -119,7 +120,7 @@ def input_that_counts_zero_times():
     # It is not read: whatever it holds, NaN too, does not come through.
     rows, inner, columns = (random(1, 5).to(int) for _ in range(3))
     x, y = random_tensor(dims=(rows, inner)), random_tensor(dims=(inner, columns))
-    nothing_read = torch.full((rows, columns), oneof(float("nan"), float("inf"), 1.0))
+    nothing_read = torch.full((rows, columns), oneof(float("nan"), float("inf"), 1.0), dtype=x.dtype)
     batch = nothing_read[None]
     return (
         torch.addmm(nothing_read, x, y, beta=0), torch.addmv(nothing_read[:, 0], x, y[:, 0], beta=0),
@@ -127,7 +128,7 @@ def input_that_counts_zero_times():
     )  # fmt: skip
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def einsum():
     # Contracted, kept, repeated and reordered letters.
     inner, shared = random(1, 6).to(int), random(1, 6).to(int)
@@ -136,7 +137,7 @@ def einsum():
     return torch.einsum(oneof("aij,jib->ab", "aij,jib->bja", "aij,jib->", "aij,jib"), x, y)
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def tensordot():
     inner, shared = random(1, 6).to(int), random(1, 6).to(int)
     x = random_tensor(ndim=3, dim1=inner, dim2=shared)
@@ -144,7 +145,7 @@ def tensordot():
     return torch.tensordot(x, y, dims=oneof(2, ([2, 1], [1, 0]), ([1], [0])))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def kron():
     x = random_tensor(ndim=2)
     y = random_tensor(ndim=random(1, 3).to(int))
@@ -153,11 +154,11 @@ def kron():
 
 @autotest()
 def trace():
-    x = random_tensor(ndim=2, dtype=random_dtype(["float", "int"]))
+    x = random_tensor(ndim=2, dtype=random_dtype(["float", "half", "int"]))
     return torch.trace(x)
 
 
-@autotest()
+@autotest(dtypes=None)
 def cdist():
     # Apart from one another: the root's gradient at a distance of zero is a convention.
     size = random(1, 6).to(int)
@@ -188,7 +189,7 @@ def cosine_similarity():
 @autotest()
 def addbmm():
     batch, rows, inner, columns = (random(1, 5).to(int) for _ in range(4))
-    dtype = random_dtype(["float", "int"])
+    dtype = random_dtype(["float", "half", "int"])
     x = random_tensor(dims=(oneof(1, rows), columns), dtype=dtype)
     y = random_tensor(dims=(batch, rows, inner), dtype=dtype)
     z = random_tensor(dims=(batch, inner, columns), dtype=dtype)
@@ -197,7 +198,7 @@ def addbmm():
 
 @autotest()
 def inner():
-    size, dtype = random(1, 9).to(int), random_dtype(["float", "complex"])
+    size, dtype = random(1, 9).to(int), random_dtype(["float", "half", "complex"])
     x = random_tensor(ndim=random(1, 3).to(int), dim0=size, dim1=size, dtype=dtype)
     y = random_tensor(ndim=1, dim0=size, dtype=dtype)
     return torch.inner(x, y), torch.linalg.vecdot(x, y, dim=oneof(-1, nothing())), torch.vdot(y, y * 2)
@@ -205,18 +206,18 @@ def inner():
 
 @autotest()
 def transposed():
-    x = random_tensor(ndim=2, dtype=random_dtype(["float", "complex"]))
+    x = random_tensor(ndim=2, dtype=random_dtype(["float", "half", "complex"]))
     return torch.t(x), torch.adjoint(x), torch.block_diag(x, x[:1] * 2)
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def cross():
     x = random_tensor(ndim=2, dim0=3)
     y = random_tensor(ndim=2, dim0=3, dim1=1)
     return torch.cross(x, y, dim=oneof(0, -2, nothing()))
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def pairwise_distance():
     columns = random(1, 8).to(int)
     x = random_tensor(ndim=2, dim1=columns, low=1, high=2)
@@ -242,7 +243,8 @@ def pdist():
 def cov():
     # Spread by whole numbers: the correlation of constants is not defined.
     columns = random(3, 8).to(int)
-    x = random_tensor(ndim=2, dim1=columns, low=0, high=0.5) + torch.arange(10.0)[:columns]
+    x = random_tensor(ndim=2, dim1=columns, low=0, high=0.5)
+    x = x + torch.arange(10.0, dtype=x.dtype)[:columns]
     weights = random_tensor(dims=(columns,), low=0.5, high=2, requires_grad=False)
     counts = random_tensor(dims=(columns,), low=1, high=4, dtype=int)
     return torch.cov(
@@ -250,7 +252,7 @@ def cov():
     ), torch.corrcoef(x)
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def trapezoid():
     size = random(2, 8).to(int)
     x = random_tensor(ndim=2, dim1=size)

@@ -1,6 +1,7 @@
 """Losses: targets are class indices, probabilities, signs, or values with the input's shape."""
 
-from ci_autotest import autotest, choice_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import choice_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.suite import FLOATS, NUMBERS, autotest
 
 #: Number of classes that there are at least.
 LEAST = 5
@@ -51,7 +52,7 @@ def mse_loss():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def l1_loss():
     rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 129)
     x = random_tensor(dims=(rows, columns))
@@ -169,7 +170,7 @@ def hinge_embedding_loss():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def margin_ranking_loss():
     size = random(1, 20).to(int)
     x, y = random_tensor(dims=(size,)), random_tensor(dims=(size,))
@@ -199,7 +200,7 @@ def cosine_embedding_loss():
     )
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def triplet_margin_loss():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x, y, z = (random_tensor(dims=(rows, columns)) for _ in range(3))
@@ -228,7 +229,7 @@ def multilabel_soft_margin_loss():
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def multi_margin_loss():
     rows, classes = random(1, 8).to(int), random(LEAST, 9).to(int)
     x = random_tensor(dims=(rows, classes))
@@ -243,7 +244,7 @@ def multi_margin_loss():
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def ctc_loss():
     # Longer inputs than targets, so that every target has an alignment; class 0 is the blank.
     frames, batch, classes, length = random(6, 10).to(int), random(1, 4).to(int), random(3, 6).to(int), 2
@@ -262,7 +263,7 @@ def ctc_loss():
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def multilabel_margin_loss():
     # The labels of a row end at the first -1.
     rows, classes = random(1, 6).to(int), 4
@@ -271,7 +272,7 @@ def multilabel_margin_loss():
     return torch.nn.functional.multilabel_margin_loss(x, target, reduction=oneof("none", "mean", "sum", nothing()))
 
 
-@autotest()
+@autotest(dtypes=NUMBERS)
 def triplet_margin_with_distance_loss():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x, y, z = (random_tensor(dims=(rows, columns)) for _ in range(3))

@@ -1,6 +1,7 @@
 """Normalization: over trailing dimensions, over the batch with running statistics, over groups of channels."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.suite import FLOATS, autotest
 
 
 @autotest()
@@ -31,7 +32,7 @@ def over_all_dimensions():
     )  # fmt: skip
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def rms_norm():
     width = random(2, 17).to(int)
     x = random_tensor(ndim=random(2, 4).to(int), dim1=width, dim2=width)
@@ -46,7 +47,7 @@ def batch_norm():
     # In training it normalizes with the batch's own statistics and moves the running ones in place. These are copies,
     # because a tensor that is written to may not be an expanded one.
     channels = random(1, 8).to(int)
-    x = random_tensor(ndim=random(2, 5).to(int), dim0=random(2, 9).to(int), dim1=channels)
+    x = random_tensor(ndim=random(2, 6).to(int), dim0=random(2, 9).to(int), dim1=channels)
     mean = random_tensor(ndim=1, dim0=channels, requires_grad=False).clone()
     var = random_tensor(ndim=1, dim0=channels, low=0.1, high=2, requires_grad=False).clone()
     weight = random_tensor(ndim=1, dim0=channels)
@@ -83,7 +84,7 @@ def group_norm():
     # A bias goes with a weight: with a bias alone the gradient of torch 2.13 raises.
     groups = random(1, 5).to(int)
     channels = groups * random(1, 4).to(int)
-    x = random_tensor(ndim=random(2, 5).to(int), dim1=channels)
+    x = random_tensor(ndim=random(2, 6).to(int), dim1=channels)
     weight = random_tensor(ndim=1, dim0=channels)
     bias = random_tensor(ndim=1, dim0=channels)
     return torch.nn.functional.group_norm(
@@ -111,17 +112,17 @@ def instance_norm():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def normalize():
-    x = random_tensor(ndim=random(2, 5).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int))
     return torch.nn.functional.normalize(
         x, p=oneof(1.0, 2.0, 3.0, nothing()), dim=oneof(0, 1, -1, nothing()), eps=oneof(0.5, nothing())
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def local_response_norm():
-    x = random_tensor(ndim=random(3, 5).to(int))
+    x = random_tensor(ndim=random(3, 6).to(int))
     return torch.nn.functional.local_response_norm(
         x,
         size=random(1, 5).to(int),
@@ -131,7 +132,7 @@ def local_response_norm():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def renorm():
     x = random_tensor(ndim=2, low=0.5, high=2)
     return torch.renorm(x, p=oneof(1.0, 2.0, 3.0), dim=oneof(0, -1), maxnorm=random(1, 4).to(float))

@@ -1,6 +1,7 @@
 """Random operators: tests return what does not depend on the generator, for example shape, dtype and range."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import autotest
 
 
 @autotest()
@@ -37,13 +38,13 @@ def bernoulli():
 
 @autotest()
 def rand():
-    y = torch.rand(random(0, 9).to(int), random(1, 9).to(int), dtype=random_dtype(["float"]))
+    y = torch.rand(random(0, 9).to(int), random(1, 9).to(int), dtype=random_dtype(["float", "half"]))
     return (y >= 0) & (y < 1)
 
 
 @autotest()
 def randn_like():
-    x = random_tensor(dtype=random_dtype(["float"]))
+    x = random_tensor(dtype=random_dtype(["float", "half"]))
     return torch.isfinite(torch.randn_like(x))
 
 
@@ -87,7 +88,7 @@ def feature_dropout():
 @autotest()
 def uniform():
     # In place, within its bounds.
-    x = random_tensor(dtype=random_dtype(["float"]))
+    x = random_tensor(dtype=random_dtype(["float", "half"]))
     y = x.detach().clone().uniform_(0, 1)
     return (y >= 0) & (y <= 1)
 
@@ -95,7 +96,7 @@ def uniform():
 @autotest()
 def dropouts_evaluation():
     # Outside training the input goes through: another input for each, because one tensor has one gradient.
-    x = random_tensor(ndim=random(3, 5).to(int))
+    x = random_tensor(ndim=random(3, 6).to(int))
     p = random(0, 1).to(float) | nothing()
     drop = torch.nn.functional
     return drop.alpha_dropout(x * 2, p=p, training=False), drop.feature_alpha_dropout(x * 3, p=p, training=False)
@@ -110,7 +111,7 @@ def dropouts_of_channels():
     return torch.all(y == 0, 2) == torch.any(y == 0, 2), z
 
 
-@autotest()
+@autotest(dtypes=None)
 def gumbel_softmax():
     # Each row sums to one.
     x = random_tensor(ndim=2, low=-3, high=3)
@@ -127,4 +128,6 @@ def poisson():
 
 @autotest()
 def randn():
-    return torch.isfinite(torch.randn(random(0, 9).to(int), random(1, 9).to(int), dtype=random_dtype(["float"])))
+    return torch.isfinite(
+        torch.randn(random(0, 9).to(int), random(1, 9).to(int), dtype=random_dtype(["float", "half"]))
+    )

@@ -3,7 +3,8 @@
 Layers are tested through the functions that the modules call, because torch.compile would run the modules eagerly.
 """
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.suite import FLOATS, autotest
 
 
 def sizes():
@@ -18,14 +19,14 @@ def weights(gates, features, hidden):
     return [random_tensor(dims=shape) for shape in shapes]
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def rnn_tanh():
     steps, batch, features, hidden = sizes()
     x, h = random_tensor(dims=(steps, batch, features)), random_tensor(dims=(1, batch, hidden))
     return torch.rnn_tanh(x, h, weights(1, features, hidden), True, 1, 0.0, False, False, False)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def rnn_relu():
     steps, batch, features, hidden = sizes()
     x, h = random_tensor(dims=(batch, steps, features)), random_tensor(dims=(2, batch, hidden))
@@ -33,7 +34,7 @@ def rnn_relu():
     return torch.rnn_relu(x, h, both, True, 1, 0.0, False, True, True)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def lstm():
     steps, batch, features, hidden = sizes()
     x = random_tensor(dims=(steps, batch, features))
@@ -41,7 +42,7 @@ def lstm():
     return torch.lstm(x, state, weights(4, features, hidden), True, 1, 0.0, False, False, False)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def lstm_stacked():
     # Two layers, both directions: the second layer reads both directions of the first.
     steps, batch, features, hidden = sizes()
@@ -52,7 +53,7 @@ def lstm_stacked():
     return torch.lstm(x, state, first + second, True, 2, 0.0, False, True, False)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def gru():
     steps, batch, features, hidden = sizes()
     x, h = random_tensor(dims=(steps, batch, features)), random_tensor(dims=(1, batch, hidden))
@@ -67,12 +68,12 @@ def cell(layer, **options):
     return module(x, oneof(h, nothing()))
 
 
-@autotest()
+@autotest(dtypes=None)
 def rnn_cell():
     return cell(torch.nn.RNNCell, nonlinearity=oneof("tanh", "relu"))
 
 
-@autotest()
+@autotest(dtypes=None)
 def lstm_cell():
     features, hidden, batch = random(1, 8).to(int), random(1, 8).to(int), random(1, 5).to(int)
     module = torch.nn.LSTMCell(features, hidden, bias=random_bool())
@@ -81,14 +82,27 @@ def lstm_cell():
     return module(x, (h, c))
 
 
-@autotest()
+@autotest(dtypes=None)
 def gru_cell():
     return cell(torch.nn.GRUCell)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def rnn_cell_functions():
     _, batch, features, hidden = sizes()
     x, h = random_tensor(dims=(batch, features)), random_tensor(dims=(batch, hidden))
     given = weights(1, features, hidden)
     return torch.rnn_tanh_cell(x, h, *given), torch.rnn_relu_cell(x, h, *given)
+
+
+@autotest(dtypes=None)
+def cells_in_half():
+    dtype = random_dtype(["half"])
+    features, hidden, batch = random(1, 8).to(int), random(1, 8).to(int), random(1, 5).to(int)
+    x = random_tensor(dims=(batch, features), dtype=dtype)
+    h, c = random_tensor(dims=(batch, hidden), dtype=dtype), random_tensor(dims=(batch, hidden), dtype=dtype)
+    cells = torch.nn
+    return (
+        cells.LSTMCell(features, hidden, dtype=dtype)(x, (h, c)), cells.GRUCell(features, hidden, dtype=dtype)(x, h),
+        cells.RNNCell(features, hidden, dtype=dtype)(x, h),
+    )  # fmt: skip

@@ -1,7 +1,6 @@
 """Reductions and scans: over all elements, over one dimension, over several dimensions."""
 
 from ci_autotest import (
-    autotest,
     nothing,
     oneof,
     permutation_tensor,
@@ -11,15 +10,18 @@ from ci_autotest import (
     random_tensor,
     torch,
 )
+from ci_autotest.suite import ANY, FLOATS, REALS, autotest
 
 
 @autotest()
 def sum():  # noqa: A001 - the operator's name
-    x = random_tensor(ndim=random(2, 6).to(int), dtype=random_dtype(["float", "int", "uint", "bool", "complex"]))
+    x = random_tensor(
+        ndim=random(2, 6).to(int), dtype=random_dtype(["float", "half", "int", "uint", "bool", "complex"])
+    )
     return torch.sum(x, dim=oneof(None, 0, -1, (0, -1), (), nothing()), keepdim=random_bool() | nothing())
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def nansum():
     x = random_tensor(ndim=random(2, 6).to(int))
     return torch.nansum(
@@ -33,7 +35,7 @@ def nansum():
 @autotest()
 def mean():
     # 0 and -1 are the dimensions that every rank has, a 0-dim tensor too.
-    x = random_tensor(dtype=random_dtype(["half", "float"]))
+    x = random_tensor(dtype=random_dtype(["float", "half"]))
     return torch.mean(
         x,
         dtype=oneof(torch.float64, nothing()),
@@ -44,37 +46,37 @@ def mean():
 
 @autotest()
 def prod():
-    x = random_tensor(ndim=random(1, 5).to(int), low=0.5, high=1.5, dtype=random_dtype(["float"]))
-    y = random_tensor(ndim=2, dtype=random_dtype(["float", "int", "bool"]))
+    x = random_tensor(ndim=random(1, 6).to(int), low=0.5, high=1.5, dtype=random_dtype(["float", "half"]))
+    y = random_tensor(ndim=2, dtype=random_dtype(["float", "half", "int", "bool"]))
     whole = torch.prod(y), torch.prod(y, dtype=oneof(torch.bool, torch.float64))
     return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool() | nothing()), torch.prod(y, -1), whole
 
 
 def extreme_with_index(operator):
     # The index of a tie is defined: the first.
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int64))
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float32", "half", "int64"]))
     return operator(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool() | nothing())
 
 
 def extreme(operator):
     # Ties share the gradient.
-    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
+    x = random_tensor(ndim=random(2, 6).to(int), dtype=random_dtype(["float", "half", "int", "uint"]))
     return operator(x, dim=oneof((), 0, -1, (0, -1), nothing()), keepdim=random_bool() | nothing())
 
 
 def index_of_extreme(operator):
     # The index of a tie is defined: the first.
-    x = random_tensor(dtype=oneof(torch.float32, torch.int64))
+    x = random_tensor(dtype=random_dtype(["float32", "half", "int64"]))
     return operator(x, dim=oneof(None, 0, -1, nothing()), keepdim=random_bool() | nothing())
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def max():  # noqa: A001 - the operator's name
     return extreme_with_index(torch.max), torch.max(random_tensor(dims=(random(1, 6).to(int), 2)))
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def min():  # noqa: A001 - the operator's name
     return extreme_with_index(torch.min), torch.min(random_tensor(dims=(random(1, 6).to(int), 2)))
 
@@ -91,7 +93,7 @@ def amin():
 
 @autotest()
 def aminmax():
-    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    x = random_tensor(dtype=random_dtype(["float", "half", "int"]))
     return torch.aminmax(x, dim=oneof(0, -1, nothing()), keepdim=random_bool() | nothing())
 
 
@@ -111,12 +113,12 @@ def without_ties():
     return random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def median():
     return torch.median(without_ties(), dim=oneof(1, -1), keepdim=random_bool() | nothing())
 
 
-@autotest()
+@autotest(dtypes=None)
 def quantile():
     return torch.quantile(
         without_ties(),
@@ -129,8 +131,8 @@ def quantile():
 
 @autotest()
 def var():
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=random_dtype(["float"]))
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "half"]))
     dim = random(-ndim, ndim).to(int)
     return torch.var(
         x,
@@ -140,7 +142,7 @@ def var():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def std():
     # Away from a spread of zero, where the root has no gradient: no correction, two elements or more.
     x = random_tensor(ndim=2, dim1=random(2, 8).to(int))
@@ -149,9 +151,9 @@ def std():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def var_mean():
-    x = random_tensor(ndim=random(2, 5).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int))
     return torch.var_mean(
         x,
         dim=oneof(0, -1, (0, -1), nothing()),
@@ -162,7 +164,7 @@ def var_mean():
 
 @autotest()
 def norm():
-    x = random_tensor(ndim=random(2, 5).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int))
     return torch.norm(
         x,
         p=oneof(1, 2, float("inf"), nothing()),
@@ -172,9 +174,9 @@ def norm():
     )
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def logsumexp():
-    x = random_tensor(ndim=random(2, 5).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int))
     return torch.logsumexp(x, dim=oneof(0, -1, (0, -1)), keepdim=random_bool() | nothing())
 
 
@@ -198,60 +200,60 @@ def count_nonzero():
 
 @autotest()
 def cumsum():
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int32))
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float32", "half", "int32"]))
     return torch.cumsum(x, dim=random(-ndim, ndim), dtype=torch.float64 | nothing())
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def cumprod():
-    ndim = random(1, 5).to(int)
+    ndim = random(1, 6).to(int)
     x = random_tensor(ndim=ndim, low=0.5, high=1.5)
     return torch.cumprod(x, dim=random(-ndim, ndim).to(int), dtype=oneof(torch.float64, nothing()))
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def cummax():
     # The index of a tie is defined: the last.
-    ndim = random(1, 5).to(int)
+    ndim = random(1, 6).to(int)
     x = random_tensor(ndim=ndim)
     return torch.cummax(x, dim=random(-ndim, ndim).to(int))
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "complex64"))
 def logcumsumexp():
-    ndim = random(1, 5).to(int)
+    ndim = random(1, 6).to(int)
     x = random_tensor(ndim=ndim)
     return torch.logcumsumexp(x, dim=random(-ndim, ndim).to(int))
 
 
 @autotest()
 def diff():
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "half", "int"]))
     return torch.diff(x, n=random(0, 3).to(int) | nothing(), dim=random(-ndim, ndim).to(int) | nothing()), torch.diff(
         x, prepend=x, append=x
     )
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def cummin():
     # The index of a tie is defined: the last.
-    ndim = random(1, 5).to(int)
+    ndim = random(1, 6).to(int)
     x = random_tensor(ndim=ndim)
     return torch.cummin(x, dim=random(-ndim, ndim).to(int))
 
 
 @autotest()
 def nanmean():
-    x = random_tensor(ndim=random(2, 5).to(int))
+    x = random_tensor(ndim=random(2, 6).to(int))
     y = x / torch.round(x)
     return torch.nanmean(x, dim=oneof(None, 0, (0, -1), nothing()), keepdim=random_bool() | nothing()), (
         torch.nanmean(y.detach(), dtype=torch.float64 | nothing())
     )
 
 
-@autotest()
+@autotest(dtypes=None)
 def nan_quantiles():
     x = without_ties()
     keepdim = random_bool() | nothing()
@@ -273,7 +275,7 @@ def mode():
 
 @autotest()
 def std_mean():
-    x = random_tensor(ndim=2, dim1=random(3, 8).to(int), dtype=random_dtype(["float"]))
+    x = random_tensor(ndim=2, dim1=random(3, 8).to(int), dtype=random_dtype(["float", "half"]))
     return (
         torch.std_mean(
             x, dim=oneof(1, -1, (0, 1)), correction=oneof(0, 1, nothing()), keepdim=random_bool() | nothing()
@@ -286,7 +288,7 @@ def std_mean():
 @autotest()
 def over_everything():
     # Without any argument, and with a dtype alone.
-    x = random_tensor(low=0.5, high=1.5, dtype=random_dtype(["float", "int", "bool"]))
+    x = random_tensor(low=0.5, high=1.5, dtype=random_dtype(["float", "half", "int", "bool"]))
     dtype = oneof(torch.float64, nothing())
     return (
         torch.sum(x, dtype=dtype),
@@ -298,3 +300,8 @@ def over_everything():
         torch.argmax(x.to(torch.int64)),
         torch.cumsum(x, 0),
     )
+
+
+@autotest()
+def nanmedian():
+    return torch.nanmedian(without_ties(), dim=oneof(1, -1), keepdim=random_bool() | nothing())

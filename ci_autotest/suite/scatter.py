@@ -1,9 +1,10 @@
 """Gather and scatter: elements read from, and written to, the positions in an index tensor."""
 
-from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.suite import ANY, FLOATS, REALS, autotest
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def gather():
     rows = random(1, 8).to(int)
     x = random_tensor(ndim=2, dim0=rows)
@@ -11,7 +12,7 @@ def gather():
     return torch.gather(x, oneof(1, -1), index)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def scatter():
     # A number goes to every place: which of two writes comes last does not show.
     rows = random(1, 8).to(int)
@@ -20,7 +21,7 @@ def scatter():
     return torch.scatter(x, oneof(1, -1), index, random(-3, 4).to(float))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def scatter_add():
     # Indices repeat: what falls on one element is summed.
     rows, columns = oneof(random(0, 12).to(int), 33), random(1, 8).to(int)
@@ -30,7 +31,7 @@ def scatter_add():
     return torch.scatter_add(x, oneof(0, -2), index, source)
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def scatter_reduce():
     rows, columns = random(1, 12).to(int), random(1, 8).to(int)
     x = random_tensor(ndim=2, dim0=random(1, 10).to(int), dim1=columns)
@@ -41,7 +42,7 @@ def scatter_reduce():
     )
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def index_put():
     # Accumulated: two writes to one place are summed.
     count = random(1, 8).to(int)
@@ -54,7 +55,7 @@ def index_put():
     )
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def masked_scatter():
     # At least as many elements to take from as there are places.
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
@@ -63,7 +64,7 @@ def masked_scatter():
     return torch.masked_scatter(x, x > 0, source)
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def select_scatter():
     rows, columns = random(1, 8).to(int), random(1, 8).to(int)
     x = random_tensor(dims=(random(1, 5).to(int), rows, columns))
@@ -71,7 +72,7 @@ def select_scatter():
     return torch.select_scatter(x, source, 0, oneof(0, -1))
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def diagonal_scatter():
     size = random(1, 8).to(int)
     x = random_tensor(dims=(size, size))
@@ -79,7 +80,7 @@ def diagonal_scatter():
     return torch.diagonal_scatter(x, source)
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def slice_scatter():
     rows, columns = random(4, 9).to(int), random(1, 8).to(int)
     x = random_tensor(dims=(rows, columns))
@@ -88,7 +89,7 @@ def slice_scatter():
     return y, torch.slice_scatter(x, source, 0, 1, 4, 2), torch.slice_scatter(x, source, dim=0, start=-2)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def as_strided_scatter():
     x = random_tensor(dims=(random(4, 7).to(int), 4))
     source = random_tensor(dims=(2, 3))
@@ -98,7 +99,7 @@ def as_strided_scatter():
     )
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def select_scatter_in_any_dimension():
     rows, columns = random(1, 8).to(int), random(2, 8).to(int)
     x = random_tensor(dims=(rows, columns))

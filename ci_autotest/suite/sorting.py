@@ -5,7 +5,6 @@ only the steps before them, so without these steps nothing would be compiled.
 """
 
 from ci_autotest import (
-    autotest,
     nothing,
     oneof,
     permutation_tensor,
@@ -15,20 +14,21 @@ from ci_autotest import (
     random_tensor,
     torch,
 )
+from ci_autotest.suite import ANY, FLOATS, REALS, autotest
 
 
 @autotest()
 def sort():
     # Stable: the order of ties is defined.
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int", "uint"]))
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "half", "int", "uint"]))
     return torch.sort(x, dim=random(-ndim, ndim), descending=random_bool() | nothing(), stable=True)
 
 
 @autotest()
 def argsort():
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "half", "int"]))
     return torch.argsort(
         x, dim=random(-ndim, ndim).to(int) | nothing(), descending=random_bool() | nothing(), stable=True
     )
@@ -36,7 +36,7 @@ def argsort():
 
 @autotest()
 def msort():
-    x = random_tensor(ndim=random(1, 5).to(int), dtype=random_dtype(["float", "int"]))
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float", "half", "int"]))
     return torch.msort(x)
 
 
@@ -46,7 +46,7 @@ def without_ties():
     return random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def topk():
     return torch.topk(
         without_ties(),
@@ -57,7 +57,7 @@ def topk():
     )
 
 
-@autotest()
+@autotest(dtypes=REALS)
 def kthvalue():
     return torch.kthvalue(
         without_ties(), k=random(1, 4), dim=oneof(0, 1, -1, nothing()), keepdim=random_bool() | nothing()
@@ -87,7 +87,7 @@ def unique_consecutive():
     )
 
 
-@autotest()
+@autotest(dtypes=(*FLOATS, "int64"))
 def searchsorted():
     x = random_tensor(ndim=1, requires_grad=False)
     values = random_tensor(requires_grad=False)
@@ -98,7 +98,7 @@ def searchsorted():
 
 @autotest()
 def bucketize():
-    values = random_tensor(low=-3, high=4, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    values = random_tensor(low=-3, high=4, dtype=random_dtype(["float", "half", "int"]), requires_grad=False)
     return torch.bucketize(
         values,
         torch.arange(-2, random(-1, 4).to(int)),
@@ -118,7 +118,7 @@ def bincount():
 @autotest()
 def order_statistics_of_anything():
     # Values alone, of numbers among which there may be NaN and equal ones.
-    x = random_tensor(ndim=random(1, 4).to(int), dtype=random_dtype(["float"]), requires_grad=False)
+    x = random_tensor(ndim=random(1, 6).to(int), dtype=random_dtype(["float"]), requires_grad=False)
     q = oneof(0.0, 0.5, 1.0)
     part = torch.quantile(x, 0.3, dim=-1)
     # torch 2.13 gives what lies in memory for a dimension that is expanded: torch.median(torch.ones(1).expand(5), 0).
@@ -131,7 +131,9 @@ def order_statistics_of_anything():
 
 @autotest()
 def unique_of_floats():
-    x = torch.round(random_tensor(ndim=random(1, 3).to(int), dtype=random_dtype(["float"]), requires_grad=False) * 2)
+    x = torch.round(
+        random_tensor(ndim=random(1, 3).to(int), dtype=random_dtype(["float", "half"]), requires_grad=False) * 2
+    )
     y = torch.cat((x.reshape(-1), x.reshape(-1)[:2]))
     return torch.unique(y, return_inverse=True, return_counts=True), torch.unique_consecutive(y, return_counts=True)
 
@@ -143,13 +145,13 @@ def histc():
     return torch.histc(x * 1, bins=random(1, 9), min=-1, max=1), torch.histc(x.clamp(-1, 1), min=-ends, max=ends)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def cartesian_prod():
     x, y = random_tensor(ndim=1), random_tensor(ndim=1)
     return torch.cartesian_prod(x, y)
 
 
-@autotest()
+@autotest(dtypes=ANY)
 def combinations():
     x = random_tensor(ndim=1)
     # Of a thousand elements there are 1.8e8 triples, for which torch needs 13 GB.

@@ -21,7 +21,7 @@ from tests.engine import record
 
 #: Operators that draw: other generators give other numbers, so none of them is translated without a row.
 DRAWN = frozenset({
-    "torch.bernoulli", "torch.rand", "torch.randn_like", "torch.randint", "torch.randperm", "torch.multinomial", "torch.normal",
+    "torch.bernoulli", "torch.rand", "torch.randn", "torch.randn_like", "torch.randint", "torch.randperm", "torch.multinomial", "torch.normal",
     "torch.Tensor.uniform_", "torch.nn.functional.dropout", "torch.nn.functional.dropout1d", "torch.nn.functional.dropout2d",
     "torch.nn.functional.gumbel_softmax", "torch.nn.functional.fractional_max_pool3d",
 })  # fmt: skip

@@ -34,7 +34,8 @@ def declared_in(family: str):
 
 def attempted(declaration: Declaration, *case: int, **how: str) -> Attempt:
     """Make an attempt that is accepted where the reference refuses what the test says that it must."""
-    return record(declaration.body, *case, raises=declaration.raises, match=declaration.match, **how)
+    declared = {name: getattr(declaration, name) for name in ("raises", "match", "dtypes", "forms")}
+    return record(declaration.body, *case, **declared, **how)
 
 
 @pytest.mark.parametrize("family", families())
@@ -78,7 +79,7 @@ def test_suite__counted__has_twenty_families_and_two_hundred_operators():
 
 
 def test_suite__imports__are_the_public_names_alone():
-    for path in Path(ci_autotest.suite.__file__).parent.glob("*.py"):
+    for path in Path(ci_autotest.suite.__file__).parent.glob("[a-z]*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not isinstance(node, ast.Import)
-            assert not isinstance(node, ast.ImportFrom) or node.module == "ci_autotest"
+            assert not isinstance(node, ast.ImportFrom) or node.module in {"ci_autotest", "ci_autotest.suite"}

@@ -194,6 +194,18 @@ def schemas(target: str) -> list[Any]:
     return [s for s in get(f"aten::{prefix}{name}") if not any(argument.is_out for argument in s.arguments)]
 
 
+@lru_cache(maxsize=1024)
+def takes_out(target: str) -> bool:
+    """Whether some overload of a function writes to ``out=``; whether Python can call that one is not known."""
+    namespace, _, name = target.rpartition(".")
+    prefix = _NAMESPACES.get(namespace)
+    if prefix is not None:
+        found = torch._C._jit_get_schemas_for_operator(f"aten::{prefix}{name}")
+        if any(argument.is_out for schema in found for argument in schema.arguments):
+            return True
+    return any(parameter.name == "out" for parameter in python_parameters(resolved(target)) or ())
+
+
 def _of_schema(argument: Any) -> Parameter:
     kind = str(argument.real_type)
     is_optional = kind.startswith("Optional[")

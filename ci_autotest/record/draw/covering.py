@@ -7,7 +7,9 @@ same case, never on another case. So a case can be drawn alone.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
+
+Level: TypeAlias = int | tuple[int, ...]
 
 #: Number of cases within which pairs are covered: the default of ``cases``.
 ROWS: Final = 20
@@ -18,23 +20,27 @@ _SPREAD: Final = 0x9E37_79B9_7F4A_7C15
 _WORD: Final = (1 << 64) - 1
 
 
-def planned(test: int, case: int, levels: tuple[int, ...]) -> int:
-    """Return the planned choice of a case among ``levels[-1]`` alternatives.
+def planned(test: int, case: int, levels: tuple[Level, ...], count: int) -> int:
+    """Return the planned choice of a case among ``count`` alternatives.
 
     Args:
         test: Key of the test; another one gives other choices in the same case, with the same pairs in all.
         case: Number of the case.
-        levels: Numbers of alternatives of the choices of the case so far, this one's last.
+        levels: The choices of the case so far: how many alternatives each has, or what is chosen in each row if another
+            rule decides that.
+        count: Number of alternatives of this choice.
     """
     block, row = divmod(case, ROWS)
-    turn = ((test ^ (block << 8 | len(levels))) * _SPREAD & _WORD) >> 40
-    return (_column(levels)[row] + turn) % levels[-1]
+    turn = ((test ^ (block << 8 | (len(levels) + 1))) * _SPREAD & _WORD) >> 40
+    return (_column((*levels, count))[row] + turn) % count
 
 
 @lru_cache(maxsize=4096)
-def _column(levels: tuple[int, ...]) -> tuple[int, ...]:
+def _column(levels: tuple[Level, ...]) -> tuple[int, ...]:
     """Return the choices of all rows, by growing a covering array by one column (Lei and Tai's horizontal growth)."""
     count = levels[-1]
+    if isinstance(count, tuple):
+        return count
     before = [_column(levels[: at + 1]) for at in range(len(levels) - 1)]
     covered: set[tuple[int, int, int]] = set()
     used = [0] * count

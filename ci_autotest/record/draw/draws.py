@@ -12,6 +12,7 @@ from ci_autotest.values.case import FREE_SIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ci_autotest.record.draw.covering import Level
     from ci_autotest.record.draw.streams import Streams
     from ci_autotest.values.case import DrawnValue
 
@@ -81,7 +82,7 @@ class Drawer:
         self.point: list[object] = []
         self._point = point
         self.next_site = 0
-        self._levels: tuple[int, ...] = ()
+        self._levels: tuple[Level, ...] = ()
         self._depth = 0
         self._rest: int | None = None
         self.words = streams.open(key)
@@ -191,8 +192,12 @@ class Drawer:
         """Return a planned number below ``count``: what an alternative left of its own, or the next of the case."""
         if self._rest is not None:
             return self._rest % count
-        self._levels = (*self._levels, count)
-        return planned(self._place[0], self._place[1], self._levels)
+        before, self._levels = self._levels, (*self._levels, count)
+        return planned(self._place[0], self._place[1], before, count)
+
+    def plan_beside(self, column: tuple[int, ...]) -> None:
+        """Let the plan meet a choice that another rule makes: ``column`` has it for each of ``ROWS`` cases."""
+        self._levels = (*self._levels, column)
 
     def refill(self) -> list[int]:
         """Replace the consumed ``words`` by the next ones, and return them."""

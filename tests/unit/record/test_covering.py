@@ -19,7 +19,7 @@ from tests.engine import record
 @pytest.mark.parametrize("block", [0, 3])
 def test_planned__twenty_cases__has_every_pair(levels, test, block):
     columns = [
-        [planned(test, case, levels[: at + 1]) for case in range(block * ROWS, (block + 1) * ROWS)]
+        [planned(test, case, levels[:at], levels[at]) for case in range(block * ROWS, (block + 1) * ROWS)]
         for at in range(len(levels))
     ]
     for (i, one), (j, other) in combinations(enumerate(columns), 2):
@@ -27,11 +27,18 @@ def test_planned__twenty_cases__has_every_pair(levels, test, block):
 
 
 def test_planned__ordinary_cases__have_every_alternative():
-    assert all(len({planned(5, case, (2, 2, count)) for case in range(0, ROWS, 2)}) == count for count in range(1, 11))
+    assert all(len({planned(5, case, (2, 2), count) for case in range(0, ROWS, 2)}) == count for count in range(1, 11))
+
+
+def test_planned__beside_a_choice_of_another_rule__has_every_pair_with_it():
+    turns = tuple(case // 2 % 4 for case in range(ROWS))
+    for test, block in product((0, 7), (0, 3)):
+        chosen = [planned(test, case, (turns,), 3) for case in range(block * ROWS, (block + 1) * ROWS)]
+        assert set(zip(turns, chosen, strict=True)) == set(product(range(4), range(3)))
 
 
 def test_planned__another_test__has_other_choices():
-    assert len({tuple(planned(test, case, (4,)) for case in range(ROWS)) for test in range(40)}) == 4
+    assert len({tuple(planned(test, case, (), 4) for case in range(ROWS)) for test in range(40)}) == 4
 
 
 def test_attempt__choices_of_twenty_cases__meet_in_every_pair():

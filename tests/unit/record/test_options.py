@@ -15,7 +15,7 @@ from tests.engine import record, substitute, tried
 
 KNOWN = (
     "It has n, auto_backward, rtol, atol, check_dtype, check_allclose, check_grad_use_random_data, check_graph, "
-    "include_complex, profiles, dtypes, id, raises, match, examples, batch."
+    "include_complex, profiles, dtypes, id, raises, match, examples, batch, forms."
 )
 
 

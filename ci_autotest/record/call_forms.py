@@ -1,0 +1,179 @@
+"""Forms of a case: other ways to make its calls, under autocast, with ``out=``, or with second derivatives.
+
+The rule of this module: a form changes only calls for which the reference has it. ``out=`` and second derivatives are
+tried outside of the recording first, and a call for which the reference refuses them stays as the body makes it.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.backends.operators.signatures import takes_out
+from ci_autotest.backends.snapshots import keep_copy
+from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec, contiguous_strides
+from ci_autotest.record.arguments import split
+from ci_autotest.record.context import outside
+from ci_autotest.record.declaration import FORMS
+from ci_autotest.record.draw.profiles import LARGE_SHAPES
+from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.values import Value
+from ci_autotest.values.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.record.draw.draws import Drawer
+    from ci_autotest.record.function import Function
+    from ci_autotest.record.protocol import Recorder as AnyRecorder
+
+AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
+#: One case of so many has each form: one or two of the 20 of a plan.
+_EVERY: Final = 14
+#: Kinds of device whose autocast a step can store.
+_CASTING: Final = ("cpu", "cuda")
+#: What ``out`` holds before the call, in any dtype: a kernel that adds to it, or writes less than all of it, is seen.
+_HELD: Final = 7
+#: Elements in front of an ``out`` that is every second element of a memory.
+_OFFSET: Final = 3
+
+
+def form_of(drawer: Drawer, forms: tuple[str, ...], number: int) -> str:
+    """Return the form of an attempt by plan; empty if its calls are made as they are written.
+
+    Args:
+        drawer: Of the attempt.
+        forms: The forms that the test asks for.
+        number: Number of the attempt: after a refusal, calls are made as they are written.
+    """
+    if not forms or drawer.profile == LARGE_SHAPES:
+        return ""
+    usual = _EVERY - len(forms)
+    if number:
+        at = drawer.choice("form", _EVERY, given=0)
+    else:
+        at = drawer.integer("form", 0, _EVERY, "choice", is_planned=True)
+    return forms[at - usual] if at >= usual else ""
+
+
+def recorder_of(form: str, drawer: Drawer, device: torch.device) -> Recorder:
+    """Return the recorder of an attempt."""
+    return OutRecorder(drawer, device) if form == OUT else Recorder(drawer, device)
+
+
+def calling(form: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which the body runs."""
+    if form != AUTOCAST or device.type not in _CASTING:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
+
+
+class OutRecorder(Recorder):
+    """A recorder that gives each call an ``out=`` to write to, if it takes one; its tensors have no gradients."""
+
+    __slots__ = ()
+
+    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
+        """Record a placeholder without a gradient, because torch puts nothing that has one into ``out``."""
+        return Recorder.tensor(self, source, replace(spec, requires_grad=False) if spec.requires_grad else spec, name)
+
+    def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call whose result is written to a new input."""
+        if "out" not in kwargs and self.plain_tensors is None and not function.is_random and takes_out(function.target):
+            real_args, _, real_kwargs, _ = split(self, args, kwargs, function)
+            results = _put_aside(function, real_args, real_kwargs)
+            if results:
+                rooms = tuple(map(self._room, results))
+                kwargs = {**kwargs, "out": rooms if len(rooms) > 1 else rooms[0]}
+        return Recorder.call_function(self, function, args, kwargs)
+
+    def _room(self, result: torch.Tensor) -> Value:
+        """Return an input of the size of a result: all of its memory, or every second element."""
+        shape, count = tuple(result.shape), result.numel()
+        strides, dtype = contiguous_strides(shape), str(result.dtype).removeprefix("torch.")
+        if self.drawer.choice(f"out{len(self.steps)}", 2) and count:
+            held = _OFFSET + 2 * count
+            spec = TensorSpec(dtype, shape, tuple(2 * stride for stride in strides), _OFFSET, held, requires_grad=False)
+            room = self.tensor(torch.full((held,), _HELD, dtype=result.dtype), spec, OUT)
+        else:
+            spec = TensorSpec(dtype, shape, strides, 0, count, requires_grad=False)
+            room = self.tensor(torch.full(shape, _HELD, dtype=result.dtype), spec, OUT)
+        # It is certain to be overwritten, so that both sides copy it in their first run.
+        keep_copy(self.trace, room._ref.index, room._tensor)
+        return room
+
+
+def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """Return the results of a call that the reference also makes with ``out=``; none if it does not."""
+    # Of copies, because a few functions also write to an argument, for example to running statistics.
+    args, kwargs = _copied(args), {name: _copied(value) for name, value in kwargs.items()}
+    try:
+        found = function.real(*args, **kwargs)
+        results = tuple(found) if isinstance(found, tuple | list) else (found,)
+        if not all(isinstance(item, torch.Tensor) and str(item.dtype)[6:] in DTYPES for item in results):
+            return ()
+        rooms = tuple(torch.empty(item.shape, dtype=item.dtype, device=item.device) for item in results)
+        function.real(*args, **kwargs, out=rooms if len(rooms) > 1 else rooms[0])
+    except Exception:  # noqa: BLE001 - whatever the reference has against it
+        return ()
+    return results
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    return type(value)(map(_copied, value)) if type(value) in {list, tuple} else value
+
+
+def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
+    """Return what a body returned, and the gradients of it, whose backward pass gives second derivatives.
+
+    The gradient that each output gets is the output itself, so that linear functions have second derivatives too.
+    """
+    hooks = {*HOOK, *REGISTERS}
+    if (
+        not recorder.keeps_graph
+        or recorder.plain_tensors is not None
+        or any(hooks & {*s.modes} for s in recorder.steps)
+    ):
+        return returned
+    outputs = list({id(value._tensor): value for value in _with_gradient(returned)}.values())
+    leaves = [
+        Value(recorder.trace.values[index], Ref(index), recorder)
+        for index, facts in enumerate(recorder.trace.facts)
+        if facts is not None and facts[:2] == (True, True) and recorder.steps[index].op == PLACEHOLDER
+    ]
+    if not _has_second([value._tensor for value in outputs], [leaf._tensor for leaf in leaves]):
+        return returned
+    options = {"create_graph": True, "allow_unused": True}
+    gradients = recorder.call_plain(torch.autograd.grad, (outputs, leaves, outputs), options)
+    return returned, tuple(gradient for gradient in gradients if gradient is not None)
+
+
+def _with_gradient(returned: object) -> Iterator[Value]:
+    if isinstance(returned, Value):
+        if returned._tensor.requires_grad:
+            yield returned
+    elif isinstance(returned, tuple | list | dict):
+        for item in returned.values() if isinstance(returned, dict) else returned:
+            yield from _with_gradient(item)
+
+
+@outside
+def _has_second(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> bool:
+    """Whether the reference has second derivatives of outputs with respect to leaves."""
+    if not outputs or not leaves:
+        return False
+    try:
+        firsts: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+            outputs, leaves, outputs, create_graph=True, allow_unused=True
+        )
+        deep = [gradient for gradient in firsts if gradient is not None and gradient.requires_grad]
+        ones = [torch.ones_like(gradient) for gradient in deep]
+        return bool(deep) and bool(torch.autograd.grad(deep, leaves, ones, retain_graph=True, allow_unused=True))
+    except Exception:  # noqa: BLE001 - whatever the reference has against it
+        return False
