@@ -39,7 +39,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.refusal import is_refusal
-from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own, is_settable, permits_none
+from ci_autotest.program.targets import is_attribute, is_function, is_method, is_overload, is_own, is_settable, permits_none
 from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 
 if TYPE_CHECKING:
@@ -295,6 +295,8 @@ def _unless_named(step: Step) -> str:
     """Return what makes an operator of the user's run."""
     if step.op not in {CALL_FUNCTION, CALL_MODULE} or not is_own(step.target):
         return ""
+    if is_overload(step.target):
+        return ", and overloads of PyTorch's dispatcher if `paths` of the autotest.yml here has `builtin:overloads`"
     return (
         ", and operators that the autotest.yml here names. If it is yours, add it to `replace`, or its module to "
         "`import`, of a candidate"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.properties import choices, matrices, random_numbers
 from ci_autotest.alignment.properties.call import is_drawn, is_unsorted, is_unstable, nothing
-from ci_autotest.backends.operators.identity import RANDOM
+from ci_autotest.backends.operators.identity import RANDOM, is_random, public_operator
+from ci_autotest.program.targets import DISPATCHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,9 +90,11 @@ DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
 
 def row_of(operator: str) -> Row | None:
     """Return an operator's row; ``None`` if its result is unique."""
+    is_dispatched_draw = operator.startswith(DISPATCHER) and is_random(operator)
+    operator = public_operator(operator)
     found = TABLE.get(operator)
     name = operator.rpartition(".")[2]
-    if found is None and name in RANDOM:
+    if found is None and (name in RANDOM or is_dispatched_draw):
         return Row((), random_numbers.PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
     return found
 
