@@ -23,8 +23,9 @@ import torch
 from ci_autotest.backends.operators.identity import ALIASES
 from ci_autotest.opinfo.database import entries, foreach_entries, seeded
 from ci_autotest.opinfo.overload_calls import Call, adapted, functional_of, observed
-from ci_autotest.opinfo.overload_samples import SAMPLES, arguments_of
+from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, Row, Table, dispatcher_overloads
+from ci_autotest.opinfo.sample_draws import arguments_of
 from ci_autotest.report.coverage import DispatcherCatalogue
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _DTYPES: Final = {"float32": 8, "complex64": 2, "int64": 2, "bool": 2, "bfloat16
 #: Samples of an overload that the table keeps.
 _KEPT: Final = {"float32": 4}
 _OTHERS_KEPT: Final = 1
+#: Calls of a donor that are tried in vain.
+_FAILURES: Final = 6
 #: Calls of a donor that are kept, so that the memory is bounded.
 _PER_DONOR: Final = 96
 _PYTHON: Final = {
@@ -127,21 +130,30 @@ def row_of(name: str, overload: OpOverload, known: dict[str, list[Donor]], *, on
                 groups.setdefault((each.source, each.donor), []).append(each)
     best: tuple[tuple[int, ...], Row] | None = None
     for (source, donor), calls in sorted(groups.items(), key=lambda item: _nearness(name, *item[0]))[:12]:
-        samples: dict[str, list[int]] = {}
-        for each in calls:
-            kept = samples.setdefault(each.dtype, [])
-            if len(kept) < _KEPT.get(each.dtype, _OTHERS_KEPT) and _is_repeatable(overload, each):
-                kept.append(each.number)
-        samples = {dtype: numbers for dtype, numbers in samples.items() if numbers}
+        rank = _nearness(name, source, donor)[:2]
+        if best is not None and best[0][:2] < rank:
+            break
+        samples = _accepted(overload, calls)
         if samples:
-            score = (*_nearness(name, source, donor)[:2], -len(samples))
+            score = (*rank, -len(samples))
             if best is None or score < best[0]:
-                best = score, Row(source, donor, {dtype: tuple(numbers) for dtype, numbers in samples.items()})
+                best = score, Row(source, donor, samples)
     return best[1] if best is not None else None
 
 
-def _is_repeatable(overload: OpOverload, donor: Donor) -> bool:
-    return adapted(overload, donor.call, donor.donor) is not None
+def _accepted(overload: OpOverload, calls: list[Donor]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the samples that an overload accepts, by dtype."""
+    samples: dict[str, list[int]] = {}
+    failures = 0
+    for each in calls:
+        kept = samples.setdefault(each.dtype, [])
+        if len(kept) >= _KEPT.get(each.dtype, _OTHERS_KEPT) or failures >= _FAILURES:
+            continue
+        if adapted(overload, each.call, each.donor) is not None:
+            kept.append(each.number)
+        else:
+            failures += 1
+    return {dtype: tuple(numbers) for dtype, numbers in samples.items() if numbers}
 
 
 def _nearness(name: str, source: str, donor: str) -> tuple[int, int, str]:
@@ -216,16 +228,17 @@ def _write(package: str, value: object, between: bytes) -> None:
     (_ROOT / package / "overloads.json").write_bytes(encoded + b"\n")
 
 
+_CUDNN: Final = r"_?(cudnn|miopen|mps|lstm_mps|triton|cslt)_.*|.*_mps.*|_use_(cudnn|miopen)_.*"
 #: What no test calls, by name, and why.
 LEFT_OUT: Final = (
-    (r"_?(cudnn|miopen|mps|lstm_mps|triton|cslt)_.*|.*_mps.*|_use_(cudnn|miopen)_.*|mkldnn_rnn_layer(_backward|\.out).*"
-     r"|.*(efficient|cudnn)_attention.*|.*flash_attention(?!_for_cpu).*|.*semi_structured.*|batch_norm_\w*(elemt|reduce|stats\w*)\..*"
-     r"|_copy_from\w*\..*|_scaled_grouped_mm.*|_scaled_mm_v2.*|_propagate_xla_data\..*", "device"),
+    (_CUDNN, "device"),
+    (r"mkldnn_rnn_layer(_backward|\.out).*|.*(efficient|cudnn)_attention.*|.*flash_attention(?!_for_cpu).*", "device"),
+    (r".*semi_structured.*|_copy_from\w*\..*|_scaled_grouped_mm.*|_scaled_mm_v2.*|_propagate_xla_data\..*", "device"),
     (r"from_file\..*|set_?\..*|set_data\..*|data\..*|_resize_output_?\..*", "memory"),
     (r"_test_.*|_foobar\..*", "dispatcher_test"),
     (r"_nested_.*|nested_to_padded_tensor\..*|to_padded_tensor\..*|_jagged_.*|_padded_dense_to_jagged.*", "nested"),
-    (r"_(make|unpack)_dual\w*\..*|_fw_primal\w*\..*|_(add|remove)_batch_dim\..*|_version\..*|retains?_grad\..*"
-     r"|requires_grad_\..*|is_leaf\..*|output_nr\..*|get_gradients\..*|_backward\..*", "transform"),
+    (r"_(make|unpack)_dual\w*\..*|_fw_primal\w*\..*|_(add|remove)_batch_dim\..*|_version\..*", "transform"),
+    (r"retains?_grad\..*|requires_grad_\..*|is_leaf\..*|output_nr\..*|get_gradients\..*|_backward\..*", "transform"),
     (r"record_stream\..*|_assert_\w+\..*|_?pin_memory\..*|_validate_\w+\..*", "no_result"),
     (r"quantized_(lstm|gru|rnn)\w*\..*|_wrapped_\w+\..*|fbgemm_(pack|linear_fp16|linear_int8)\w*\..*", "object"),
 )  # fmt: skip

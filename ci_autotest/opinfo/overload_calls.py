@@ -95,7 +95,9 @@ def observed(call: Callable[..., Any], sample: Sample, donor: str | None = None)
     try:
         with torch.enable_grad(), warnings.catch_warnings(), _Called(observer), _Dispatched(observer):
             warnings.simplefilter("ignore")
-            found = [one for one in _tensors(call(*args, **kwargs)) if one.requires_grad and one.layout == torch.strided]
+            found = [
+                one for one in _tensors(call(*args, **kwargs)) if one.requires_grad and one.layout == torch.strided
+            ]
             if found:
                 torch.autograd.backward(found, [torch.randn_like(one) for one in found])
     except _Seen:

@@ -1,128 +1,20 @@
 """Samples of overloads that no entry of PyTorch's databases reaches, written by hand.
 
-A name is that of an operator of the dispatcher; its in-place and ``out=`` forms and its aliases take the same
-arguments. Elements are drawn from torch's global generator. The schemas are those of PyTorch 2.13.
+A name is that of an operator of the dispatcher, with that of an overload if its arguments are others; its in-place and
+``out=`` forms and its aliases take the same ones. The schemas are those of PyTorch 2.13.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import torch
 
-from ci_autotest.opinfo.overload_calls import Call
+from ci_autotest.opinfo.layer_samples import LAYERS, packed
+from ci_autotest.opinfo.sample_draws import Samples, b, coo, dnn, f, i, n, p, t
+from ci_autotest.opinfo.storage_samples import STORAGES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-#: Arguments of a call, by position; a dictionary at the end has those that go by name.
-Arguments = tuple[Any, ...]
-
-
-def t(*shape: int) -> torch.Tensor:
-    """Return signed elements."""
-    return torch.randn(shape)
-
-
-def p(*shape: int) -> torch.Tensor:
-    """Return elements between 0.1 and 0.9."""
-    return 0.1 + 0.8 * torch.rand(shape)
-
-
-def i(high: int, *shape: int) -> torch.Tensor:
-    """Return integers from 0 on."""
-    return torch.randint(high, shape)
-
-
-def b(*shape: int) -> torch.Tensor:
-    """Return truth values."""
-    return torch.rand(shape) > 0.5  # noqa: PLR2004 - half of them
-
-
-def f(*values: float) -> torch.Tensor:
-    """Return given elements."""
-    return torch.tensor(values)
-
-
-def n(*values: int) -> torch.Tensor:
-    """Return given integers."""
-    return torch.tensor(values, dtype=torch.int64)
-
-
-def coo(*shape: int) -> torch.Tensor:
-    """Return a sparse tensor."""
-    return (t(*shape) * b(*shape)).to_sparse().coalesce()
-
-
-def csr(*shape: int) -> torch.Tensor:
-    """Return a tensor of compressed sparse rows."""
-    return (t(*shape) * b(*shape)).to_sparse_csr()
-
-
-def dnn(*shape: int) -> torch.Tensor:
-    """Return a tensor in the layout of oneDNN."""
-    return t(*shape).to_mkldnn()
-
-
-def q(*shape: int) -> torch.Tensor:
-    """Return a quantized tensor."""
-    return torch.quantize_per_tensor(t(*shape), 0.05, 100, torch.quint8)
-
-
-def qc(*shape: int) -> torch.Tensor:
-    """Return a tensor that is quantized by channel."""
-    scales, points = 0.02 + 0.1 * torch.rand(shape[0]), torch.zeros(shape[0], dtype=torch.int64)
-    return torch.quantize_per_channel(t(*shape), scales, points, 0, torch.qint8)
-
-
-def rnn(gates: int) -> Arguments:
-    """Return the arguments of a recurrent layer with ``data`` first."""
-    return t(5, 2, 3), t(1, 2, 4), [t(gates * 4, 3), t(gates * 4, 4), t(gates * 4), t(gates * 4)]
-
-
-def cell(gates: int) -> Arguments:
-    """Return the weights and biases of a recurrent cell."""
-    return t(gates * 4, 3), t(gates * 4, 4), t(gates * 4), t(gates * 4)
-
-
-def lists(count: int) -> Arguments:
-    """Return lists of two tensors, as a fused optimizer takes them, with elements that are no less than 0."""
-    return tuple([p(3, 4), p(5)] for _ in range(count))
-
-
-def steps() -> list[torch.Tensor]:
-    """Return the step counters of a fused optimizer."""
-    return [f(2.0)[0], f(3.0)[0]]
-
-
-_LAYER: Final = (True, 1, 0.0, False, False)
-_PADDED: Final = (True, 1, 0.0, False, False, False)
-_ADAM: Final = (0.9, 0.99, 0.01, 1e-8, True, False)
-_QUANT: Final = (0.05, 3, 0, 255)
-
-
-def _packed() -> tuple[torch.Tensor, torch.Tensor]:
-    found = torch.nn.utils.rnn.pack_padded_sequence(t(5, 2, 3), torch.tensor([5, 3]))
-    return found.data, found.batch_sizes
-
-
-def _observer() -> Arguments:
-    return t(4, 3), n(1), n(1), f(-1.0), f(1.0), f(0.1), torch.zeros(1, dtype=torch.int32), 0.01, 0, 255, 0
-
-
-def _ctc() -> Arguments:
-    return torch.log_softmax(t(8, 2, 5), -1), 1 + i(4, 2, 3)
-
-
-def _encoder() -> Arguments:
-    return (t(2, 3, 4), 4, 2, t(12, 4), t(12), t(4, 4), t(4), False, False, 1e-5, t(4), t(4), t(4), t(4), t(8, 4), t(8),
-            t(4, 8), t(4))  # fmt: skip
-
-
-_CONV2: Final = ([1, 1], [1, 1], [1, 1])
-_OPTIONS: Final = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-
-SAMPLES: Final[dict[str, tuple[Callable[[], Arguments], ...]]] = {
+SAMPLES: Final[Samples] = {
     # Of one tensor, and of two.
     **dict.fromkeys(
         ("_cast_Byte", "_cast_Char", "_cast_Double", "_cast_Float", "_cast_Half", "_cast_Int", "_cast_Long", "_cast_Short",
@@ -132,9 +24,9 @@ SAMPLES: Final[dict[str, tuple[Callable[[], Arguments], ...]]] = {
          "is_same_size", "_debug_has_internal_overlap", "_choose_qparams_per_tensor", "_saturate_weight_to_fp16",
          "_autocast_to_full_precision", "sym_is_contiguous", "rand_like", "randn_like", "matrix_exp",
          "_foreach_powsum", "linalg__powsum", "native_norm", "frobenius_norm", "nuclear_norm", "norm",
-         "infinitely_differentiable_gelu_backward", "is_set_to", "is_pinned", "zero", "_pin_memory", "pin_memory",
+         "infinitely_differentiable_gelu_backward", "is_set_to", "is_pinned", "zero",
          "_has_same_storage_numel", "_has_compatible_shallow_copy_type", "_new_zeros_with_same_feature_meta", "type_as", "to.other",
-         "_conj", "_conj_physical", "data", "dense_dim", "sparse_dim", "_copy_from", "_copy_from_and_resize", "copy", "_add_relu", "_test_serialization_subcmul"),
+         "_conj", "_conj_physical", "dense_dim", "sparse_dim", "copy", "_add_relu"),
         (lambda: (t(3, 3), t(3, 3)), lambda: (t(2, 4, 4), t(2, 4, 4))),
     ),
     "type_as": (lambda: (t(3, 4), i(4, 3, 4)),),
@@ -229,8 +121,8 @@ SAMPLES: Final[dict[str, tuple[Callable[[], Arguments], ...]]] = {
     "pad_sequence": (lambda: ([t(3, 4), t(5, 4)], True, 0.5),), "_to_cpu": (lambda: ([t(3, 4), t(5)],),),
     **dict.fromkeys(("concat", "concatenate", "row_stack", "vstack"), (lambda: ([t(3, 4), t(2, 4)],),)),
     "_pack_padded_sequence": (lambda: (t(5, 2, 3), n(5, 3), False),),
-    "_pack_padded_sequence_backward": (lambda: (_packed()[0], [5, 2, 3], _packed()[1], False),),
-    "_pad_packed_sequence": (lambda: (*_packed(), False, 0.0, 5),),
+    "_pack_padded_sequence_backward": (lambda: (packed()[0], [5, 2, 3], packed()[1], False),),
+    "_pad_packed_sequence": (lambda: (*packed(), False, 0.0, 5),),
     "_pad_circular": (lambda: (t(1, 2, 4, 4), [1, 1, 1, 1]),), "_pad_enum": (lambda: (t(1, 2, 4, 4), [1, 1, 1, 1], 1),),
     **dict.fromkeys(("reflection_pad3d", "replication_pad3d"), (lambda: (t(1, 2, 3, 3, 3), [1, 1, 1, 1, 1, 1]),)),
     **dict.fromkeys(("reflection_pad3d_backward", "replication_pad3d_backward"),
@@ -285,205 +177,6 @@ SAMPLES: Final[dict[str, tuple[Callable[[], Arguments], ...]]] = {
     "_cummax_helper": (lambda: (t(3, 4), torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int64), 1),),
     "_cummin_helper": (lambda: (t(3, 4), torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int64), 1),),
     "choose_qparams_optimized": (lambda: (t(40), 40, 20, 0.16, 8),),
-    # Layers.
-    "conv_tbc": (lambda: (t(6, 2, 3), t(3, 3, 4), t(4), 1),),
-    "conv_tbc_backward": (lambda: (t(6, 2, 4), t(6, 2, 3), t(3, 3, 4), t(4), 1),),
-    "_convolution": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), t(4), *_OPTIONS, False, False, False, False),),
-    "_convolution.deprecated": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), t(4), *_OPTIONS, False, False, False),),
-    "_convolution_mode": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), t(4), [1, 1], "same", [1, 1], 1),),
-    "_convolution_double_backward": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), t(4), t(1, 4, 3, 3), t(4, 3, 3, 3),
-                                              t(1, 3, 5, 5), *_OPTIONS, [True, True, True]),),
-    "thnn_conv2d": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), [3, 3], t(4)),),
-    "_slow_conv2d_forward": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), [3, 3], t(4), [1, 1], [1, 1]),),
-    "_slow_conv2d_backward.output_mask": (lambda: (t(1, 4, 5, 5), t(1, 3, 5, 5), t(4, 3, 3, 3), [3, 3], [1, 1], [1, 1],
-                                                   [True, True, True]),),
-    "_slow_conv2d_backward.grad_input": (lambda: (t(1, 4, 5, 5), t(1, 3, 5, 5), t(4, 3, 3, 3), [3, 3], [1, 1], [1, 1]),),
-    "slow_conv3d": (lambda: (t(1, 2, 4, 4, 4), t(3, 2, 3, 3, 3), [3, 3, 3], t(3)),),
-    "slow_conv3d_forward": (lambda: (t(1, 2, 4, 4, 4), t(3, 2, 3, 3, 3), [3, 3, 3], t(3), [1, 1, 1], [0, 0, 0]),),
-    "slow_conv_dilated2d": (lambda: (t(1, 3, 6, 6), t(4, 3, 2, 2), [2, 2], t(4), [1, 1], [0, 0], [2, 2]),),
-    "slow_conv_dilated3d": (lambda: (t(1, 2, 5, 5, 5), t(3, 2, 2, 2, 2), [2, 2, 2], t(3), [1, 1, 1], [0, 0, 0], [2, 2, 2]),),
-    "slow_conv_transpose2d": (lambda: (t(1, 3, 4, 4), t(3, 4, 3, 3), [3, 3], t(4)),),
-    "slow_conv_transpose3d": (lambda: (t(1, 2, 3, 3, 3), t(2, 3, 2, 2, 2), [2, 2, 2], t(3)),),
-    "_nnpack_spatial_convolution": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), t(4), [1, 1]),),
-    "_grid_sampler_2d_cpu_fallback": (lambda: (t(1, 2, 4, 4), 2 * p(1, 3, 3, 2) - 1, 0, 0, False),),
-    "_grid_sampler_2d_cpu_fallback_backward": (
-        lambda: (t(1, 2, 3, 3), t(1, 2, 4, 4), 2 * p(1, 3, 3, 2) - 1, 0, 0, False),),
-    "grid_sampler": (lambda: (t(1, 2, 4, 4), 2 * p(1, 3, 3, 2) - 1, 0, 0, False),),
-    "affine_grid_generator": (lambda: (t(2, 2, 3), [2, 1, 4, 4], False),),
-    "affine_grid_generator_backward": (lambda: (t(2, 4, 4, 2), [2, 1, 4, 4], False),),
-    **dict.fromkeys(("batch_norm", "_batch_norm_impl_index"),
-                    (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), True, 0.1, 1e-5, False),
-                     lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), False, 0.1, 1e-5, False))),
-    "_batch_norm_impl_index_backward": (lambda: (0, t(3, 4, 2), t(3, 4, 2), t(4), t(4), p(4), t(4), p(4), True, 1e-5,
-                                                 [True, True, True], torch.zeros(0, dtype=torch.uint8)),),
-    "_batch_norm_no_update": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), 0.1, 1e-5),),
-    "_batch_norm_with_update": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), 0.1, 1e-5),),
-    "_native_batch_norm_legit_no_training": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), 0.1, 1e-5),),
-    "_native_batch_norm_legit": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), True, 0.1, 1e-5),),
-    "instance_norm": (lambda: (t(3, 4, 5), t(4), t(4), t(4), p(4), True, 0.1, 1e-5, False),),
-    "batch_norm_update_stats": (lambda: (t(3, 4, 2), t(4), p(4), 0.1),),
-    "_fused_rms_norm": (lambda: (t(3, 4), [4], t(4), 1e-5),),
-    "_fused_rms_norm_backward": (lambda: (t(3, 4), t(3, 4), [4], p(3, 1), t(4), [True, True]),),
-    "_weight_norm": (lambda: (t(3, 4), t(3, 1), 0),), "_weight_norm_interface": (lambda: (t(3, 4), t(3, 1), 0),),
-    "_weight_norm_interface_backward": (lambda: (t(3, 4), t(3, 4), t(3, 1), p(3, 1), 0),),
-    "_weight_norm_differentiable_backward": (lambda: (t(3, 4), t(3, 4), t(3, 1), p(3, 1), 0),),
-    "glu_jvp": (lambda: (t(3, 2), t(3, 4), t(3, 4), 1),),
-    "glu_backward_jvp": (lambda: (t(3, 4), t(3, 2), t(3, 4), t(3, 2), t(3, 4), 1),),
-    "_masked_scale": (lambda: (t(3, 4), b(3, 4).float(), 2.0),),
-    "_masked_softmax": (lambda: (t(2, 2, 3, 3), b(3, 3), 3, 0), lambda: (t(2, 4), torch.tensor([False, True, False, False]))),
-    "_masked_softmax_backward": (lambda: (t(2, 4), torch.softmax(t(2, 4), 1), torch.zeros(2, 4) > 1, 1),),
-    "cross_entropy_loss": (lambda: (t(3, 5), i(5, 3)), lambda: (t(3, 5), i(5, 3), p(5), 2, -100, 0.1)),
-    "nll_loss2d": (lambda: (t(2, 5, 3, 3), i(5, 2, 3, 3)),), "nll_loss_nd": (lambda: (t(2, 5, 3), i(5, 2, 3)),),
-    "poisson_nll_loss": (lambda: (t(3, 4), 4 * p(3, 4), True, False, 1e-8, 1),),
-    **dict.fromkeys(("ctc_loss.IntList", "_ctc_loss"), (lambda: (*_ctc(), [8, 7], [3, 2]),)),
-    **dict.fromkeys(("ctc_loss.Tensor", "_ctc_loss.Tensor"), (lambda: (*_ctc(), n(8, 7), n(3, 2)),)),
-    "_ctc_loss_backward": (lambda: _ctc_gradient([8, 7], [3, 2]),),
-    "_ctc_loss_backward.Tensor": (lambda: _ctc_gradient(n(8, 7), n(3, 2)),),
-    "triplet_margin_loss": (lambda: (t(3, 4), t(3, 4), t(3, 4)),),
-    "max_pool2d_backward": (lambda: (t(1, 2, 2, 2), t(1, 2, 4, 4), [2, 2]),),
-    **{f"{name}.vec": (lambda shape=shape, rest=rest: (t(1, 2, *shape), [2 * one for one in shape], *rest, None),)
-       for shape, names in (((4,), ("upsample_linear1d", "upsample_nearest1d", "_upsample_nearest_exact1d")),
-                            ((4, 3), ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d",
-                                      "_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa",
-                                      "_upsample_lanczos2d_aa")),
-                            ((4, 3, 2), ("upsample_trilinear3d", "upsample_nearest3d", "_upsample_nearest_exact3d")))
-       for name in names for rest in [() if "nearest" in name else (False,)]},
-    **{name: (lambda shape=shape, rest=rest: (t(1, 2, *shape), [2 * one for one in shape], *rest),)
-       for shape, names in (((4, 3), ("_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa")),
-                            ((4, 3, 2), ("upsample_nearest3d", "_upsample_nearest_exact3d")))
-       for name in names for rest in [() if "nearest" in name else (False,)]},
-    **{f"{name}_backward": (
-           lambda shape=shape, rest=rest: (t(1, 2, *(2 * one for one in shape)), [2 * one for one in shape], [1, 2, *shape], *rest),)
-       for shape, names in (((4, 3), ("_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa")),
-                            ((4, 3, 2), ("upsample_nearest3d", "_upsample_nearest_exact3d")))
-       for name in names for rest in [() if "nearest" in name else (False,)]},
-    # Attention.
-    **dict.fromkeys(("_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention_for_cpu", "_fused_sdp_choice"),
-                    (lambda: (t(1, 2, 4, 8), t(1, 2, 4, 8), t(1, 2, 4, 8)),)),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": (lambda: _attention_gradient(),),
-    "_transform_bias_rescale_qkv": (lambda: (t(2, 3, 12), t(12), 2),),
-    "_native_multi_head_attention": (
-        lambda: (x := t(2, 3, 4), x, x, 4, 2, t(12, 4), t(12), t(4, 4), t(4)),),
-    "_transformer_encoder_layer_fwd": (_encoder,),
-    # Recurrent layers.
-    **{f"{name}.input": (lambda gates=gates: (*rnn(gates), *_PADDED),)
-       for name, gates in (("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))},
-    **{f"{name}.data": (lambda gates=gates: (*_packed(), t(1, 2, 4), rnn(gates)[2], *_LAYER),)
-       for name, gates in (("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))},
-    "lstm.input": (lambda: (t(5, 2, 3), [t(1, 2, 4), t(1, 2, 4)], rnn(4)[2], *_PADDED),),
-    "lstm.data": (lambda: (*_packed(), [t(1, 2, 4), t(1, 2, 4)], rnn(4)[2], *_LAYER),),
-    "gru_cell": (lambda: (t(2, 3), t(2, 4), *cell(3)),), "lstm_cell": (lambda: (t(2, 3), [t(2, 4), t(2, 4)], *cell(4)),),
-    "rnn_tanh_cell": (lambda: (t(2, 3), t(2, 4), *cell(1)),), "rnn_relu_cell": (lambda: (t(2, 3), t(2, 4), *cell(1)),),
-    "_thnn_differentiable_gru_cell_backward": (lambda: (t(2, 4), t(2, 12), t(2, 12), t(2, 4), t(12), t(12)),),
-    "_thnn_differentiable_lstm_cell_backward": (
-        lambda: (t(2, 4), t(2, 4), t(2, 16), t(2, 16), t(16), t(16), t(2, 4), t(2, 4)),),
-    "mkldnn_rnn_layer": (lambda: (t(5, 2, 3), t(16, 3), t(16, 4), t(16), t(16), t(2, 4), t(2, 4), False, [], 2, 4, 1, True,
-                                  False, False, False),),
-    # Optimizers.
-    **{f"_fused_{name}": (lambda: (*lists(5), steps(), 0.1, *_ADAM),) for name in ("adam", "adamw")},
-    **{f"_fused_{name}.tensor_lr": (lambda: (*lists(5), steps(), f(0.1)[0], *_ADAM),) for name in ("adam", "adamw")},
-    "_fused_sgd": (lambda: (*lists(3), 0.01, 0.9, 0.1, 0.2, False, False, False),),
-    "_fused_sgd.tensor_lr": (lambda: (*lists(3), 0.01, 0.9, f(0.1)[0], 0.2, False, False, False),),
-    "_fused_adagrad": (lambda: (*lists(3), steps(), 0.1, 0.01, 0.02, 1e-8, False),),
-    "_fused_adagrad.tensor_lr": (lambda: (*lists(3), steps(), f(0.1)[0], 0.01, 0.02, 1e-8, False),),
-    "_amp_update_scale": (lambda: (f(8.0), torch.tensor([3], dtype=torch.int32), f(0.0), 2.0, 0.5, 2000),),
-    "_amp_foreach_non_finite_check_and_unscale": (lambda: ([t(3, 4), t(5)], f(0.0), f(0.5)),),
-    "_foreach_addcmul.ScalarList": (lambda: (*lists(3), [2.0, 3.0]),),
-    "_foreach_addcdiv.ScalarList": (lambda: (*lists(3), [2.0, 3.0]),),
-    "_foreach_addcmul.Tensor": (lambda: (*lists(3), f(2.0, 3.0)),),
-    "_foreach_addcdiv.Tensor": (lambda: (*lists(3), f(2.0, 3.0)),),
-    "_foreach_pow.ScalarAndTensor": (lambda: (2.0, [t(3, 4), t(5)]),),
-    "_foreach_copy": (lambda: lists(2),),
-    # Quantization of plain tensors.
-    "fake_quantize_per_tensor_affine": (lambda: (t(3, 4), *_QUANT),),
-    "fake_quantize_per_tensor_affine.tensor_qparams": (
-        lambda: (t(3, 4), f(0.05), torch.tensor([3], dtype=torch.int32), 0, 255),),
-    "fake_quantize_per_tensor_affine_cachemask": (lambda: (t(3, 4), *_QUANT),),
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (
-        lambda: (t(3, 4), f(0.05), torch.tensor([3], dtype=torch.int32), n(1), 0, 255),),
-    "_fake_quantize_learnable_per_tensor_affine": (lambda: (t(3, 4), f(0.05), f(3.0), 0, 255),),
-    "_fake_quantize_learnable_per_tensor_affine_backward": (lambda: (t(3, 4), t(3, 4), f(0.05), f(3.0), 0, 255),),
-    **dict.fromkeys(("fake_quantize_per_channel_affine", "fake_quantize_per_channel_affine_cachemask"),
-                    (lambda: (t(3, 4), 0.1 * p(3), torch.zeros(3, dtype=torch.int32), 0, 0, 255),)),
-    "_fake_quantize_learnable_per_channel_affine": (lambda: (t(3, 4), 0.1 * p(3), torch.zeros(3), 0, 0, 255),),
-    "_fake_quantize_learnable_per_channel_affine_backward": (
-        lambda: (t(3, 4), t(3, 4), 0.1 * p(3), torch.zeros(3), 0, 0, 255),),
-    **dict.fromkeys(("fake_quantize_per_tensor_affine_cachemask_backward",
-                     "fake_quantize_per_channel_affine_cachemask_backward"), (lambda: (t(3, 4), b(3, 4)),)),
-    **dict.fromkeys(("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper",
-                     "_fused_moving_avg_obs_fq_helper_functional"), (_observer,)),
-    "quantize_per_tensor": (lambda: (t(3, 4), 0.05, 100, torch.quint8),),
-    "quantize_per_tensor.tensor_qparams": (lambda: (t(3, 4), f(0.05)[0], n(100)[0], torch.quint8),),
-    "quantize_per_tensor.tensors": (lambda: ([t(3, 4), t(5)], f(0.05, 0.1), n(100, 90), torch.quint8),),
-    "quantize_per_tensor_dynamic": (lambda: (t(3, 4), torch.quint8, False),),
-    "quantize_per_channel": (lambda: (t(3, 4), 0.1 * p(3), n(0, 1, 2), 0, torch.qint8),),
-    "_make_per_tensor_quantized_tensor": (lambda: (i(99, 3, 4).to(torch.uint8), 0.05, 10),),
-    "_make_per_channel_quantized_tensor": (lambda: (i(99, 3, 4).to(torch.uint8), 0.1 * p(3), n(0, 1, 2), 0),),
-    **dict.fromkeys(("dequantize.self", "int_repr", "q_scale", "q_zero_point", "qscheme"), (lambda: (q(3, 4),),)),
-    "dequantize.tensors": (lambda: ([q(3, 4), q(5)],),),
-    **dict.fromkeys(("q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis"), (lambda: (qc(3, 4),),)),
-    "quantized_max_pool1d": (lambda: (q(1, 2, 6), [2]),), "quantized_max_pool2d": (lambda: (q(1, 2, 6, 6), [2, 2]),),
-    "quantized_max_pool3d": (lambda: (q(1, 2, 4, 4, 4), [2, 2, 2]),),
-    "quantized_batch_norm": (lambda: (q(1, 3, 4, 4), t(3), t(3), t(3), p(3), 1e-5, 0.1, 100),),
-    # Sparse tensors.
-    **dict.fromkeys(("_indices", "_values", "indices", "values", "_nnz", "_dimI", "_dimV", "is_coalesced", "indices_copy",
-                     "values_copy", "_indices_copy", "_values_copy", "_to_dense", "to_dense", "_sparse_sum"), (lambda: (coo(4, 5),),)),
-    **dict.fromkeys(("crow_indices", "col_indices", "crow_indices_copy", "col_indices_copy"), (lambda: (csr(4, 5),),)),
-    **dict.fromkeys(("ccol_indices", "row_indices", "ccol_indices_copy", "row_indices_copy"),
-                    (lambda: (t(4, 5).to_sparse_csc(),),)),
-    **dict.fromkeys(("_coalesce", "coalesce"), (lambda: (torch.sparse_coo_tensor(n(0, 0, 1, 1, 1, 2).view(2, 3), t(3), (4, 5)),),)),
-    "_coalesced": (lambda: (coo(4, 5), True),),
-    **dict.fromkeys(("_to_sparse", "to_sparse", "_to_sparse_csr", "to_sparse_csr", "_to_sparse_csc", "to_sparse_csc"),
-                    (lambda: (t(4, 5) * b(4, 5),),)),
-    **dict.fromkeys(("_to_sparse.sparse_dim", "to_sparse.sparse_dim"), (lambda: (t(4, 5) * b(4, 5), 1),)),
-    **dict.fromkeys(("_to_sparse_bsr", "to_sparse_bsr", "_to_sparse_bsc", "to_sparse_bsc"), (lambda: (t(4, 6), [2, 3]),)),
-    "to_dense_backward": (lambda: (t(4, 5), coo(4, 5)),),
-    "_sparse_sum.dim": (lambda: (coo(4, 5), [0]),), "_sparse_sum.dtype": (lambda: (coo(4, 5), torch.float64),),
-    "_sparse_sum.dim_dtype": (lambda: (coo(4, 5), [0], torch.float64),),
-    "_sparse_sum_backward": (lambda: (torch.sparse.sum(x := coo(4, 5), 0), x, [0]),),
-    **dict.fromkeys(("_sparse_softmax", "_sparse_log_softmax"), (lambda: (coo(4, 5), 1, False),)),
-    **dict.fromkeys(("_sparse_softmax.int", "_sparse_log_softmax.int"), (lambda: (coo(4, 5), 1),)),
-    **dict.fromkeys(("_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data"),
-                    (lambda: (x := coo(4, 5), torch.sparse.softmax(x, 1), 1, x),)),
-    "_sparse_mm": (lambda: (coo(4, 5), t(5, 3)),), "_sparse_mm.reduce": (lambda: (csr(4, 5), t(5, 3), "sum"),),
-    "_sparse_mm_reduce_impl": (lambda: (csr(4, 5), t(5, 3), "sum"),),
-    **dict.fromkeys(("_sparse_sparse_matmul",), (lambda: (coo(4, 5), coo(5, 3)),)),
-    **dict.fromkeys(("smm", "hspmm"), (lambda: (coo(4, 5), t(5, 3)),)),
-    **dict.fromkeys(("sspaddmm", "_sparse_addmm"), (lambda: (coo(4, 3), coo(4, 5), t(5, 3)), lambda: (t(4, 3), coo(4, 5), t(5, 3)))),
-    "_sparse_csr_sum.dim_dtype": (lambda: (csr(4, 5), [0], True),), "_sparse_csr_prod.dim_dtype": (lambda: (csr(4, 5), [0], True),),
-    "sparse_mask": (lambda: (t(4, 5), coo(4, 5)),), "_sparse_mask_projection": (lambda: (coo(4, 5), coo(4, 5)),),
-    "_sparse_broadcast_to": (lambda: (coo(1, 5), [4, 5]),),
-    "copy_sparse_to_sparse": (lambda: (coo(4, 5), coo(4, 5)),), "resize_as_sparse": (lambda: (coo(4, 5), coo(4, 5)),),
-    **dict.fromkeys(("sparse_resize", "sparse_resize_and_clear"), (lambda: (coo(4, 5), [6, 7], 2, 0),)),
-    "_spdiags": (lambda: (t(3, 4), n(-1, 0, 1), [4, 4]),),
-    "_gather_sparse_backward": (lambda: (t(4, 5), 0, i(4, 2, 5), t(2, 5)),),
-    **dict.fromkeys(("sparse_coo_tensor.indices", "_sparse_coo_tensor_unsafe"), (lambda: (n(0, 1, 1, 2).view(2, 2), t(2), [4, 5]),)),
-    "sparse_coo_tensor.size": (lambda: ([4, 5],),),
-    "_sparse_coo_tensor_with_dims": (lambda: (2, 0, [4, 5]),),
-    "_sparse_coo_tensor_with_dims_and_tensors": (lambda: (2, 0, [4, 5], n(0, 1, 1, 2).view(2, 2), t(2)),),
-    "sparse_coo_tensor.indices_size": (lambda: (n(0, 1, 1, 2).view(2, 2), t(2), [4, 5]),),
-    **dict.fromkeys(("sparse_csr_tensor.crow_col_value", "sparse_csc_tensor.ccol_row_value", "_sparse_csr_tensor_unsafe",
-                     "_sparse_csc_tensor_unsafe", "sparse_csr_tensor.crow_col_value_size", "sparse_csc_tensor.ccol_row_value_size"),
-                    (lambda: (n(0, 1, 2), n(0, 1), t(2), [2, 2]),)),
-    **dict.fromkeys(("sparse_bsr_tensor.crow_col_value", "sparse_bsc_tensor.ccol_row_value", "_sparse_bsr_tensor_unsafe",
-                     "_sparse_bsc_tensor_unsafe", "sparse_bsr_tensor.crow_col_value_size", "sparse_bsc_tensor.ccol_row_value_size"),
-                    (lambda: (n(0, 1, 2), n(0, 1), t(2, 2, 3), [4, 6]),)),
-    # Tensors in oneDNN's layout.
-    "to_mkldnn": (lambda: (t(3, 4),),), "to_mkldnn_backward": (lambda: (dnn(3, 4), t(3, 4)),),
-    "_mkldnn_reshape": (lambda: (dnn(3, 4), [2, 6]),), "_mkldnn_transpose": (lambda: (dnn(3, 4), 0, 1),),
-    "mkldnn_linear": (lambda: (dnn(3, 5), t(4, 5), t(4)),),
-    "mkldnn_linear_backward_input": (lambda: ([3, 5], dnn(3, 4), t(4, 5)),),
-    "mkldnn_linear_backward_weights": (lambda: (dnn(3, 4), dnn(3, 5), t(4, 5), True),),
-    "mkldnn_linear_backward": (lambda: (dnn(3, 5), dnn(3, 4), t(4, 5), [True, True, True]),),
-    "mkldnn_convolution": (lambda: (t(1, 3, 5, 5), t(4, 3, 3, 3), t(4), [0, 0], [1, 1], [1, 1], 1),),
-    "mkldnn_max_pool2d": (lambda: (dnn(1, 2, 6, 6), [2, 2]),), "mkldnn_max_pool3d": (lambda: (dnn(1, 2, 4, 4, 4), [2, 2, 2]),),
-    "mkldnn_max_pool2d_backward": (
-        lambda: (dnn(1, 2, 3, 3), torch.max_pool2d(x := dnn(1, 2, 6, 6), 2), x, [2, 2], [2, 2]),),
-    "mkldnn_max_pool3d_backward": (
-        lambda: (dnn(1, 2, 2, 2, 2), torch.max_pool3d(x := dnn(1, 2, 4, 4, 4), 2), x, [2, 2, 2], [2, 2, 2]),),
-    "mkldnn_adaptive_avg_pool2d": (lambda: (dnn(1, 2, 6, 6), [3, 3]),),
-    "mkldnn_adaptive_avg_pool2d_backward": (lambda: (dnn(1, 2, 3, 3), dnn(1, 2, 6, 6)),),
-    "mkldnn_reorder_conv2d_weight": (lambda: (dnn(4, 3, 3, 3),),), "mkldnn_reorder_conv3d_weight": (lambda: (dnn(4, 3, 3, 3, 3),),),
     # What returns a token, so that it is not moved.
     "_functional_assert_async.msg": (lambda: (b(1) | True, "never", t(1)),),
     "_functional_assert_scalar": (lambda: (1, "never", t(1)),),
@@ -493,25 +186,6 @@ SAMPLES: Final[dict[str, tuple[Callable[[], Arguments], ...]]] = {
     "_native_batch_norm_legit.no_stats": (lambda: (t(3, 4, 2), t(4), t(4), True, 0.1, 1e-5),),
     "_native_batch_norm_legit_functional": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), True, 0.1, 1e-5),),
     "_batch_norm_with_update_functional": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), 0.1, 1e-5),),
-    # fbgemm.
-    "fbgemm_linear_quantize_weight": (lambda: (t(4, 5),),),
+    **LAYERS,
+    **STORAGES,
 }  # fmt: skip
-
-
-def _ctc_gradient(lengths: Any, targets: Any) -> Arguments:
-    log_probs, labels = _ctc()
-    loss, alpha = torch.ops.aten._ctc_loss(log_probs, labels, lengths, targets)
-    return t(2), log_probs, labels, lengths, targets, loss, alpha, 0
-
-
-def _attention_gradient() -> Arguments:
-    query, key, value = t(1, 2, 4, 8), t(1, 2, 4, 8), t(1, 2, 4, 8)
-    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
-    return t(1, 2, 4, 8), query, key, value, *found, 0.0, False
-
-
-def arguments_of(made: Arguments) -> Call:
-    """Return what a sample gives as a call: a dictionary at its end has the arguments that go by name."""
-    if made and isinstance(made[-1], dict):
-        return Call(made[:-1], made[-1])
-    return Call(made, {})

@@ -12,6 +12,7 @@ import torch
 
 from ci_autotest.opinfo.sample_call import Inputs, skip
 from ci_autotest.opinfo.variants import ORDINARY
+from ci_autotest.program.ir import OWN_DEVICE, Device
 from ci_autotest.record.function import Function
 from ci_autotest.record.values import Value
 from ci_autotest.values.dtypes import DTYPES
@@ -41,7 +42,7 @@ def record_overload(recorder: Recorder, overload: OpOverload, sample: Sample) ->
     """
     if sample.error is not None:
         skip("with this seed the sample does not reach the overload")
-    inputs = _OverloadInputs(recorder, ORDINARY)
+    inputs = _OverloadInputs(recorder)
     args, kwargs = inputs.of(list(sample.args)), inputs.of(sample.kwargs)
     recorder.drawer.profile, recorder.profile_applied = ORDINARY, True
     found = recorder.call_function(Function(f"torch.ops.{overload}", overload), tuple(args), kwargs)
@@ -51,27 +52,42 @@ def record_overload(recorder: Recorder, overload: OpOverload, sample: Sample) ->
 class _OverloadInputs(Inputs):
     """Inputs of which some are converted after they were recorded."""
 
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder, ORDINARY)
+        #: Tensors that were made here: an input is known by its identity, which another one must not get.
+        self._held: list[torch.Tensor] = []
+
+    def of(self, value: Any) -> Any:
+        """Return an argument with recorded values for tensors, and each side's own device for the CPU."""
+        if isinstance(value, torch.device) and value.type == "cpu":
+            return Device(OWN_DEVICE)
+        return super().of(value)
+
+    def _plain(self, tensor: torch.Tensor) -> Any:
+        self._held.append(tensor)
+        return self.of(tensor)
+
     def unusual(self, tensor: torch.Tensor) -> Any:
         """Record a tensor that a program cannot hold as a plain one and its conversion."""
         if tensor.is_quantized:
             return self._quantized(tensor)
         if tensor.layout == torch.sparse_coo:
-            return self.of(tensor.to_dense()).to_sparse(tensor.sparse_dim())
+            return self._plain(tensor.to_dense()).to_sparse(tensor.sparse_dim())
         if tensor.layout in _COMPRESSED:
             blocks = tensor.values().shape[1:] if "bs" in _COMPRESSED[tensor.layout] else None
-            plain = self.of(tensor.to_dense())
+            plain = self._plain(tensor.to_dense())
             convert = getattr(plain, _COMPRESSED[tensor.layout])
             return convert(tuple(blocks)) if blocks is not None else convert()
         if tensor.layout == _MKLDNN:
-            return self.of(tensor.to_dense()).to_mkldnn()
+            return self._plain(tensor.to_dense()).to_mkldnn()
         return super().unusual(tensor)
 
     def _quantized(self, tensor: torch.Tensor) -> Any:
-        plain = self.of(tensor.dequantize())
+        plain = self._plain(tensor.dequantize())
         if tensor.qscheme() == torch.per_tensor_affine:
             arguments = (plain, tensor.q_scale(), tensor.q_zero_point(), tensor.dtype)
             return self.recorder.call_plain(torch.quantize_per_tensor, arguments, {})
-        channels = (self.of(tensor.q_per_channel_scales()), self.of(tensor.q_per_channel_zero_points()))
+        channels = (self._plain(tensor.q_per_channel_scales()), self._plain(tensor.q_per_channel_zero_points()))
         arguments = (plain, *channels, tensor.q_per_channel_axis(), tensor.dtype)
         return self.recorder.call_plain(torch.quantize_per_channel, arguments, {})
 
@@ -82,7 +98,7 @@ def _comparable(found: Any) -> Iterator[Any]:
         for one in found:
             yield from _comparable(one)
     elif isinstance(found, Value):
-        tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
+        tensor = found._tensor
         if tensor.is_quantized:
             yield found.dequantize()
         elif tensor.layout != torch.strided:

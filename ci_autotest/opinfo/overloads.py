@@ -19,7 +19,8 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import Sample, entries, foreach_entries
 from ci_autotest.opinfo.families import OVERLOADS
 from ci_autotest.opinfo.overload_calls import Call, adapted, call_of, overload_of
-from ci_autotest.opinfo.overload_samples import SAMPLES, arguments_of
+from ci_autotest.opinfo.overload_samples import SAMPLES
+from ci_autotest.opinfo.sample_draws import arguments_of
 from ci_autotest.opinfo.variants import OVERLOAD_TESTS
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class OverloadEntry:
 
     name: str
     row: Row
-    info: Any = _Info()
+    info: Any = field(default_factory=_Info)
     tests: dict[str, PyTorchTest] = field(default_factory=lambda: OVERLOAD_TESTS)
     in_place: None = None
     has_out: bool = False
@@ -151,13 +152,22 @@ def overload_entries() -> dict[str, Entry]:
         AuthorError: The installed PyTorch is another version than the table's.
     """
     found = table()
-    if ".".join(torch.__version__.split(".")[:2]) != found.torch:
+    refuse_other(torch.__version__, found.torch)
+    return {name: OverloadEntry(name, row) for name, row in found.overloads.items()}
+
+
+def refuse_other(installed: str, listed: str) -> None:
+    """Refuse a PyTorch whose overloads are others than those of the table.
+
+    Raises:
+        AuthorError: It is another version.
+    """
+    if ".".join(installed.split(".")[:2]) != listed:
         message = (
-            f"{OVERLOADS} lists the overloads of PyTorch {found.torch}, and PyTorch {torch.__version__} is installed. "
-            f"Install PyTorch {found.torch}, or use builtin:opinfo."
+            f"{OVERLOADS} lists the overloads of PyTorch {listed}, and PyTorch {installed} is installed. Install "
+            f"PyTorch {listed}, or use builtin:opinfo, which reads the database of the installed one."
         )
         raise AuthorError(message)
-    return {name: OverloadEntry(name, row) for name, row in found.overloads.items()}
 
 
 def dispatcher_overloads() -> dict[str, OpOverload]:

@@ -39,7 +39,15 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.refusal import is_refusal
-from ci_autotest.program.targets import is_attribute, is_function, is_method, is_overload, is_own, is_settable, permits_none
+from ci_autotest.program.targets import (
+    is_attribute,
+    is_function,
+    is_method,
+    is_overload,
+    is_own,
+    is_settable,
+    permits_none,
+)
 from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 
 if TYPE_CHECKING:

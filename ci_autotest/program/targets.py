@@ -73,11 +73,11 @@ def is_function(target: str) -> bool:
 
 #: What an operator that C++ registers with torch starts with.
 OPS: Final = "torch.ops."
-#: What an overload of PyTorch's own dispatcher starts with; its name may be private or one of Python's, like ``__and__``.
+#: What an overload of PyTorch's dispatcher starts with; its name may be private, or one of Python's: ``__and__``.
 DISPATCHER: Final = f"{OPS}aten."
 _OF_DISPATCHER: Final = re.compile(r"_{0,2}[A-Za-z][A-Za-z0-9_]{0,95}\.[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: Entries of the dispatcher that access files, or replace the memory of a tensor.
-_REFUSED_OVERLOADS: Final = re.compile(r"from_file|set_?|set_data|_?test_.*|data|storage_.*")
+_REFUSED_OVERLOADS: Final = re.compile(r"from_file|set_?|set_data|_?test_.*|data")
 #: First parts of targets that have a meaning of their own.
 _ROOTS: Final = frozenset({"torch", "operator", "builtins", "adapters"})
 #: Longest path of a user's operator.

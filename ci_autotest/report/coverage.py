@@ -153,9 +153,7 @@ def _is_dispatchers(operator: str) -> bool:
     return operator.startswith(DISPATCHER)
 
 
-def _overload_counts(
-    own: Mapping[str, OperatorCoverage], name: str, differing: Sequence[Finding]
-) -> CoverageCounts:
+def _overload_counts(own: Mapping[str, OperatorCoverage], name: str, differing: Sequence[Finding]) -> CoverageCounts:
     """Count the overloads that a program named; none if no program did."""
     misaligned = {item.target for item in differing if item.known is None and is_overload(item.target)}
     known = {item.target for item in differing if is_overload(item.target)} - misaligned
