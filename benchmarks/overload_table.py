@@ -234,12 +234,12 @@ LEFT_OUT: Final = (
     (_CUDNN, "device"),
     (r"mkldnn_rnn_layer(_backward|\.out).*|.*(efficient|cudnn)_attention.*|.*flash_attention(?!_for_cpu).*", "device"),
     (r".*semi_structured.*|_copy_from\w*\..*|_scaled_grouped_mm.*|_scaled_mm_v2.*|_propagate_xla_data\..*", "device"),
-    (r"from_file\..*|set_?\..*|set_data\..*|data\..*|_resize_output_?\..*", "memory"),
-    (r"_test_.*|_foobar\..*", "dispatcher_test"),
+    (r"from_file\..*|set_?\..*|set_data\..*", "memory"),
     (r"_nested_.*|nested_to_padded_tensor\..*|to_padded_tensor\..*|_jagged_.*|_padded_dense_to_jagged.*", "nested"),
-    (r"_(make|unpack)_dual\w*\..*|_fw_primal\w*\..*|_(add|remove)_batch_dim\..*|_version\..*", "transform"),
-    (r"retains?_grad\..*|requires_grad_\..*|is_leaf\..*|output_nr\..*|get_gradients\..*|_backward\..*", "transform"),
-    (r"record_stream\..*|_assert_\w+\..*|_?pin_memory\..*|_validate_\w+\..*", "no_result"),
+    (r"_(make|unpack)_dual\w*\..*|_(add|remove)_batch_dim\..*|retain_grad\..*|get_gradients\..*|_backward\..*", "transform"),
+    (r"_?pin_memory\..*|_mkldnn_transpose_\..*|_thnn_fused_\w+\..*|(_?indices|_?values|_sparse_broadcast_to)_copy\..*", "device"),
+    (r"(linear|matmul)_backward\..*|.*_overrideable.*|get_device\..*", "device"),
+    (r"record_stream\..*|_assert_\w+\..*|_validate_\w+\..*|qscheme\..*", "no_result"),
     (r"quantized_(lstm|gru|rnn)\w*\..*|_wrapped_\w+\..*|fbgemm_(pack|linear_fp16|linear_int8)\w*\..*", "object"),
 )  # fmt: skip
 #: Kernels that a CPU can run.

@@ -171,4 +171,6 @@ LAYERS: Final[Samples] = {
     "_foreach_addcdiv.Tensor": (lambda: (*lists(3), f(2.0, 3.0)),),
     "_foreach_pow.ScalarAndTensor": (lambda: (2.0, [t(3, 4), t(5)]),),
     "_foreach_copy": (lambda: lists(2),),
+    "_dyn_quant_matmul_4bit": (lambda: (t(3, 64), torch.ops.aten._dyn_quant_pack_4bit_weight(
+        i(256, 32, 32).to(torch.uint8), p(32, 1), None, 64, 64, 32), 64, 64, 32),),
 }  # fmt: skip

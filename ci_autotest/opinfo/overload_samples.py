@@ -186,6 +186,25 @@ SAMPLES: Final[Samples] = {
     "_native_batch_norm_legit.no_stats": (lambda: (t(3, 4, 2), t(4), t(4), True, 0.1, 1e-5),),
     "_native_batch_norm_legit_functional": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), True, 0.1, 1e-5),),
     "_batch_norm_with_update_functional": (lambda: (t(3, 4, 2), t(4), t(4), t(4), p(4), 0.1, 1e-5),),
+    # Kernels that PyTorch tests its dispatcher with.
+    "_test_optional_intlist": (lambda: (i(9, 3).int(), [1, 2, 3]),),
+    "_test_optional_filled_intlist": (lambda: (i(9, 2).int(), [1, 2]),),
+    "_test_optional_floatlist": (lambda: (t(3), [1.0, 2.0, 3.0]),),
+    **dict.fromkeys(
+        ("_test_string_default", "_test_ambiguous_defaults", "_test_warn_in_autograd", "_test_check_tensor", "_foobar",
+         "_test_autograd_multiple_dispatch.fullcoverage", "_test_autograd_multiple_dispatch_view",
+         "_test_autograd_multiple_dispatch_view_copy"),
+        (lambda: (t(3, 4),),),
+    ),
+    "_test_ambiguous_defaults.b": (lambda: (t(3, 4), 2, "2"),),
+    "_test_autograd_multiple_dispatch.ntonly": (lambda: (t(3, 4), True),),
+    "_test_functorch_fallback": (lambda: (t(3, 4), t(3, 4)),),
+    "_test_serialization_subcmul": (lambda: (t(3, 4), t(3, 4), 2.0),),
+    "_test_parallel_materialize": (lambda: (t(3, 4), 2),),
+    # What autograd knows of a tensor that is no result.
+    **dict.fromkeys(("is_leaf", "output_nr", "_version", "retains_grad", "data"), (lambda: (t(3, 4),),)),
+    "requires_grad_": (lambda: (t(3, 4), False),), "_fw_primal": (lambda: (t(3, 4), 0),), "_fw_primal_copy": (lambda: (t(3, 4), 0),),
+    "_resize_output": (lambda: (t(3, 4), [2, 6], torch.device("cpu")),),
     **LAYERS,
     **STORAGES,
 }  # fmt: skip

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 CONSTANTS: Final = frozenset({
     "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format",
     "torch.strided",
+    "torch.sparse_coo",
+    "torch.sparse_csr",
 })  # fmt: skip
 #: Frameworks that this package knows; a program from outside may name them whatever the configuration says.
 FRAMEWORKS: Final = frozenset({"oneflow", "paddle", "jax", "mindspore"})

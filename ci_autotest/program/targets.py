@@ -77,7 +77,7 @@ OPS: Final = "torch.ops."
 DISPATCHER: Final = f"{OPS}aten."
 _OF_DISPATCHER: Final = re.compile(r"_{0,2}[A-Za-z][A-Za-z0-9_]{0,95}\.[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: Entries of the dispatcher that access files, or replace the memory of a tensor.
-_REFUSED_OVERLOADS: Final = re.compile(r"from_file|set_?|set_data|_?test_.*|data")
+_REFUSED_OVERLOADS: Final = re.compile(r"from_file|set_?|set_data")
 #: First parts of targets that have a meaning of their own.
 _ROOTS: Final = frozenset({"torch", "operator", "builtins", "adapters"})
 #: Longest path of a user's operator.

@@ -34,13 +34,11 @@ _OVERLOADS: Final = "dispatcher"
 LeftOut = Literal["deprecated", "beta", "random", "not_unique"]
 
 
-#: Why no test calls an overload: only another device or library has its kernel; its tensors are nested, which
-#: no program can hold; it asks or changes the state of autograd or of function transforms; it accesses files or
-#: replaces a tensor's memory; it returns nothing that can be compared; it is there to test the dispatcher; it needs an
-#: object of C++, such as packed weights; it needs arguments that nobody has written a sample of.
-LeftOutOverload = Literal[
-    "device", "nested", "transform", "memory", "no_result", "dispatcher_test", "object", "no_sample"
-]
+#: Why no test calls an overload: only another device or library has its kernel; its tensors are nested, which no
+#: program can hold; it changes the state of autograd or of function transforms; it accesses files or replaces a tensor's
+#: memory; it returns nothing that can be compared; it needs an object of C++, such as packed weights; it needs arguments
+#: that nobody has written a sample of.
+LeftOutOverload = Literal["device", "nested", "transform", "memory", "no_result", "object", "no_sample"]
 
 
 class DispatcherCatalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
