@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -112,3 +115,11 @@ def test_refuse_other__another_version__says_what_to_do():
 
 def test_overload_entries__installed_version__are_those_of_the_table():
     assert list(overload_entries()) == list(table().overloads)
+
+
+def test_guide__reasons__are_those_of_the_list():
+    listed = overloads()
+    guide = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "builtin-sources.md").read_text("utf-8")
+
+    assert all(re.search(rf"\| `{reason}`: [^|]* \| {len(own)} \|", guide) for reason, own in listed.left_out.items())
+    assert f"{len(listed.tested):,} of the {len(listed.all):,} overloads" in guide
