@@ -236,12 +236,14 @@ LEFT_OUT: Final = (
     (r".*semi_structured.*|_copy_from\w*\..*|_scaled_grouped_mm.*|_scaled_mm_v2.*|_propagate_xla_data\..*", "device"),
     (r"from_file\..*|set_?\..*|set_data\..*", "memory"),
     (r"_nested_.*|nested_to_padded_tensor\..*|to_padded_tensor\..*|_jagged_.*|_padded_dense_to_jagged.*", "nested"),
-    (r"_(make|unpack)_dual\w*\..*|_(add|remove)_batch_dim\..*|retain_grad\..*", "transform"),
+    (r"_(make|unpack)_dual\w*\..*|_(add|remove)_batch_dim\..*|_fw_primal_copy\..*|retain_grad\..*", "transform"),
     (r"get_gradients\..*|_backward\..*", "transform"),
-    (r"_?pin_memory\..*|_mkldnn_transpose_\..*|_thnn_fused_\w+\..*", "device"),
+    (r"_resize_output_?\..*|_?pin_memory\..*|_mkldnn_transpose_\..*|_thnn_fused_\w+\..*", "device"),
     (r"(_?indices|_?values|_sparse_broadcast_to)_copy\..*", "device"),
     (r"(linear|matmul)_backward\..*|.*_overrideable.*|get_device\..*", "device"),
-    (r"record_stream\..*|_assert_\w+\..*|_validate_\w+\..*|qscheme\..*", "no_result"),
+    (r"record_stream\..*|qscheme\..*", "no_result"),
+    (r"(new_empty|empty_(like|strided|permuted))\w*\.\w*out", "no_result"),
+    (r"hash_tensor\.out", "no_result"),
     (r"quantized_(lstm|gru|rnn)\w*\..*|_wrapped_\w+\..*|fbgemm_(pack|linear_fp16|linear_int8)\w*\..*", "object"),
 )  # fmt: skip
 #: Kernels that a CPU can run.

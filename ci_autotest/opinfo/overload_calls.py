@@ -49,13 +49,18 @@ class Observer:
     def __init__(self, wanted: str | None = None) -> None:
         self.calls: dict[str, Call] = {}
         self._wanted = wanted
+        self._is_copying = False
 
     def see(self, donor: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
         """Keep a copy of a call's arguments, because the call may write to them."""
-        if donor in self.calls or self._wanted not in {None, donor}:
+        if self._is_copying or donor in self.calls or self._wanted not in {None, donor}:
             return
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            self.calls[donor] = copied(Call(tuple(args), dict(kwargs or {})))
+        self._is_copying = True  # What copies a tensor is no call of the sample.
+        try:
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                self.calls[donor] = copied(Call(tuple(args), dict(kwargs or {})))
+        finally:
+            self._is_copying = False
         if self._wanted is not None:
             raise _Seen
 
@@ -246,8 +251,9 @@ def _targets(overload: OpOverload, call: Call) -> dict[str, Any]:
 
 def _filled(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        is_plain = value.layout == torch.strided and not value.is_quantized
-        return torch.ones_like(value, memory_format=torch.contiguous_format) if is_plain else value.clone().zero_()
+        if value.layout in {torch.sparse_coo, torch._mkldnn}:
+            return value.clone().zero_()
+        return torch.ones_like(value, memory_format=torch.contiguous_format)
     return [_filled(one) for one in value]
 
 

@@ -46,7 +46,9 @@ def record_overload(recorder: Recorder, overload: OpOverload, sample: Sample) ->
     args, kwargs = inputs.of(list(sample.args)), inputs.of(sample.kwargs)
     recorder.drawer.profile, recorder.profile_applied = ORDINARY, True
     found = recorder.call_function(Function(f"torch.ops.{overload}", overload), tuple(args), kwargs)
-    return tuple(_comparable(found)), tuple(_comparable(list(_written(overload, args, kwargs))))
+    results = *_comparable(found), *_comparable(list(_written(overload, args, kwargs)))
+    # One that returns nothing and writes nothing is accepted or refused; a body must return something.
+    return results or tuple(_comparable([*args, *kwargs.values()]))
 
 
 class _OverloadInputs(Inputs):
@@ -71,6 +73,9 @@ class _OverloadInputs(Inputs):
         """Record a tensor that a program cannot hold as a plain one and its conversion."""
         if tensor.is_quantized:
             return self._quantized(tensor)
+        if tensor.layout == torch.sparse_coo and not tensor.is_coalesced():
+            parts = self._plain(tensor._indices()), self._plain(tensor._values()), tuple(tensor.shape)
+            return self.recorder.call_plain(torch.sparse_coo_tensor, parts, {})
         if tensor.layout == torch.sparse_coo:
             return self._plain(tensor.to_dense()).to_sparse(tensor.sparse_dim())
         if tensor.layout in _COMPRESSED:
@@ -106,7 +111,7 @@ def _comparable(found: Any) -> Iterator[Any]:
         elif str(tensor.dtype).removeprefix("torch.") in DTYPES:
             yield found
         else:
-            skip(f"its result is a tensor of {tensor.dtype}, which cannot be compared")
+            yield found.to(torch.complex64 if tensor.is_complex() else torch.int64)
     elif isinstance(found, _PLAIN):
         yield found
 
