@@ -36,8 +36,8 @@ LeftOut = Literal["deprecated", "beta", "random", "not_unique"]
 
 #: Why no test calls an overload: only another device or library has its kernel; its tensors are nested, which no
 #: program can hold; it changes the state of autograd or of function transforms; it accesses files or replaces the
-#: memory of a tensor; it returns nothing that can be compared; it needs an object of C++, such as packed weights; it
-#: needs arguments that nobody has written a sample of.
+#: memory of a tensor; what it gives cannot be compared; it needs an object of C++, such as packed weights; it needs
+#: arguments that nobody has written a sample of.
 LeftOutOverload = Literal["device", "nested", "transform", "memory", "no_result", "object", "no_sample"]
 
 

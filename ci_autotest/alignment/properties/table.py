@@ -80,8 +80,8 @@ TABLE: Final[Mapping[str, Row]] = {
     **{f"torch.nn.functional.{kind}max_pool{n}d{end}": _POOLED
        for kind in ("", "adaptive_") for n in (1, 2, 3) for end in ("", "_with_indices")},
     "torch.ops.aten._make_dep_token": UNINITIALIZED,
-    "torch.ops.aten._ctc_loss": Row((1,), nothing, "aten/src/ATen/native/LossCTC.cpp: log_alpha is written up to the lengths"),
-    "torch.ops.aten.mkldnn_rnn_layer": Row((3,), nothing, "aten/src/ATen/native/mkldnn/RNN.cpp: workspace of the library"),
+    "torch.ops.aten._ctc_loss": Row((1,), nothing, "aten/native/LossCTC.cpp: log_alpha is written up to the lengths"),
+    "torch.ops.aten.mkldnn_rnn_layer": Row((3,), nothing, "aten/native/mkldnn/RNN.cpp: workspace of the library"),
     **{f"torch.{name}": UNINITIALIZED for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
     **{f"torch.Tensor.{name}": UNINITIALIZED for name in ("new_empty", "new_empty_strided", "resize")},
 }  # fmt: skip
