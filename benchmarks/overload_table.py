@@ -233,7 +233,8 @@ _CUDNN: Final = r"_?(cudnn|miopen|mps|lstm_mps|triton|cslt)_.*|.*_mps.*|_use_(cu
 LEFT_OUT: Final = (
     (_CUDNN, "device"),
     (r"mkldnn_rnn_layer(_backward|\.out).*|.*(efficient|cudnn)_attention.*|.*flash_attention(?!_for_cpu).*", "device"),
-    (r".*semi_structured.*|_copy_from\w*\..*|_scaled_grouped_mm.*|_scaled_mm_v2.*|_propagate_xla_data\..*", "device"),
+    (r".*semi_structured.*|_copy_from\w*\..*|_propagate_xla_data\..*", "device"),
+    (r"_scaled_grouped_mm.*|_scaled_mm_v2.*|_nnpack_.*", "device"),
     (r"from_file\..*|set_?\..*|set_data\..*", "memory"),
     (r"_nested_.*|nested_to_padded_tensor\..*|to_padded_tensor\..*|_jagged_.*|_padded_dense_to_jagged.*", "nested"),
     (r"_(make|unpack)_dual\w*\..*|_(add|remove)_batch_dim\..*|_fw_primal_copy\..*|retain_grad\..*", "transform"),

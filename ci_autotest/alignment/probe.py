@@ -61,6 +61,7 @@ def probe_of(
     if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
         return None
     # The reference may refuse mixed values, so that milder changes follow.
+    changes: tuple[tuple[Callable[[torch.Tensor], tuple[torch.Tensor, ...]], bool], ...]
     changes = ((_mixed, True), (_scaled, True), (_mixed, False))
     if any(is_overload(step.target) for step in part.program.steps):
         changes = ((_scaled, True),)  # A kernel that is called directly may not check indices in another order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,17 @@ from ci_autotest.opinfo.sample_draws import Arguments, Samples, b, f, i, n, p, t
 _LAYER: Final = (True, 1, 0.0, False, False)
 _PADDED: Final = (True, 1, 0.0, False, False, False)
 _ADAM: Final = (0.9, 0.99, 0.01, 1e-8, True, False)
+#: Operators that change the size of an image: those that no sample of the database reaches, and the others.
+_RESIZED: Final = (
+    "_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa", "upsample_nearest3d",
+    "_upsample_nearest_exact3d",
+)  # fmt: skip
+_RESIZED_BY_SAMPLES: Final = (
+    "upsample_linear1d", "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_bilinear2d",
+    "upsample_bicubic2d", "upsample_nearest2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d",
+)  # fmt: skip
+#: Recurrent layers whose weights have so many parts.
+_GATES: Final = {"gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _OPTIONS: Final = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
 
 
@@ -59,6 +71,31 @@ def _attention_gradient() -> Arguments:
 def _encoder() -> Arguments:
     return (t(2, 3, 4), 4, 2, t(12, 4), t(12), t(4, 4), t(4), False, False, 1e-5, t(4), t(4), t(4), t(4), t(8, 4), t(8),
             t(4, 8), t(4))  # fmt: skip
+
+
+def _layer(gates: int) -> Arguments:
+    return (*rnn(gates), *_PADDED)
+
+
+def _packed_layer(gates: int) -> Arguments:
+    return (*packed(), t(1, 2, 4), rnn(gates)[2], *_LAYER)
+
+
+def _resized(name: str, *scales: None) -> Arguments:
+    shape, aligned = _shape(name)
+    return (t(1, 2, *shape), [2 * one for one in shape], *aligned, *scales)
+
+
+def _resized_gradient(name: str) -> Arguments:
+    shape, aligned = _shape(name)
+    sizes = [2 * one for one in shape]
+    return (t(1, 2, *sizes), sizes, [1, 2, *shape], *aligned)
+
+
+def _shape(name: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Return the sizes of an image, and ``align_corners`` where an operator takes it."""
+    dimensions = next(count for count in (1, 2, 3) if f"{count}d" in name)
+    return (4, 3, 2)[:dimensions], () if "nearest" in name else (False,)
 
 
 LAYERS: Final[Samples] = {
@@ -118,22 +155,9 @@ LAYERS: Final[Samples] = {
     "_ctc_loss_backward.Tensor": (lambda: _ctc_gradient(n(8, 7), n(3, 2)),),
     "triplet_margin_loss": (lambda: (t(3, 4), t(3, 4), t(3, 4)),),
     "max_pool2d_backward": (lambda: (t(1, 2, 2, 2), t(1, 2, 4, 4), [2, 2]),),
-    **{f"{name}.vec": (lambda shape=shape, rest=rest: (t(1, 2, *shape), [2 * one for one in shape], *rest, None),)
-       for shape, names in (((4,), ("upsample_linear1d", "upsample_nearest1d", "_upsample_nearest_exact1d")),
-                            ((4, 3), ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d",
-                                      "_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa",
-                                      "_upsample_lanczos2d_aa")),
-                            ((4, 3, 2), ("upsample_trilinear3d", "upsample_nearest3d", "_upsample_nearest_exact3d")))
-       for name in names for rest in [() if "nearest" in name else (False,)]},
-    **{name: (lambda shape=shape, rest=rest: (t(1, 2, *shape), [2 * one for one in shape], *rest),)
-       for shape, names in (((4, 3), ("_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa")),
-                            ((4, 3, 2), ("upsample_nearest3d", "_upsample_nearest_exact3d")))
-       for name in names for rest in [() if "nearest" in name else (False,)]},
-    **{f"{name}_backward": (
-           lambda shape=shape, rest=rest: (t(1, 2, *(2 * one for one in shape)), [2 * one for one in shape], [1, 2, *shape], *rest),)
-       for shape, names in (((4, 3), ("_upsample_nearest_exact2d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa")),
-                            ((4, 3, 2), ("upsample_nearest3d", "_upsample_nearest_exact3d")))
-       for name in names for rest in [() if "nearest" in name else (False,)]},
+    **{f"{name}.vec": (partial(_resized, name, None),) for name in (*_RESIZED, *_RESIZED_BY_SAMPLES)},
+    **{name: (partial(_resized, name),) for name in _RESIZED},
+    **{f"{name}_backward": (partial(_resized_gradient, name),) for name in _RESIZED},
     # Attention.
     **dict.fromkeys(("_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention_for_cpu", "_fused_sdp_choice"),
                     (lambda: (t(1, 2, 4, 8), t(1, 2, 4, 8), t(1, 2, 4, 8)),)),
@@ -143,10 +167,8 @@ LAYERS: Final[Samples] = {
         lambda: (x := t(2, 3, 4), x, x, 4, 2, t(12, 4), t(12), t(4, 4), t(4)),),
     "_transformer_encoder_layer_fwd": (_encoder,),
     # Recurrent layers.
-    **{f"{name}.input": (lambda gates=gates: (*rnn(gates), *_PADDED),)
-       for name, gates in (("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))},
-    **{f"{name}.data": (lambda gates=gates: (*packed(), t(1, 2, 4), rnn(gates)[2], *_LAYER),)
-       for name, gates in (("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))},
+    **{f"{name}.input": (partial(_layer, gates),) for name, gates in _GATES.items()},
+    **{f"{name}.data": (partial(_packed_layer, gates),) for name, gates in _GATES.items()},
     "lstm.input": (lambda: (t(5, 2, 3), [t(1, 2, 4), t(1, 2, 4)], rnn(4)[2], *_PADDED),),
     "lstm.data": (lambda: (*packed(), [t(1, 2, 4), t(1, 2, 4)], rnn(4)[2], *_LAYER),),
     "gru_cell": (lambda: (t(2, 3), t(2, 4), *cell(3)),), "lstm_cell": (lambda: (t(2, 3), [t(2, 4), t(2, 4)], *cell(4)),),

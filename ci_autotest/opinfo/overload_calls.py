@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Number of elements of a call's tensors up to which it is kept.
 _ELEMENTS: Final = 1 << 14
+#: The layout of oneDNN, which torch does not export by a public name.
+MKLDNN: Final[torch.layout] = torch._mkldnn  # type: ignore[attr-defined]
 _NUMBERS: Final = (bool, int, float, complex)
 #: Types that a schema writes as a number.
 _TORCHS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.device)
@@ -65,9 +67,9 @@ class Observer:
             raise _Seen
 
 
-class _Dispatched(TorchDispatchMode):
+class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, observer: Observer) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._observer = observer
 
     def __torch_dispatch__(
@@ -251,7 +253,7 @@ def _targets(overload: OpOverload, call: Call) -> dict[str, Any]:
 
 def _filled(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.layout in {torch.sparse_coo, torch._mkldnn}:
+        if value.layout in {torch.sparse_coo, MKLDNN}:
             return value.clone().zero_()
         return torch.ones_like(value, memory_format=torch.contiguous_format)
     return [_filled(one) for one in value]

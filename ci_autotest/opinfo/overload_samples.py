@@ -6,13 +6,25 @@ A name is that of an operator of the dispatcher, with that of an overload if its
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import torch
 
 from ci_autotest.opinfo.layer_samples import LAYERS, packed
-from ci_autotest.opinfo.sample_draws import Samples, b, coo, dnn, f, i, n, p, t
+from ci_autotest.opinfo.sample_draws import Arguments, Samples, b, coo, dnn, f, i, n, p, t
 from ci_autotest.opinfo.storage_samples import STORAGES
+
+_WINDOWS: Final = ("bartlett", "blackman", "hamming", "hann", "kaiser")
+#: Arguments of the overloads of windows after the length.
+_SHAPED: Final[dict[str, Arguments]] = {
+    "periodic": (False,), "periodic_alpha": (False, 0.6), "beta": (True, 8.0), "periodic_alpha_beta": (False, 0.6, 0.4),
+}  # fmt: skip
+
+
+def _window(*rest: Any) -> Arguments:
+    return (9, *rest)
+
 
 SAMPLES: Final[Samples] = {
     # Of one tensor, and of two.
@@ -68,12 +80,9 @@ SAMPLES: Final[Samples] = {
     "randint.generator": (lambda: (7, [3, 4]),), "randint.low_generator": (lambda: (2, 7, [3, 4]),),
     # Of numbers alone.
     **dict.fromkeys(
-        ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"), (lambda: (9,),),
+        tuple(f"{name}_window" for name in _WINDOWS), (_window,),
     ),
-    **{f"{name}_window.{kind}": (lambda rest=rest: (9, *rest),)
-       for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
-       for kind, rest in (("periodic", (False,)), ("periodic_alpha", (False, 0.6)), ("beta", (True, 8.0)),
-                          ("periodic_alpha_beta", (False, 0.6, 0.4)))},
+    **{f"{name}_window.{kind}": (partial(_window, *rest),) for name in _WINDOWS for kind, rest in _SHAPED.items()},
     "fft_fftfreq": (lambda: (7, 0.5),), "fft_rfftfreq": (lambda: (7, 0.5),),
     "range": (lambda: (1, 5),), "range.step": (lambda: (1, 8, 2),), "range.out_": (lambda: (1, 5),),
     "tril_indices": (lambda: (4, 3, 1),), "triu_indices": (lambda: (4, 3, 1),),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.opinfo.overload_calls import MKLDNN
 from ci_autotest.opinfo.sample_call import Inputs, skip
 from ci_autotest.opinfo.variants import ORDINARY
 from ci_autotest.program.ir import OWN_DEVICE, Device
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ci_autotest.opinfo.database import Sample
     from ci_autotest.record.protocol import Recorder
 
-#: The layout of oneDNN, which torch does not export by a public name.
-_MKLDNN: Final = torch._mkldnn
 _COMPRESSED: Final = {
     torch.sparse_csr: "to_sparse_csr", torch.sparse_csc: "to_sparse_csc",
     torch.sparse_bsr: "to_sparse_bsr", torch.sparse_bsc: "to_sparse_bsc",
@@ -48,7 +47,7 @@ def record_overload(recorder: Recorder, overload: OpOverload, sample: Sample) ->
     found = recorder.call_function(Function(f"torch.ops.{overload}", overload), tuple(args), kwargs)
     results = *_comparable(found), *_comparable(list(_written(overload, args, kwargs)))
     # One that returns nothing and writes nothing is accepted or refused; a body must return something.
-    return results or tuple(_comparable([*args, *kwargs.values()]))
+    return results or tuple(one for one in _comparable([*args, *kwargs.values()]) if isinstance(one, Value))
 
 
 class _OverloadInputs(Inputs):
@@ -83,15 +82,15 @@ class _OverloadInputs(Inputs):
             plain = self._plain(tensor.to_dense())
             convert = getattr(plain, _COMPRESSED[tensor.layout])
             return convert(tuple(blocks)) if blocks is not None else convert()
-        if tensor.layout == _MKLDNN:
+        if tensor.layout == MKLDNN:
             return self._plain(tensor.to_dense()).to_mkldnn()
         return super().unusual(tensor)
 
     def _quantized(self, tensor: torch.Tensor) -> Any:
         plain = self._plain(tensor.dequantize())
         if tensor.qscheme() == torch.per_tensor_affine:
-            arguments = (plain, tensor.q_scale(), tensor.q_zero_point(), tensor.dtype)
-            return self.recorder.call_plain(torch.quantize_per_tensor, arguments, {})
+            numbers = tensor.q_scale(), tensor.q_zero_point()
+            return self.recorder.call_plain(torch.quantize_per_tensor, (plain, *numbers, tensor.dtype), {})
         channels = (self._plain(tensor.q_per_channel_scales()), self._plain(tensor.q_per_channel_zero_points()))
         arguments = (plain, *channels, tensor.q_per_channel_axis(), tensor.dtype)
         return self.recorder.call_plain(torch.quantize_per_channel, arguments, {})

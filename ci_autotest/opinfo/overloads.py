@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
+from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import Sample, entries, foreach_entries
-from ci_autotest.opinfo.families import OVERLOADS
 from ci_autotest.opinfo.overload_calls import Call, adapted, call_of, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.sample_draws import arguments_of

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ci_autotest.config import OpInfo
+from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import ConfigError
 from ci_autotest.opinfo.background import SampleBackground, is_about
 from ci_autotest.opinfo.database import Entry, entries, listed_tests
-from ci_autotest.opinfo.families import FAMILIES, MODULES, OPINFO, OVERLOADS
+from ci_autotest.opinfo.families import FAMILIES, MODULES, OPINFO
 from ci_autotest.opinfo.overload_steps import record_overload
 from ci_autotest.opinfo.overloads import OverloadEntry, overload_entries
 from ci_autotest.opinfo.sample_call import record_sample

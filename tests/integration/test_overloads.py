@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from ci_autotest.config import OpInfo
+from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import entries, foreach_entries
-from ci_autotest.opinfo.families import FAMILIES, OVERLOADS
+from ci_autotest.opinfo.families import FAMILIES
 from ci_autotest.opinfo.overload_calls import Call, adapted, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, dispatcher_overloads, overload_entries, refuse_other, table
