@@ -17,6 +17,7 @@ from ci_autotest.program.call_sequence import is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
 from ci_autotest.program.expectations import expected_input, without_expectations
 from ci_autotest.program.ir import EXPECT, Program, renumbered_step
+from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ def probe_of(
     if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
         return None
     # The reference may refuse mixed values, so that milder changes follow.
-    for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
+    changes: tuple[tuple[Callable[[torch.Tensor], tuple[torch.Tensor, ...]], bool], ...]
+    changes = ((_mixed, True), (_scaled, True), (_mixed, False))
+    if any(is_overload(step.target) for step in part.program.steps):
+        changes = ((_scaled, True),)  # A kernel that is called directly may not check indices in another order.
+    for change, with_parameters in changes:
         changed = _changed(part, change)
         with each_step(reference, enter):
             if of_series:

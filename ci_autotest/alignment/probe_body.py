@@ -76,6 +76,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
         index
         for index in wanted
         if pointers[_memory(values[index])] == 1
+        and values[index].layout is torch.strided
         and values[index].numel()
         and not _is_expanded(tuple(values[index].shape), values[index].stride())
         and index not in written

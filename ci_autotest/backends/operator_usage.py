@@ -13,7 +13,7 @@ from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
-from ci_autotest.program.targets import is_own
+from ci_autotest.program.targets import is_overload, is_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,8 @@ class OperatorUsage:
         steps = program.steps
         found: dict[str, tuple[set[str], set[str]]] = {}
         for index, step in program.calls:
-            operator = step_operator(step, steps)
+            # Findings name the operator of all overloads; coverage counts each of the dispatcher's.
+            operator = step.target if is_overload(step.target) else step_operator(step, steps)
             if not operator.startswith(_NAMESPACE) and not is_own(operator):
                 continue
             arguments, dtypes = found.setdefault(operator, (set(), set()))

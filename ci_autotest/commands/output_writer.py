@@ -78,7 +78,7 @@ def permissions_of(config: configuration.Config) -> Permissions:
     for candidate in config.candidates:
         rows.setdefault(candidate.module, []).append(candidate.mapping)
     return Permissions(
-        names=configuration.named_by(config.candidates),
+        names=configuration.named_by(config.candidates, config.paths),
         folders=frozenset(filter(None, map(_folder, config.paths or ("autotests",)))),
         options=tuple(candidate.options for candidate in config.candidates if candidate.options),
         calls=cache(lambda module: called_names(module, *rows.get(module, ()))),

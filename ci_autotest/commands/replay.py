@@ -44,7 +44,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
             message = f"'{path}' holds no {file.name}. Give the folder of a finding."
             raise UsageError(message)
     data = program.read_bytes(), tensors.read_bytes()
-    recording = decode(*data, named_in(named_by(request.candidates)))
+    recording = decode(*data, named_in(named_by(request.candidates, request.config.paths)))
     name = recording.note.get("candidate")
     candidate = next((item for item in (*request.candidates, of_reference()) if item.name == name), None)
     if candidate is None:

@@ -14,7 +14,7 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
-from ci_autotest.program.targets import is_own
+from ci_autotest.program.targets import DISPATCHER, is_own
 from ci_autotest.values.kernel_scope import KernelScope, Layout
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tolerance import Metric, Scale, Strictness
@@ -28,6 +28,8 @@ BackendName: TypeAlias = Literal[
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 Compat: TypeAlias = Literal["oneflow"]
 FILE_NAME: Final = "autotest.yml"
+#: The source of the overloads of PyTorch's dispatcher.
+OVERLOADS: Final = "builtin:overloads"
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -376,8 +378,8 @@ def of_reference(device: str = "cpu") -> Candidate:
     return Candidate(name=REFERENCE_CANDIDATE, backend="torch", device=device)
 
 
-def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:
-    """Return the user functions and modules that candidates consist of."""
+def named_by(candidates: Iterable[Candidate], paths: Iterable[str] = ()) -> frozenset[str]:
+    """Return what programs may name: user functions and modules of which candidates consist, and what paths test."""
     names = (
         name
         for each in candidates
@@ -392,7 +394,8 @@ def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:
             each.module,
         )
     )
-    return frozenset(filter(None, names))
+    overloads = [DISPATCHER[:-1]] if any(path.startswith(OVERLOADS) for path in paths) else []
+    return frozenset(filter(None, (*names, *overloads)))
 
 
 def shapes_of(candidates: Iterable[Candidate]) -> int:

@@ -113,7 +113,7 @@ class _Replayer:
         """Return what a finding shows now, or ``None`` if it is fixed."""
         entry = item.entry
         # A program that is damaged, or names what the configuration does not, is refused before a worker gets it.
-        is_permitted = named_in(self._named | {PurePath(test.file).stem})
+        is_permitted = named_in(self._named | named_by((), [test.file]) | {PurePath(test.file).stem})
         recording = decode(item.program, item.tensors, is_permitted)
         if (backend := self._backend(entry.candidate)) != recording.note.get("backend"):
             message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.get('backend')} then."

@@ -36,6 +36,7 @@ _CLASSES: Final = {
 }  # fmt: skip
 #: Prefixes of names whose entries PyTorch defines in a file of their own.
 _PREFIXES: Final = ("fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special")
+_FOREACH: Final = ("unary", "binary", "pointwise", "reduce", "other")
 _CPU: Final = "cpu"
 #: Name of what ``unittest.skip`` returns.
 _SKIP: Final = unittest.skip("").__qualname__
@@ -108,6 +109,9 @@ class Entry(Protocol):
     def dtypes(self) -> tuple[str, ...]:
         """Return the dtypes that the database lists for the CPU and that a program can hold."""
 
+    def size(self, dtype: str) -> int | None:
+        """Return the number of samples of a dtype; ``None`` if only generating them tells it."""
+
     def samples(self, dtype: str) -> Iterator[Sample]:
         """Yield the samples of a dtype; they are drawn from torch's global generator."""
 
@@ -158,6 +162,9 @@ class OperatorEntry:
     def dtypes(self) -> tuple[str, ...]:
         """Return the dtypes that the database lists for the CPU and that a program can hold."""
         return _names(self.info.supported_dtypes(_CPU))
+
+    def size(self, dtype: str) -> None:
+        """Return nothing: only generating the samples tells their number."""
 
     def differentiable(self) -> tuple[str, ...]:
         """Return the dtypes that it has a backward pass for."""
@@ -212,6 +219,9 @@ class ModuleEntry:
     def dtypes(self) -> tuple[str, ...]:
         """Return the dtypes that the database lists for the CPU and that a program can hold."""
         return _names(self.info.supported_dtypes(_CPU))
+
+    def size(self, dtype: str) -> None:
+        """Return nothing: only generating the samples tells their number."""
 
     def samples(self, dtype: str) -> Iterator[Sample]:
         """Yield the samples of a dtype, those in training mode first if the mode makes a difference."""
@@ -282,6 +292,23 @@ def entries(source: str = OPINFO) -> dict[str, Entry]:
         variant = info.variant_test_name
         name = f"torch.{info.name.removeprefix('torch.')}{f'[{variant}]' if variant else ''}"
         found[name] = OperatorEntry(name, info.full_name, _family(info), info)
+    return found
+
+
+@lru_cache(maxsize=1)
+def foreach_entries() -> dict[str, OperatorEntry]:
+    """Return the entries of operators on lists of tensors (``torch._foreach_add``), which have no public names.
+
+    Raises:
+        AuthorError: As ``entries``.
+    """
+    entries(OPINFO)
+    from torch.testing._internal import common_methods_invocations as databases  # noqa: PLC0415
+
+    found: dict[str, OperatorEntry] = {}
+    for kind in _FOREACH:
+        for info in getattr(databases, f"foreach_{kind}_op_db", ()):
+            found[f"torch.{info.name}"] = OperatorEntry(f"torch.{info.name}", info.name, "", info)
     return found
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from ci_autotest.config.values import OVERLOADS
+
 OPINFO: Final = "builtin:opinfo"
 MODULES: Final = "builtin:modules"
 
 #: Families of the operator database: its own folders of definitions first, then its classes of entries. The module
-#: database has none.
+#: database has none. Families of overloads: what they return is new, written to ``self``, or to ``out=``.
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     OPINFO: (
         "fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special",
         "unary", "binary", "reductions", "shape", "other",
     ),
     MODULES: (),
+    OVERLOADS: ("functional", "in_place", "out"),
 }  # fmt: skip
 
 

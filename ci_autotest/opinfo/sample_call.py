@@ -33,7 +33,7 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
     Raises:
         SkipTest: The sample has something that no program can hold, or the variant does not apply to it.
     """
-    inputs = _Inputs(recorder, variant)
+    inputs = Inputs(recorder, variant)
     args, kwargs = inputs.of(sample.args), inputs.of(sample.kwargs)
     recorder.drawer.profile, recorder.profile_applied = variant if inputs.is_varied else ORDINARY, True
     call = entry.call if sample.constructor is None else _module(recorder, entry, sample, inputs)
@@ -46,7 +46,7 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
     return _call(recorder, call, args, kwargs)
 
 
-def _module(recorder: Recorder, entry: Entry, sample: Sample, inputs: _Inputs) -> Any:
+def _module(recorder: Recorder, entry: Entry, sample: Sample, inputs: Inputs) -> Any:
     """Construct a recorded module for a sample, in the dtype of its inputs and in its mode."""
     assert sample.constructor is not None  # noqa: S101 - the caller has checked it
     args, kwargs = inputs.of(sample.constructor)
@@ -58,11 +58,11 @@ def _module(recorder: Recorder, entry: Entry, sample: Sample, inputs: _Inputs) -
     return made if sample.is_training else made.eval()
 
 
-class _Inputs:
+class Inputs:
     """The inputs of one case: each tensor of the sample becomes one, also if it is passed twice."""
 
     def __init__(self, recorder: Recorder, variant: str) -> None:
-        self._recorder, self._variant = recorder, variant
+        self.recorder, self._variant = recorder, variant
         #: Whether the variant shows: some change an input, and not every sample has one that it can change.
         self.is_varied = variant not in {NON_CONTIGUOUS, CONJUGATE}
         self._known: dict[int, Any] = {}
@@ -82,20 +82,24 @@ class _Inputs:
     def _input(self, tensor: torch.Tensor) -> Any:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.device.type != "cpu":
-            _skip(f"it has a tensor that is {tensor.layout}, which no program can hold")
+            return self.unusual(tensor)
         if dtype not in DTYPES:
-            _skip(f"it has a tensor of {dtype}, which no program can hold")
+            skip(f"it has a tensor of {dtype}, which no program can hold")
         plain = tensor.detach().resolve_conj().resolve_neg()
         # A variant with `out=` has no backward pass.
         requires_grad = tensor.requires_grad and self._variant != OUT
         if self._variant == NON_CONTIGUOUS and tensor.is_contiguous() and tensor.numel() > 1:
             self.is_varied = True
-            return self._recorder.tensor(*_spread(plain, dtype, requires_grad=requires_grad))
+            return self.recorder.tensor(*_spread(plain, dtype, requires_grad=requires_grad))
         if self._variant == CONJUGATE and tensor.is_complex():
             self.is_varied = True
-            value = self._recorder.tensor(*_kept(plain.conj().resolve_conj(), dtype, requires_grad=requires_grad))
+            value = self.recorder.tensor(*_kept(plain.conj().resolve_conj(), dtype, requires_grad=requires_grad))
             return value.conj()
-        return self._recorder.tensor(*_kept(plain, dtype, requires_grad=requires_grad))
+        return self.recorder.tensor(*_kept(plain, dtype, requires_grad=requires_grad))
+
+    def unusual(self, tensor: torch.Tensor) -> Any:
+        """Skip the case of a tensor that no program can hold."""
+        return skip(f"it has a tensor that is {tensor.layout}, which no program can hold")
 
 
 def _kept(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
@@ -160,7 +164,7 @@ def _tensors(found: Any) -> Any:
         return None
     tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
     if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
-        _skip(f"its result is a tensor of {tensor.dtype} that is {tensor.layout}, which cannot be compared")
+        skip(f"its result is a tensor of {tensor.dtype} that is {tensor.layout}, which cannot be compared")
     return found
 
 
@@ -186,7 +190,7 @@ def _targets(entry: Entry, sample: Sample) -> Any:
         return torch.ones_like(expected, memory_format=torch.contiguous_format)
     if isinstance(expected, tuple | list) and all(isinstance(one, torch.Tensor) for one in expected):
         return tuple(torch.ones_like(one, memory_format=torch.contiguous_format) for one in expected)
-    return _skip("its result is no tensor")
+    return skip("its result is no tensor")
 
 
 def _refused(recorder: Recorder, sample: Sample, call: Callable[[], Any]) -> None:
@@ -195,14 +199,15 @@ def _refused(recorder: Recorder, sample: Sample, call: Callable[[], Any]) -> Non
     try:
         call()
     except AuthorError as error:
-        _skip(f"no program can hold the call: {error}")
+        skip(f"no program can hold the call: {error}")
     except sample.error as error:
         if recorder.refusal is None or recorder.refusal[1] is not error:
-            _skip("the call is refused before it reaches an operator")
+            skip("the call is refused before it reaches an operator")
         recorder.demand(error)
         return
-    _skip("the reference accepts it on this machine")
+    skip("the reference accepts it on this machine")
 
 
-def _skip(why: str) -> Any:
+def skip(why: str) -> Any:
+    """Skip the case."""
     raise unittest.SkipTest(why)

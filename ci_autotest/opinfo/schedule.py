@@ -59,6 +59,8 @@ class Samples:
 
     def has(self, dtype: str, index: int) -> bool:
         """Whether there is a sample of that number; without a dtype, a call that must raise."""
+        if (size := self._entry.size(dtype)) is not None:
+            return index < size
         count, is_whole = self._known.get(dtype, (0, False))
         return index < count or (not is_whole and index < len(self._upto(dtype, index + 1)))
 
@@ -144,6 +146,8 @@ def spots(entry: Entry, samples: Samples, dtypes: Sequence[str], left_out: Colle
 
 def _varied(entry: Entry, dtype: str, samples: Samples, left_out: Collection[str]) -> Iterator[Spot]:
     """Yield each sample of a dtype in one of the variants that it can have, in turn."""
+    if NON_CONTIGUOUS not in entry.tests:
+        return  # Without a look at the samples, which takes as long as they take to make.
     for spot in _of(ORDINARY, dtype, samples):
         sample = samples.get(dtype, spot.number)
         fits = entry.in_place is not None and not sample.broadcasts and isinstance(sample.args[0], torch.Tensor)

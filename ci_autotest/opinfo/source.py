@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ci_autotest.config import OpInfo
+from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import ConfigError
 from ci_autotest.opinfo.background import SampleBackground, is_about
 from ci_autotest.opinfo.database import Entry, entries, listed_tests
-from ci_autotest.opinfo.families import FAMILIES
+from ci_autotest.opinfo.families import FAMILIES, MODULES, OPINFO
+from ci_autotest.opinfo.overload_steps import record_overload
+from ci_autotest.opinfo.overloads import OverloadEntry, overload_entries
 from ci_autotest.opinfo.sample_call import record_sample
 from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
 from ci_autotest.opinfo.variants import GRADIENT, MODULE_TESTS, OPERATOR_TESTS, ORDINARY
@@ -79,7 +82,7 @@ class Source:
             ConfigError: It names an entry, or a test of PyTorch's, that the database has not.
         """
         _check_tests(self._chosen)
-        known = {entry.full_name: entry for entry in entries(self._name).values()}
+        known = {entry.full_name: entry for entry in _entries_of(self._name).values()}
         wanted = self._chosen.op_allowlist
         # The keys are about both databases, so a name must be in one of them.
         for name in (*(wanted or ()), *self._chosen.op_overrides):
@@ -98,7 +101,7 @@ class Source:
         Raises:
             LookupError: The installed PyTorch's database has no such entry.
         """
-        entry = entries(self._name).get(name)
+        entry = _entries_of(self._name).get(name)
         if entry is None:
             message = f"{self._name} has no test {name!r}."
             raise LookupError(message)
@@ -113,9 +116,14 @@ class Source:
         return found
 
 
+def _entries_of(source: str) -> dict[str, Entry]:
+    """Return the entries of a source by name."""
+    return overload_entries() if source == OVERLOADS else entries(source)
+
+
 def _others(name: str) -> Iterable[Entry]:
     """Return the entries of the other databases."""
-    return (entry for source in FAMILIES if source != name for entry in entries(source).values())
+    return (entry for source in FAMILIES if source != name for entry in _entries_of(source).values())
 
 
 def _check_tests(chosen: OpInfo) -> None:
@@ -131,7 +139,7 @@ def _check_tests(chosen: OpInfo) -> None:
     variants = {*OPERATOR_TESTS.values(), *MODULE_TESTS.values()}
     if set(names) <= {"", *_names(variants)}:
         return  # The names in the databases are not needed.
-    known = {"", *_names(variants | {test for source in FAMILIES for test in listed_tests(source)})}
+    known = {"", *_names(variants | {test for source in (OPINFO, MODULES) for test in listed_tests(source)})}
     for name in names:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, 1, 0.5)
@@ -209,6 +217,8 @@ class EntryBody:
         sample = self._samples.get(spot.dtype, spot.number)
         recorder.background = SampleBackground(self._entry, sample, spot._replace(variant=variant), self._rows)
         try:
+            if isinstance(self._entry, OverloadEntry):
+                return record_overload(recorder, self._entry.call, sample)
             return record_sample(recorder, self._entry, sample, variant)
         except unittest.SkipTest:
             raise

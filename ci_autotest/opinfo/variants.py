@@ -41,3 +41,7 @@ MODULE_TESTS: Final[dict[str, PyTorchTest]] = {
     GRADIENT: PyTorchTest("TestModule", "test_grad"),
     INDUCTOR: PyTorchTest("TestModule", "test_forward"),
 }
+#: The same of overloads, which have no other variants.
+OVERLOAD_TESTS: Final[dict[str, PyTorchTest]] = {
+    name: OPERATOR_TESTS[name] for name in (ORDINARY, ERROR, GRADIENT, INDUCTOR)
+}

@@ -39,7 +39,15 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.refusal import is_refusal
-from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own, is_settable, permits_none
+from ci_autotest.program.targets import (
+    is_attribute,
+    is_function,
+    is_method,
+    is_overload,
+    is_own,
+    is_settable,
+    permits_none,
+)
 from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 
 if TYPE_CHECKING:
@@ -51,6 +59,8 @@ if TYPE_CHECKING:
 CONSTANTS: Final = frozenset({
     "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format",
     "torch.strided",
+    "torch.sparse_coo",
+    "torch.sparse_csr",
 })  # fmt: skip
 #: Frameworks that this package knows; a program from outside may name them whatever the configuration says.
 FRAMEWORKS: Final = frozenset({"oneflow", "paddle", "jax", "mindspore"})
@@ -295,6 +305,8 @@ def _unless_named(step: Step) -> str:
     """Return what makes an operator of the user's run."""
     if step.op not in {CALL_FUNCTION, CALL_MODULE} or not is_own(step.target):
         return ""
+    if is_overload(step.target):
+        return ", and overloads of PyTorch's dispatcher if `paths` of the autotest.yml here has `builtin:overloads`"
     return (
         ", and operators that the autotest.yml here names. If it is yours, add it to `replace`, or its module to "
         "`import`, of a candidate"

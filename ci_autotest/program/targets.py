@@ -73,6 +73,11 @@ def is_function(target: str) -> bool:
 
 #: What an operator that C++ registers with torch starts with.
 OPS: Final = "torch.ops."
+#: What an overload of PyTorch's dispatcher starts with; its name may be private, or one of Python's: ``__and__``.
+DISPATCHER: Final = f"{OPS}aten."
+_OF_DISPATCHER: Final = re.compile(r"_{0,2}[A-Za-z][A-Za-z0-9_]{0,95}\.[A-Za-z_][A-Za-z0-9_]{0,63}")
+#: Entries of the dispatcher that access files, or replace the memory of a tensor.
+_REFUSED_OVERLOADS: Final = re.compile(r"from_file|set_?|set_data")
 #: First parts of targets that have a meaning of their own.
 _ROOTS: Final = frozenset({"torch", "operator", "builtins", "adapters"})
 #: Longest path of a user's operator.
@@ -83,12 +88,22 @@ _OPS_PARTS: Final = 4
 
 def is_own(target: str) -> bool:
     """Whether a target can be an operator of the user's: the path of a function or class, or an entry of torch.ops."""
+    if is_overload(target):
+        return True
     parts = target.split(".")
     if len(target) > _PATH_CHARS or not is_path(target) or any(part.startswith("__") for part in parts):
         return False
     if target.startswith(OPS):
         return len(parts) in {_OPS_PARTS, _OPS_PARTS + 1} and is_member(parts[3])
     return parts[0] not in _ROOTS and not is_pythons(parts[0])
+
+
+def is_overload(target: str) -> bool:
+    """Whether a target can be an overload of PyTorch's dispatcher, such as ``torch.ops.aten.add.out``."""
+    name = target.removeprefix(DISPATCHER)
+    if name == target or not _OF_DISPATCHER.fullmatch(name):
+        return False
+    return not _REFUSED_OVERLOADS.fullmatch(name.partition(".")[0])
 
 
 def own_operator(target: str) -> str:
@@ -102,8 +117,16 @@ def permits_none(_: str) -> bool:
 
 
 def named_in(names: Collection[str]) -> Callable[[str], bool]:
-    """Return whether a program from outside may name a user's operator: its path, or its module, is among ``names``."""
-    return lambda target: is_own(target) and not {own_operator(target), target.rpartition(".")[0]}.isdisjoint(names)
+    """Return whether a program from outside may name a user's operator: its path, or its module, is among ``names``.
+
+    All overloads of PyTorch's dispatcher are named by ``torch.ops.aten``.
+    """
+    return lambda target: is_own(target) and not _owners(target).isdisjoint(names)
+
+
+def _owners(target: str) -> set[str]:
+    namespace = {DISPATCHER[:-1]} if is_overload(target) else set[str]()
+    return {own_operator(target), target.rpartition(".")[0], *namespace}
 
 
 def is_member(name: str) -> bool:

@@ -39,6 +39,8 @@ _LAYOUTS: Final = {
     torch.channels_last: "torch.channels_last",
     torch.preserve_format: "torch.preserve_format",
     torch.strided: "torch.strided",
+    torch.sparse_coo: "torch.sparse_coo",
+    torch.sparse_csr: "torch.sparse_csr",
 }
 
 

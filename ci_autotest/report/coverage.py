@@ -1,17 +1,19 @@
 """Coverage: which of torch's public operators a run tested on each candidate, in total and by family.
 
 ``operators.json`` lists the public operators and those that the shipped suite calls; ``backends/public_operators.py``
-makes it. A candidate supports an operator if a case that calls the operator was compared on it.
+makes it. A candidate supports an operator if a case that calls the operator was compared on it. Overloads of PyTorch's
+dispatcher are counted beside them if a program names them: ``overloads.json`` lists those that concern a backend.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from ci_autotest.program.targets import is_own
+from ci_autotest.program.targets import DISPATCHER, OPS, is_overload, is_own
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
 
@@ -22,12 +24,40 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import RunResult
 
 #: Operators that a report lists at most, so that a worker that invents names cannot fill it.
-OPERATORS_LISTED: Final = 2_000
+OPERATORS_LISTED: Final = 6_000
 _UNCOUNTED: Final = frozenset({"leniency"})
+#: Family of the overloads of PyTorch's dispatcher.
+_OVERLOADS: Final = "dispatcher"
 
 #: Why the shipped suite leaves an operator out: PyTorch is about to remove it, or may still change it; the result is
 #: computed from random numbers; what is unique about the result is tested elsewhere.
 LeftOut = Literal["deprecated", "beta", "random", "not_unique"]
+
+
+#: Why no test calls an overload: only another device or library has its kernel; its tensors are nested, which no
+#: program can hold; it changes the state of autograd or of function transforms; it accesses files or replaces the
+#: memory of a tensor; what it gives cannot be compared; it needs an object of C++, such as packed weights; it needs
+#: arguments that nobody has written a sample of.
+LeftOutOverload = Literal["device", "nested", "transform", "memory", "no_result", "object", "no_sample"]
+
+
+class DispatcherCatalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Overloads of PyTorch's dispatcher that take or return a tensor, by what became of them.
+
+    Attributes:
+        torch: Version of PyTorch that they come from.
+        tested: Those that ``builtin:overloads`` tests.
+        left_out: Those that it does not test, by reason.
+    """
+
+    torch: str
+    tested: tuple[str, ...]
+    left_out: dict[LeftOutOverload, tuple[str, ...]]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every overload."""
+        return (*self.tested, *(name for own in self.left_out.values() for name in own))
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +82,13 @@ def catalogue() -> Catalogue:
     return msgspec.json.decode(data, type=Catalogue)
 
 
+@cache
+def overloads() -> DispatcherCatalogue:
+    """Return the overloads that the package knows."""
+    data = files("ci_autotest.report").joinpath("overloads.json").read_bytes()
+    return msgspec.json.decode(data, type=DispatcherCatalogue)
+
+
 def covered(
     recorded: Mapping[str, Exercised], compared: Mapping[str, Mapping[str, Exercised]]
 ) -> tuple[OperatorCoverage, ...]:
@@ -65,7 +102,7 @@ def covered(
     return tuple(
         OperatorCoverage(
             operator=operator,
-            family=family_of.get(operator, ""),
+            family=family_of.get(operator, _OVERLOADS if is_overload(operator) else ""),
             recorded=recorded[operator],
             candidates={name: found[operator] for name, found in sorted(compared.items()) if operator in found},
         )
@@ -97,12 +134,30 @@ def counted(
                 for field in CoverageCounts.__struct_fields__
             }
         )
-        yours = sorted(filter(is_own, own.keys() | misaligned | known))
+        yours = sorted(one for one in own.keys() | misaligned | known if is_own(one) and not _is_dispatchers(one))
         tested = {family: each for family, each in sorted(families.items()) if each.tested}
         own_counts = _counts(yours, own, name, (misaligned, known))
         pairs = sum(len(each.candidates[name].placements) for each in own.values() if name in each.candidates)
-        found.append(CandidateCoverage(candidate=name, counts=counts, families=tested, own=own_counts, pairs=pairs))
+        found.append(
+            CandidateCoverage(
+                candidate=name, counts=counts, families=tested, own=own_counts, pairs=pairs,
+                overloads=_overload_counts(own, name, differing),
+            )
+        )  # fmt: skip
     return tuple(found)
+
+
+def _is_dispatchers(operator: str) -> bool:
+    return operator.startswith(DISPATCHER)
+
+
+def _overload_counts(own: Mapping[str, OperatorCoverage], name: str, differing: Sequence[Finding]) -> CoverageCounts:
+    """Count the overloads that a program named; none if no program did."""
+    misaligned = {item.target for item in differing if item.known is None and is_overload(item.target)}
+    known = {item.target for item in differing if is_overload(item.target)} - misaligned
+    if not any(map(is_overload, own.keys() | misaligned | known)):
+        return CoverageCounts()
+    return _counts([f"{OPS}{one}" for one in overloads().all], own, name, (misaligned, known))
 
 
 def _counts(
@@ -146,7 +201,17 @@ def sentence(coverage: CandidateCoverage) -> str:
         f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} tested operators are supported, "
         f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}; "
         f"torch has {counts.public:,} public operators{_own_sentence(coverage.own)}"
+        + _overload_sentence(coverage.overloads)
         + (f"; compared: {plural(coverage.pairs, 'pair')} of operator and placements" if coverage.pairs else "")
+    )
+
+
+def _overload_sentence(counts: CoverageCounts) -> str:
+    if not counts.tested:
+        return ""
+    return (
+        f"; of {counts.public:,} overloads of its dispatcher, {counts.tested:,} are tested, {counts.supported:,} "
+        f"supported, {counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}"
     )
 
 

@@ -138,6 +138,8 @@ def tests_part(result: RunResult, rank: int) -> Part:
 
 #: Row of the operators of the user's in the table of families.
 _YOURS: Final = "your own"
+#: The row of the overloads of PyTorch's dispatcher.
+_DISPATCHER: Final = "dispatcher overloads"
 
 
 def coverage_part(result: RunResult, rank: int) -> Part:
@@ -148,11 +150,16 @@ def coverage_part(result: RunResult, rank: int) -> Part:
     lines = [
         row(code(item.candidate, 60), text(family, 60), *_counts(counts))
         for item in result.coverage
-        for family, counts in (*item.families.items(), *([(_YOURS, item.own)] if item.own.tested else ()))
+        for family, counts in (*item.families.items(), *_others(item))
     ]
     more = "\n{count} more families are in report.json.\n\n"
     region = Region(name="coverage", lead=lead, tail="\n</details>\n\n", more=more)
     return region, [fixed("coverage", line, rank) for line in lines]
+
+
+def _others(item: CandidateCoverage) -> list[tuple[str, CoverageCounts]]:
+    """Return the rows below those of the families of public operators."""
+    return [row for row in ((_DISPATCHER, item.overloads), (_YOURS, item.own)) if row[1].tested]
 
 
 def _coverage_of(item: CandidateCoverage) -> str:

@@ -90,6 +90,7 @@ class CandidateCoverage(Struct, frozen=True, kw_only=True):
         families: Operators by family.
         own: Operators of the user's; ``public`` is their number.
         pairs: On a group of ranks: number of (operator, placements of its arguments) that were compared.
+        overloads: Overloads of PyTorch's dispatcher; ``public`` is the number that concerns a backend.
     """
 
     candidate: str
@@ -97,3 +98,4 @@ class CandidateCoverage(Struct, frozen=True, kw_only=True):
     families: dict[str, CoverageCounts] = msgspec.field(default_factory=dict)
     own: CoverageCounts = CoverageCounts()
     pairs: int = 0
+    overloads: CoverageCounts = CoverageCounts()

@@ -69,7 +69,7 @@ OF_S = ("signal", "sparse", "special", "shape")
         (("draws", "a.py::exp"), ["a.py::exp", "a.py::expand"]),
         (("run", "broken.py::"), []),
         (("run", "missing.py::x"), []),
-        (("run", "builtin"), ["builtin:suite", "builtin:opinfo", "builtin:modules", "builtin"]),
+        (("run", "builtin"), ["builtin:suite", "builtin:opinfo", "builtin:modules", "builtin:overloads", "builtin"]),
         (("run", "builtin:opinfo/s"), [*(f"builtin:opinfo/{n}" for n in OF_S), "builtin:opinfo/s"]),
         (("list", "builtin:suite::po"), [f"builtin:suite::{name}" for name in families() if name.startswith("po")]),
         (("run", "--candidate", "my"), ["mykernels"]),

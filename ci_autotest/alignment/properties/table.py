@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.properties import choices, matrices, random_numbers
 from ci_autotest.alignment.properties.call import is_drawn, is_unsorted, is_unstable, nothing
-from ci_autotest.backends.operators.identity import RANDOM
+from ci_autotest.backends.operators.identity import RANDOM, is_random, public_operator
+from ci_autotest.program.targets import DISPATCHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,6 +79,9 @@ TABLE: Final[Mapping[str, Row]] = {
     ),
     **{f"torch.nn.functional.{kind}max_pool{n}d{end}": _POOLED
        for kind in ("", "adaptive_") for n in (1, 2, 3) for end in ("", "_with_indices")},
+    "torch.ops.aten._make_dep_token": UNINITIALIZED,
+    "torch.ops.aten._ctc_loss": Row((1,), nothing, "aten/native/LossCTC.cpp: log_alpha is written up to the lengths"),
+    "torch.ops.aten.mkldnn_rnn_layer": Row((3,), nothing, "aten/native/mkldnn/RNN.cpp: workspace of the library"),
     **{f"torch.{name}": UNINITIALIZED for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
     **{f"torch.Tensor.{name}": UNINITIALIZED for name in ("new_empty", "new_empty_strided", "resize")},
 }  # fmt: skip
@@ -89,9 +93,13 @@ DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
 
 def row_of(operator: str) -> Row | None:
     """Return an operator's row; ``None`` if its result is unique."""
+    is_dispatched_draw = operator.startswith(DISPATCHER) and is_random(operator)
+    if (found := TABLE.get(operator)) is not None:
+        return found
+    operator = public_operator(operator)
     found = TABLE.get(operator)
     name = operator.rpartition(".")[2]
-    if found is None and name in RANDOM:
+    if found is None and (name in RANDOM or is_dispatched_draw):
         return Row((), random_numbers.PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
     return found
 

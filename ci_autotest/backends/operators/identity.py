@@ -31,7 +31,7 @@ from ci_autotest.program.ir import (
     follows_from,
     step_refs,
 )
-from ci_autotest.program.targets import OPS, is_own, own_operator
+from ci_autotest.program.targets import DISPATCHER, OPS, is_own, own_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +92,14 @@ RANDOM: Final = frozenset({
     "poisson", "gumbel_softmax", "uniform", "cauchy", "exponential", "geometric", "log_normal", "random",
     "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
 })  # fmt: skip
+
+#: The same of entries of PyTorch's dispatcher.
+_RANDOM_ENTRIES: Final = RANDOM | frozenset({
+    "native_dropout", "_fused_dropout", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu_with_noise",
+    "rrelu_with_noise_functional", "normal_functional", "feature_dropout",
+})  # fmt: skip
+#: Prefixes of entries of the dispatcher whose functions are in a namespace of their own.
+_PREFIXES: Final = ("linalg", "fft", "special")
 
 #: Calls that compute nothing themselves, so a wrong value after one of them comes from another step.
 _BOOKKEEPING: Final = frozenset({
@@ -221,8 +229,25 @@ def matches(pattern: str, operator: str) -> bool:
 
 def is_random(target: str) -> bool:
     """Whether a function or method of this name draws from the framework's generator."""
+    if target.startswith(DISPATCHER):
+        name = target.split(".")[3]
+        return not {name, name.rstrip("_")}.isdisjoint(_RANDOM_ENTRIES)
     name = target.rpartition(".")[2]
     return name in RANDOM or name.rstrip("_") in RANDOM
+
+
+def public_operator(operator: str) -> str:
+    """Return the public operator that an entry of PyTorch's dispatcher computes, or the operator itself.
+
+    What is defined of the results of ``torch.linalg.svd`` is so of those of ``torch.ops.aten._linalg_svd``.
+    """
+    if not operator.startswith(DISPATCHER):
+        return operator
+    name = operator.split(".")[3].strip("_")
+    for prefix in _PREFIXES:
+        if name.startswith(f"{prefix}_"):
+            return f"torch.{prefix}.{name.removeprefix(f'{prefix}_')}"
+    return _canonical(name)
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from ci_autotest.backends.operators.identity import (
     matches,
     operator_of,
     public_name,
+    public_operator,
     spellings,
     step_operator,
 )
@@ -232,6 +233,26 @@ def test_matches__pattern__names_the_operator_in_any_spelling(pattern, operator,
 )
 def test_is_random__operator_that_draws__is(target):
     assert is_random(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "is_drawn"),
+    [("torch.ops.aten.bernoulli_.float", True), ("torch.ops.aten.native_dropout.out", True),
+     ("torch.ops.aten.randint_like.low_dtype", True), ("torch.ops.aten.add.out", False),
+     ("torch.ops.mine.bernoulli", True), ("torch.ops.aten._softmax.default", False)],
+)  # fmt: skip
+def test_is_random__overload_of_the_dispatcher__goes_by_its_operator(target, is_drawn):
+    assert is_random(target) == is_drawn
+
+
+@pytest.mark.parametrize(
+    ("operator", "public"),
+    [("torch.ops.aten._linalg_svd", "torch.linalg.svd"), ("torch.ops.aten.sort", "torch.sort"),
+     ("torch.ops.aten.resize_", "torch.Tensor.resize"), ("torch.ops.aten.softmax", F + "softmax"),
+     ("torch.ops.mine.sort", "torch.ops.mine.sort"), ("torch.sort", "torch.sort")],
+)  # fmt: skip
+def test_public_operator__entry_of_the_dispatcher__is_what_it_computes(operator, public):
+    assert public_operator(operator) == public
 
 
 @pytest.mark.parametrize("target", ["torch.exp", "torch.zeros", F + "softmax", "torch.arange", "torch.Tensor.sort"])

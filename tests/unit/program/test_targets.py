@@ -7,7 +7,7 @@ import pytest
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import check_program
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
-from ci_autotest.program.targets import is_own, named_in, own_operator
+from ci_autotest.program.targets import is_overload, is_own, named_in, own_operator
 
 X = Step(PLACEHOLDER, "x", (TensorSpec("float32", (), (), 0, 1),))
 
@@ -42,3 +42,23 @@ def test_is_own__anything_else__is_refused_whatever_is_named(target: str):
     assert not is_own(target)
     with pytest.raises(ProgramError, match="which is not on the allow list"):
         check_program(calling(target), named_in({target, target.rpartition(".")[0]}))
+
+
+@pytest.mark.parametrize("name", ["add.out", "_softmax.default", "__and__.Tensor", "_foreach_add_.Scalar", "to.dtype"])
+def test_is_overload__of_the_dispatcher__may_be_private_and_is_named_by_the_namespace(name: str):
+    target = f"torch.ops.aten.{name}"
+
+    assert is_overload(target)
+    check_program(calling(target), named_in({"torch.ops.aten"}))
+    with pytest.raises(ProgramError, match=r"if `paths` of the autotest\.yml here has"):
+        check_program(calling(target), named_in({"torch.ops.mine", "builtin:overloads"}))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["torch.ops.aten.from_file.default", "torch.ops.aten.set_.source_Storage", "torch.ops.aten.set_data.default",
+     "torch.ops.aten.___class__.x", "torch.ops.aten.add.out()", "torch.ops.aten.add.a.b", "torch.ops.aten._softmax",
+     "torch.ops.mine._private.default"],
+)  # fmt: skip
+def test_is_overload__files_memory_and_what_is_no_overload__are_none(target: str):
+    assert not is_overload(target)

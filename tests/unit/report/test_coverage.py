@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.report.coverage import OPERATORS_LISTED, add, catalogue, counted, covered, merged, sentence
+from ci_autotest.report.coverage import OPERATORS_LISTED, add, catalogue, counted, covered, merged, overloads, sentence
 from ci_autotest.values.coverage_values import NAMES_LISTED, CoverageCounts, Exercised
 from tests import report_samples as samples
 
@@ -64,6 +64,22 @@ def test_counted__operator_that_is_none_of_torchs__is_told_and_not_counted():
 
 def test_counted__nothing_was_exercised__says_nothing():
     assert counted(covered({}, {}), (), ["here"]) == ()
+
+
+def test_counted__overloads_of_the_dispatcher__are_counted_beside_public_operators():
+    first, second, third = (f"torch.ops.{name}" for name in overloads().tested[:3])
+    compared = {first: ADD, second: EXP}
+    wrong = finding("torch.ops.aten.any", target=second, kind="value")
+    found, counts = counts_of(compared, wrong, recorded={first: ADD, second: EXP, third: SUM})
+
+    assert counts == (0, 0, 0, 0)
+    assert found.own == CoverageCounts()
+    assert found.overloads == CoverageCounts(
+        public=len(overloads().all), tested=3, supported=2, aligned=1, misaligned=1
+    )
+    assert sentence(found).endswith(
+        f"; of {len(overloads().all):,} overloads of its dispatcher, 3 are tested, 2 supported, 1 aligned, 1 misaligned"
+    )
 
 
 @pytest.mark.heavy

@@ -1,0 +1,286 @@
+"""Calls of overloads of PyTorch's dispatcher, made of the calls that a sample of the database causes.
+
+A sample is called under two modes: one sees each overload that reaches a kernel, forward and backward, the other each
+function of torch's, also those that are made of others. An overload is then called with the arguments of one of these
+calls, its *donor*: itself, the sibling that it is the in-place or ``out=`` form of, or a function of the same name.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ci_autotest.opinfo.database import Entry, Sample
+
+#: Number of elements of a call's tensors up to which it is kept.
+_ELEMENTS: Final = 1 << 14
+#: The layout of oneDNN, which torch does not export by a public name.
+MKLDNN: Final[torch.layout] = torch._mkldnn  # type: ignore[attr-defined]
+_NUMBERS: Final = (bool, int, float, complex)
+#: Types that a schema writes as a number.
+_TORCHS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.device)
+_MISSING: Final = object()
+
+
+class Call(NamedTuple):
+    """The arguments of a call, by position and by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Seen(Exception):  # noqa: N818 - it ends a sample early and is no error
+    """The donor was called."""
+
+
+class Observer:
+    """The first call of each donor: ``aten.add.Tensor`` is an overload, ``add`` a function of torch's.
+
+    Args:
+        wanted: The donor that ends the observation; ``None`` to see all of them.
+    """
+
+    def __init__(self, wanted: str | None = None) -> None:
+        self.calls: dict[str, Call] = {}
+        self._wanted = wanted
+        self._is_copying = False
+
+    def see(self, donor: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+        """Keep a copy of a call's arguments, because the call may write to them."""
+        if self._is_copying or donor in self.calls or self._wanted not in {None, donor}:
+            return
+        self._is_copying = True  # What copies a tensor is no call of the sample.
+        try:
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                self.calls[donor] = copied(Call(tuple(args), dict(kwargs or {})))
+        finally:
+            self._is_copying = False
+        if self._wanted is not None:
+            raise _Seen
+
+
+class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._observer = observer
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Show the observer what reaches a kernel."""
+        self._observer.see(str(func), args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+class _Called(TorchFunctionMode):
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()
+        self._observer = observer
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Show the observer which function of torch's is called."""
+        name = getattr(func, "__name__", "")
+        if name not in {"", "__get__", "__set__"} and not isinstance(func, OpOverload):
+            self._observer.see(name, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+def observed(call: Callable[..., Any], sample: Sample, donor: str | None = None) -> dict[str, Call]:
+    """Return the calls that a sample causes, forward and backward, by donor; of a given donor its first one alone."""
+    observer = Observer(donor)
+    args, kwargs = copied(Call(sample.args, sample.kwargs), with_grad=True)
+    try:
+        with torch.enable_grad(), warnings.catch_warnings(), _Called(observer), _Dispatched(observer):
+            warnings.simplefilter("ignore")
+            found = [
+                one for one in _tensors(call(*args, **kwargs)) if one.requires_grad and one.layout == torch.strided
+            ]
+            if found:
+                torch.autograd.backward(found, [torch.randn_like(one) for one in found])
+    except _Seen:
+        pass
+    except Exception:  # noqa: BLE001 - what was called before is what was asked for
+        return observer.calls
+    return observer.calls
+
+
+def copied(call: Call, *, with_grad: bool = False) -> Call:
+    """Return a call with copies of its tensors; a tensor that is passed twice is one copy."""
+    known: dict[int, torch.Tensor] = {}
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in known:
+                requires_grad = with_grad and value.requires_grad
+                known[id(value)] = value.detach().clone().requires_grad_(requires_grad)
+            return known[id(value)]
+        if isinstance(value, torch.Size) or not isinstance(value, list | tuple):
+            return {key: copy(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [copy(one) for one in value] if isinstance(value, list) else tuple(map(copy, value))
+
+    return Call(tuple(map(copy, call.args)), {name: copy(value) for name, value in call.kwargs.items()})
+
+
+def call_of(entry: Entry, sample: Sample, donor: str, overload: OpOverload) -> Call | None:
+    """Return the call of an overload that a sample gives; ``None`` if the sample does not reach the donor."""
+    given = observed(entry.call, sample, donor).get(donor)
+    return adapted(overload, given, donor) if given is not None else None
+
+
+def adapted(overload: OpOverload, given: Call, donor: str) -> Call | None:
+    """Return the call of an overload with a donor's arguments; ``None`` if the reference refuses all of them.
+
+    Arguments go by their places and, if the donor is an overload, by their names; the first call that the reference
+    accepts is taken. Tensors for ``out=`` have the form of the result and other elements.
+    """
+    for args in _fits(overload, given, donor):
+        if sum(one.numel() for one in _tensors([args.args, args.kwargs])) > _ELEMENTS:
+            continue
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                call = Call(args.args, {**args.kwargs, **_targets(overload, args)})
+                tried = copied(call)
+                overload(*tried.args, **tried.kwargs)
+        except Exception:  # noqa: BLE001, S112 - the arguments were another operator's
+            continue
+        return call
+    return None
+
+
+def _fits(overload: OpOverload, given: Call, donor: str) -> Iterator[Call]:
+    parameters = [one for one in overload._schema.arguments if not one.is_out]
+    named = {_SPELLED.get(name, name): value for name, value in given.kwargs.items()}
+    places: list[list[Any]] = [[
+        named.get(one.name, given.args[place] if place < len(given.args) else _MISSING)
+        for place, one in enumerate(parameters)
+    ]]  # fmt: skip
+    if donor.startswith("aten.") and given.args is not None:
+        names = [one.name for one in overload_of(donor)._schema.arguments]
+        by_name = {**dict(zip(names, given.args, strict=False)), **named}
+        places.insert(0, [by_name.get(one.name, _MISSING) for one in parameters])
+    for values in places:
+        call = _converted(parameters, values)
+        if call is not None:
+            yield call
+
+
+#: Names of arguments in Python that are others in a schema.
+_SPELLED: Final = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
+
+
+def overload_of(name: str) -> OpOverload:
+    """Return an overload by its name, ``aten.add.Tensor``."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert isinstance(found, OpOverload)  # noqa: S101 - names come from the table, which a test compares with torch
+    return found
+
+
+def _converted(parameters: Sequence[Any], values: Sequence[Any]) -> Call | None:
+    """Return the values as arguments of a schema; ``None`` if one of them cannot be."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for parameter, value in zip(parameters, values, strict=True):
+        kind = str(parameter.real_type)
+        is_optional = kind.startswith("Optional[")
+        found = _as(kind[len("Optional[") : -1] if is_optional else kind, value, parameter.N, is_optional=is_optional)
+        if found is _MISSING:
+            if not parameter.has_default_value():
+                return None
+        elif parameter.kwarg_only or len(args) < len(parameters[: parameters.index(parameter)]):
+            kwargs[parameter.name] = found
+        else:
+            args.append(found)
+    return Call(tuple(args), kwargs)
+
+
+def _as(kind: str, value: Any, length: int | None, *, is_optional: bool) -> Any:
+    """Return a value as an argument of a type of a schema, ``_MISSING`` if it cannot be one."""
+    if kind == "Generator":
+        return None  # A program has no generators, and None is the global one.
+    if value is None:
+        return None if is_optional else _MISSING
+    if value is _MISSING:
+        return _MISSING
+    if kind.startswith("List["):
+        inner = kind[len("List[") : -1]
+        return _as_list(inner.removeprefix("Optional[").removesuffix("]"), value, length, may_be_none=inner != kind)
+    is_tensor = isinstance(value, torch.Tensor)
+    if kind == "Tensor":
+        return value if is_tensor else torch.tensor(value) if isinstance(value, _NUMBERS) else _MISSING
+    if kind in {"number", "Scalar"}:
+        first = value.reshape(-1)[0].item() if is_tensor and value.layout == torch.strided and value.numel() else value
+        return first if isinstance(first, _NUMBERS) else _MISSING
+    if isinstance(value, _TORCHS):
+        return value
+    if kind == "float":
+        return float(value) if isinstance(value, int | float) else _MISSING
+    wanted = {"int": int, "bool": bool, "str": str, "complex": complex, "SymInt": int}.get(kind)
+    return value if wanted is not None and isinstance(value, wanted) else _MISSING
+
+
+def _as_list(kind: str, value: Any, length: int | None, *, may_be_none: bool) -> Any:
+    items = list(value) if isinstance(value, list | tuple) else [value] * (length or 1)
+    found = [None if one is None and may_be_none else _as(kind, one, None, is_optional=False) for one in items]
+    return _MISSING if any(one is _MISSING for one in found) else found
+
+
+def _targets(overload: OpOverload, call: Call) -> dict[str, Any]:
+    """Return tensors for the ``out=`` arguments of an overload."""
+    names = [one for one in overload._schema.arguments if one.is_out]
+    if not names:
+        return {}
+    tried, functional = copied(call), functional_of(overload)
+    if functional is None:
+        first = next(_tensors([call.args, call.kwargs]), None)
+        return {one.name: torch.empty(0, dtype=first.dtype if first is not None else None) for one in names}
+    found: Any = functional(*tried.args, **tried.kwargs)
+    found = [found] if len(functional._schema.returns) == 1 else found
+    return {one.name: _filled(value) for one, value in zip(names, found, strict=False)}
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout in {torch.sparse_coo, MKLDNN}:
+            return value.clone().zero_()
+        return torch.ones_like(value, memory_format=torch.contiguous_format)
+    return [_filled(one) for one in value]
+
+
+def functional_of(overload: OpOverload) -> OpOverload | None:
+    """Return the overload that returns what another one writes to its ``out=`` arguments."""
+    wanted = [(one.name, str(one.type)) for one in overload._schema.arguments if not one.is_out]
+    name = overload._schema.name.removeprefix("aten::")
+    for spelled in (name, name.removesuffix("_out"), f"{name}_functional", name.removesuffix("_forward")):
+        packet = getattr(torch.ops.aten, spelled, None)
+        for each in packet.overloads() if packet is not None else ():
+            found: OpOverload = getattr(packet, each)
+            own = {one.name: one for one in found._schema.arguments}
+            is_called_so = all(name in own and str(own[name].type) == kind for name, kind in wanted)
+            names = {name for name, _ in wanted}
+            is_whole = all(name in names or one.has_default_value() for name, one in own.items())
+            if is_called_so and is_whole and not found._schema.is_mutable:
+                return found
+    return None
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
