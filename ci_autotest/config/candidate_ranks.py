@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.config.host_ranks import wrong_host_ranks
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.distribution import RANKS_AT_MOST, is_mesh, is_placement
 
@@ -23,6 +24,12 @@ def check_ranks(candidate: Candidate, where: str) -> None:
     """
     named = f"{where}: candidate {candidate.name!r}"
     given = next((key for key in _KEYS if getattr(candidate, key) not in {None, (), False}), None)
+    if candidate.backend == "module":
+        fault = wrong_host_ranks(candidate)
+        if fault:
+            message = f"{named} {fault}"
+            raise ConfigError(message)
+        return
     if candidate.backend != _BACKEND:
         if given is not None:
             message = (
