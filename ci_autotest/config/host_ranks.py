@@ -1,4 +1,4 @@
-"""Refuse ranks of a candidate in its own interpreter that cannot be: only OneFlow's tensors lie on several processes."""
+"""Refuse ranks that a candidate in its own interpreter cannot have: only OneFlow's tensors lie on several processes."""
 
 from __future__ import annotations
 

@@ -174,7 +174,11 @@ def spec_of(plain: list[Any]) -> TensorSpec:
 
 
 def _distribution_of(mesh: Any, placements: Any) -> Distribution:
-    if not all(type(size) is int for size in mesh) or not is_mesh(tuple(mesh)) or not all(map(is_placement, placements)):
+    if (
+        not all(type(size) is int for size in mesh)
+        or not is_mesh(tuple(mesh))
+        or not all(map(is_placement, placements))
+    ):
         message = f"{placements!r:.80} on a mesh {mesh!r:.80} is not a distribution."
         raise ValueError(message)
     return Distribution(tuple(mesh), tuple(placements))

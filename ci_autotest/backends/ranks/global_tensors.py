@@ -1,7 +1,7 @@
 """The backend ``module`` with ``ranks``: every tensor of a program lies on a group of hosts, as OneFlow's global ones.
 
-How the inputs lie is drawn as for ``dtensor``, with two limits of OneFlow 0.9: it ends the process where a dimension
-with fewer rows than ranks is cut, and the parameters of its modules are global all at once, so that they are replicated.
+How the inputs lie is drawn as for ``dtensor``, with two limits of OneFlow 0.9. It ends the process where a dimension
+with fewer rows than ranks is cut. The parameters of a module become global all at once, so that they are replicated.
 """
 
 from __future__ import annotations
@@ -111,6 +111,11 @@ class GlobalTensorBackend(RemoteBackend):
         trace.untested, trace.shown = refused, frozenset()
         return False
 
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a repro needs to know about a program, with the number of ranks."""
+        found = super().repro_note(program, sources)
+        return None if found is None else {**found, "ranks": self._ranks}
+
     def _take(self, trace: ResponseTrace, reader: Reader) -> None:
         super()._take(trace, reader)
         placements, moved = reader.answer.placements, trace.translated.moved if trace.translated else ()
@@ -182,7 +187,9 @@ def _refused(step: Step, ranks: int) -> Unsupported | None:
         return None
     if spec.distribution.mesh != (ranks,):
         mesh = " x ".join(map(str, spec.distribution.mesh))
-        return Unsupported(UnsupportedReason.OUT_OF_SCOPE, f"its inputs lie on {mesh} ranks; the row has ranks: {ranks}")
+        return Unsupported(
+            UnsupportedReason.OUT_OF_SCOPE, f"its inputs lie on {mesh} ranks; the row has ranks: {ranks}"
+        )
     if _is_too_small(spec, ranks) or (step.in_setup and not spec.distribution.is_replicated):
         detail = f"{spec.distribution} of a tensor of shape {list(spec.shape)} on {ranks} ranks"
         return Unsupported(UnsupportedReason.PLACEMENT_REFUSED, detail)

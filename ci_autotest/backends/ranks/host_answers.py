@@ -70,7 +70,7 @@ def agreed(frames: Sequence[Frame]) -> tuple[Frame, list[RankFault]]:
     kinds = {(stop.step, stop.kind) for stop in stopped.values()}
     if len(stopped) == len(frames) and len(kinds) == 1:
         return first, []
-    rank, stop = next(iter(stopped.items()))
+    stop = next(iter(stopped.values()))
     parts = [f"{numbered([rank])} raised {stop.kind}" for rank, stop in stopped.items()]
     rest = [rank for rank, stop in enumerate(stops) if stop is None]
     seen = ", ".join([*parts, *([f"{numbered(rest)} went on"] if rest else ())])
@@ -137,14 +137,17 @@ def _stop(answer: Answer) -> _Stop | None:
 
 def _disagreements(answers: Sequence[Answer], frames: Sequence[Frame]) -> list[RankFault]:
     found: dict[tuple[int, GradientKey | None], RankFault] = {}
-    lists = [*zip_longest(*(answer.copies for answer in answers))], [*zip_longest(*(answer.values for answer in answers))]
+    lists = (
+        [*zip_longest(*(answer.copies for answer in answers))],
+        [*zip_longest(*(answer.values for answer in answers))],
+    )
     for entries in lists:
         for index, own in enumerate(entries):
             _note(found, index, None, [_plain(entry, frame) for entry, frame in zip(own, frames, strict=True)])
     gradients = [dict(answer.gradients) for answer in answers]
     for key in dict.fromkeys(key for each in gradients for key in each):
-        own = [_plain(each.get(key), frame) for each, frame in zip(gradients, frames, strict=True)]
-        _note(found, key if isinstance(key, int) else key[0], key, own)
+        values = [_plain(each.get(key), frame) for each, frame in zip(gradients, frames, strict=True)]
+        _note(found, key if isinstance(key, int) else key[0], key, values)
     return list(found.values())
 
 
@@ -160,7 +163,9 @@ def _note(
         texts.setdefault(_described(value), []).append(rank)
     seen = other_bits(others, [rank for rank in range(len(values)) if rank not in others])
     if len(texts) > 1:
-        seen = ", ".join(f"{numbered(ranks)} {'has' if len(ranks) == 1 else 'have'} {text}" for text, ranks in texts.items())
+        seen = ", ".join(
+            f"{numbered(ranks)} {'has' if len(ranks) == 1 else 'have'} {text}" for text, ranks in texts.items()
+        )
     found[step, key] = RankFault(step, key, is_call=False, seen=seen, expected=_SAME_BITS)
 
 

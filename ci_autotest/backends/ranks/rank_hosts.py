@@ -107,12 +107,14 @@ class RankHosts:
             # What a rank sends of the last job later says nothing new about that job.
             self.faults = faults if len(frames) == self._count else self.faults
             return found
-        waiting = {
-            rank: self._hosts[rank].in_flight()[1] for rank in self._awaited if rank not in {*frames, *ended}
-        }
+        waiting = {rank: self._hosts[rank].in_flight()[1] for rank in self._awaited if rank not in {*frames, *ended}}
         self.close()
         first = next(iter(ended.values()), None)
-        if first is not None and len(ended) == len(self._awaited) and {one.code for one in ended.values()} == {first.code}:
+        if (
+            first is not None
+            and len(ended) == len(self._awaited)
+            and {one.code for one in ended.values()} == {first.code}
+        ):
             raise first
         found, self.faults = of_lost(frames, {rank: exit_text(one.code) for rank, one in ended.items()}, waiting)
         return found

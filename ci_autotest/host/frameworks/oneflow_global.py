@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ci_autotest.host.frameworks.oneflow import OneFlow
+from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, dimension_of, shard
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ class GlobalOneFlow(OneFlow):
 
     def _on_all_ranks(self, value: Any) -> Any:
         if self.is_tensor(value) and not value.is_global:
+            if self._module._oneflow_internal.lazy_mode.is_enabled():  # noqa: SLF001 - no public function says so
+                message = "graph on ranks of a body that makes a tensor from no other one"
+                raise LackingError(message)
             found = self._spread(value.detach(), REPLICATE)
             return found.requires_grad_() if value.requires_grad else found
         return value
