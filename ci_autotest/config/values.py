@@ -102,7 +102,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             example ``cuda``. Empty for all devices.
         guard: For backend ``substitute``: whether the inputs of one case in eight lie between guard bands, so that
             reads and writes out of bounds show. Null for yes.
-        ranks: For backend ``dtensor``: number of ranks, 1 to 16. Null for the product of ``mesh``.
+        ranks: For backend ``dtensor``: number of ranks, 1 to 16. Null for the product of ``mesh``. For backend
+            ``module`` with module ``oneflow``: number of processes on which its tensors are global, 2 to 16.
         mesh: For backend ``dtensor``: sizes of the mesh of ranks, one or two, for example ``[2, 2]``. Empty to draw one
             with ``ranks`` ranks for each case.
         placements: For backend ``dtensor``: how every input lies on the ranks, ``Shard(0)``, ``Replicate`` or

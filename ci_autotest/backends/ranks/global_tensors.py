@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.rank_hosts import RankHosts
+from ci_autotest.backends.ranks.rank_hosts import SILENCE_S, RankHosts
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.response import recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
@@ -40,6 +40,7 @@ class GlobalTensorBackend(RemoteBackend):
         translator: Translates programs to the framework.
         ranks: Number of ranks.
         ends_with_host: Whether this process ends as its hosts end; if not, lost hosts are an exception.
+        silence_s: Seconds without a move after which a rank waits for ever.
 
     Raises:
         UnavailableError: The ranks cannot be started.
@@ -48,10 +49,16 @@ class GlobalTensorBackend(RemoteBackend):
     batches_ahead = 0
 
     def __init__(
-        self, interpreter: Interpreter, translator: Translator, ranks: int, *, ends_with_host: bool = False
+        self,
+        interpreter: Interpreter,
+        translator: Translator,
+        ranks: int,
+        *,
+        ends_with_host: bool = False,
+        silence_s: float = SILENCE_S,
     ) -> None:
         self._ranks = ranks
-        start = partial(RankHosts, count=ranks)
+        start = partial(RankHosts, count=ranks, silence_s=silence_s)
         super().__init__(interpreter, translator, ends_with_host=ends_with_host, start=start)
         self.mode = f"{ranks} ranks"
 
