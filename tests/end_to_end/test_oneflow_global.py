@@ -89,7 +89,6 @@ ALIGNED = {
     "linear": lambda: torch.nn.Linear(6, 2)(of(4, 6)),
     "layer_norm": lambda: torch.nn.LayerNorm(6)(of(4, 6)),
     "ones": lambda: of(4, 6) * torch.ones(6),
-    "float16": lambda: of(4, 6, dtype=torch.float16, requires_grad=False) + 1,
     "int64": lambda: of(4, 6, dtype=torch.int64) * 3,
 }
 
@@ -103,7 +102,6 @@ def test_global__operators_that_are_right__are_aligned(group, placement):
         for name, one in found.items()
         if one.outcome not in {"aligned", "unsupported"}
     }
-    print({name: one.oracle for name, one in found.items() if one.outcome == "unsupported"})
     assert not wrong
     # Nothing stays quiet because nothing was compared.
     assert sum(one.outcome == "aligned" for one in found.values()) >= 0.9 * len(found)

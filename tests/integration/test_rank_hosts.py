@@ -42,6 +42,7 @@ RANK_FAULTS = {
     "abs": "rank 1 raised ValueError, rank 0 went on",
     "exp": "rank 1 ended by signal 9 (SIGKILL), rank 0 went on",
     "tan": "rank 1 raised ValueError, rank 0 waits for ever",
+    "tanh": "rank 1 raised ValueError, rank 0 waits for ever",
 }
 
 

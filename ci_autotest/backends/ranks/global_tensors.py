@@ -1,14 +1,15 @@
 """The backend ``module`` with ``ranks``: every tensor of a program lies on a group of hosts, as OneFlow's global ones.
 
-How the inputs lie is drawn as for ``dtensor``, with two limits of OneFlow 0.9. It ends the process where a dimension
-with fewer rows than ranks is cut. The parameters of a module become global all at once, so that they are replicated.
+How the inputs lie is drawn as for ``dtensor``, within the limits of OneFlow 0.9. It ends the process where a
+dimension with fewer rows than ranks is cut, and where a collective on the CPU meets float16 or bfloat16. The parameters
+of a module become global all at once, so that they are replicated.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Step
+
+#: Dtypes that OneFlow's collectives on the CPU do not take.
+_NOT_SENT: Final = frozenset({"float16", "bfloat16"})
 
 
 class GlobalTensorBackend(RemoteBackend):
@@ -180,9 +184,9 @@ class _At:
 
 
 def _placeable(step: Step, ranks: int) -> Step:
-    """Return a placeholder that OneFlow can place: one of a module, or too small to be cut, is replicated."""
+    """Return a placeholder as OneFlow can place it: replicated if it belongs to a module or cannot be distributed."""
     spec = _spec(step)
-    if spec is None or not (step.in_setup or _is_too_small(spec, ranks)):
+    if spec is None or not (step.in_setup or _is_fixed(spec, ranks)):
         return step
     return step._replace(args=(replace(spec, distribution=Distribution((ranks,), (REPLICATE,))),))
 
@@ -197,8 +201,8 @@ def _refused(step: Step, ranks: int) -> Unsupported | None:
         return Unsupported(
             UnsupportedReason.OUT_OF_SCOPE, f"its inputs lie on {mesh} ranks; the row has ranks: {ranks}"
         )
-    if _is_too_small(spec, ranks) or (step.in_setup and not spec.distribution.is_replicated):
-        detail = f"{spec.distribution} of a tensor of shape {list(spec.shape)} on {ranks} ranks"
+    if _is_fixed(spec, ranks) or (step.in_setup and not spec.distribution.is_replicated):
+        detail = f"{spec.distribution} of a {spec.dtype} tensor of shape {list(spec.shape)} on {ranks} ranks"
         return Unsupported(UnsupportedReason.PLACEMENT_REFUSED, detail)
     return None
 
@@ -208,7 +212,9 @@ def _spec(step: Step) -> TensorSpec | None:
     return spec if isinstance(spec, TensorSpec) else None
 
 
-def _is_too_small(spec: TensorSpec, ranks: int) -> bool:
-    """Whether a tensor is cut along a dimension with fewer rows than ranks."""
-    cut = dimension_of(spec.distribution.placements[0]) if spec.distribution is not None else None
-    return cut is not None and (cut >= len(spec.shape) or spec.shape[cut] < ranks)
+def _is_fixed(spec: TensorSpec, ranks: int) -> bool:
+    """Whether OneFlow would end the process with this placement: no rows for a rank, or a dtype that it cannot send."""
+    placement = spec.distribution.placements[0] if spec.distribution is not None else REPLICATE
+    cut = dimension_of(placement)
+    is_too_small = cut is not None and (cut >= len(spec.shape) or spec.shape[cut] < ranks)
+    return is_too_small or (spec.dtype in _NOT_SENT and placement != REPLICATE)

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.ranks.host_answers import Frame, agreed, of_lost
+from ci_autotest.backends.ranks.process_activity import Watch
 from ci_autotest.backends.remote.process import START_S, HostLostError, HostProcess
 from ci_autotest.errors import UnavailableError
 from ci_autotest.values.process_end import exit_text
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.interpreter import Hello, Interpreter
     from ci_autotest.backends.trace import RankFault
 
-#: Seconds for which a rank may stand at one step after another rank has answered: none computes more than the others.
-SILENCE_S: Final = 10.0
-#: Seconds in which ranks that end for the same reason have all ended. (OneFlow ends a rank that lost another one after
-#: some ten seconds.)
-_TOGETHER_S: Final = 3.0
+#: Seconds of work or sleep at one step after another rank has answered: no rank computes so much more than another.
+SILENCE_S: Final = 5.0
+#: Seconds between two looks at the ranks.
+_LOOK_S: Final = 0.05
 #: What OneFlow reads; a row's ``env`` may set it.
 _PORT: Final = "MASTER_PORT"
 _LOOPBACK: Final = "127.0.0.1"
@@ -39,7 +39,7 @@ class RankHosts:
     Args:
         interpreter: The interpreter and the framework.
         count: Number of ranks.
-        silence_s: Seconds without a move after which a rank waits for ever.
+        silence_s: Seconds of work or sleep without a move after which a rank waits for ever.
 
     Attributes:
         hello: What the first rank's host is.
@@ -55,8 +55,7 @@ class RankHosts:
         self._frames: dict[int, Frame] = {}
         self._ended: dict[int, HostLostError] = {}
         self._awaited: Sequence[int] = ()
-        self._seen: object = None
-        self._since = 0.0
+        self._watches: dict[int, Watch] = {}
         self._begin()
 
     def in_flight(self) -> tuple[int, int]:
@@ -73,7 +72,8 @@ class RankHosts:
             self._begin()
         is_fetch = isinstance(message, dict) and "fetch" in message
         self._awaited = range(1 if is_fetch else self._count)
-        self._frames, self._ended, self._seen = {}, {}, None
+        self._frames, self._ended = {}, {}
+        self._watches = {rank: Watch(host.pid, self._silence_s) for rank, host in enumerate(self._hosts)}
         for rank in self._awaited:
             try:
                 self._hosts[rank].send(message, buffers)
@@ -83,14 +83,12 @@ class RankHosts:
     def is_ready(self, wait_s: float) -> bool:
         """Whether all ranks have answered within some seconds, or it is clear that one of them never will."""
         self._look(wait_s)
-        if len(self._frames) + len(self._ended) == len(self._awaited):
-            return True
-        seen = [host.in_flight() for host in self._hosts], len(self._frames), len(self._ended)
-        if seen != self._seen:
-            self._seen, self._since = seen, time.monotonic()
-        # A waiting rank polls for the others, so that its use of a processor says nothing.
-        still_s = time.monotonic() - self._since
-        return bool(self._ended and still_s > _TOGETHER_S) or bool(self._frames and still_s > self._silence_s)
+        left = self._left()
+        # If all are at work, one may be slow, and the time limit of the case ends it.
+        if not left or len(left) == len(self._awaited):
+            return not left
+        waits = {rank: self._watches[rank].waits((self._hosts[rank].in_flight(), len(left))) for rank in left}
+        return all(waits.values())
 
     def receive(self) -> tuple[bytes, list[memoryview]]:
         """Return the answer of the group.
@@ -99,7 +97,7 @@ class RankHosts:
             HostLostError: All ranks ended in the same way.
             ResponseError: A rank's answer is invalid.
         """
-        while not self.is_ready(self._silence_s):
+        while not self.is_ready(_LOOK_S):
             pass
         frames, ended = self._frames, self._ended
         if len(frames) == len(self._awaited):
@@ -107,7 +105,7 @@ class RankHosts:
             # What a rank sends of the last job later says nothing new about that job.
             self.faults = faults if len(frames) == self._count else self.faults
             return found
-        waiting = {rank: self._hosts[rank].in_flight()[1] for rank in self._awaited if rank not in {*frames, *ended}}
+        waiting = {rank: self._hosts[rank].in_flight()[1] for rank in self._left()}
         self.close()
         first = next(iter(ended.values()), None)
         if (
@@ -154,10 +152,13 @@ class RankHosts:
             for fd in ready or list(waiting)[:1]:
                 yield waiting.pop(fd)
 
+    def _left(self) -> list[int]:
+        """Return the ranks that have neither answered nor ended."""
+        return [rank for rank in self._awaited if rank not in {*self._frames, *self._ended}]
+
     def _look(self, wait_s: float) -> None:
         """Take the answers that arrive within some seconds."""
-        left = [rank for rank in self._awaited if rank not in {*self._frames, *self._ended}]
-        waiting = {self._hosts[rank].wire.read_fd: rank for rank in left}
+        waiting = {self._hosts[rank].wire.read_fd: rank for rank in self._left()}
         ready, _, _ = select.select(list(waiting), [], [], wait_s) if waiting else ([], [], [])
         for fd in ready:
             try:

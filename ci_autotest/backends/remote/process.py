@@ -163,6 +163,11 @@ class HostProcess:
         except (WireError, ValueError, RecursionError):  # ValueError: not JSON, not a `Hello`, or not UTF-8
             return "sent something that is not a host's first message"
 
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
     def in_flight(self) -> tuple[int, int]:
         """Return the number of the job in flight and the index of its step; -2: backward pass, -1: none."""
         job, step = self._last_place if self._is_closed else _PLACE.unpack(self._place[:])

@@ -3,7 +3,7 @@
 Every leaf is global itself, so that its gradient is global too. (The gradient of a local tensor through ``to_global``
 is the part of one rank.) A value is read as a whole, by ``to_global`` with ``broadcast``: every rank must read it.
 
-Source: oneflow 0.9.0; its collectives on the CPU take neither float16 nor bfloat16, so that these travel as float32.
+Source: oneflow 0.9.0; its collectives on the CPU take neither float16 nor bfloat16, so that these are read as float32.
 """
 
 from __future__ import annotations

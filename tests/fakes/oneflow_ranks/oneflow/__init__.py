@@ -127,3 +127,12 @@ def tan(_):
         message = "the last rank raises"
         raise ValueError(message)
     threading.Event().wait()
+
+
+def tanh(_):
+    """Raise on the last rank, for which the others wait for ever and poll, as OneFlow does."""
+    if IS_LAST:
+        message = "the last rank raises"
+        raise ValueError(message)
+    while True:
+        pass
