@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.registry import build
@@ -109,7 +110,7 @@ def test_global__operators_that_are_right__are_aligned(group, placement):
 
 def test_global__norm_of_split_rows__is_the_sum_of_the_norms_and_is_found(group):
     def norm():
-        return torch.linalg.norm(torch.tensor([[3.0], [4.0]]))
+        return torch.linalg.norm(plain_torch.tensor([[3.0], [4.0]]))
 
     found = verdict_of(norm, shard(0), group)
 

@@ -44,7 +44,7 @@ class RemoteBackend(Backend):
         interpreter: The interpreter and the framework's module.
         translator: Translates programs to the framework.
         ends_with_host: Whether this process ends as its host ends; if not, a lost host is an exception.
-        start: Starts the host.
+        start: Starts the host; ``None`` for a single process.
 
     Attributes:
         is_graph: Whether each body runs as one graph, of which only inputs and outputs are visible.
@@ -62,7 +62,7 @@ class RemoteBackend(Backend):
         translator: Translator,
         *,
         ends_with_host: bool = False,
-        start: Callable[[Interpreter], Host] = HostProcess,
+        start: Callable[[Interpreter], Host] | None = None,
     ) -> None:
         self.on_step: Callable[[int], None] | None = None
         self.is_graph = False
@@ -71,8 +71,8 @@ class RemoteBackend(Backend):
         self._ends_with_host = ends_with_host
         self._interpreter = interpreter
         self.table = translator.table
-        self._start = start
-        self._host = start(interpreter)
+        self._start = start or HostProcess
+        self._host = self._start(interpreter)
         self._channel = Channel(self._host)
         self.hello = self._host.hello
         self.version, self.libraries = self.hello.version, self.hello.libraries
