@@ -117,8 +117,4 @@ def test_global__norm_of_split_rows__is_the_sum_of_the_norms_and_is_found(group)
     assert (found.outcome, found.operator, found.kind, found.blame) == (
         "misaligned", "torch.linalg.norm", "value", "candidate",
     )  # fmt: skip
-    assert found.misalignment.difference.first_pair == (7.0, 5.0)
-
-
-def test_global__an_input_that_its_ranks_cannot_cut__is_unsupported(group):
-    assert verdict_of(lambda: torch.abs(of(1, 6)), shard(0), group).outcome == "unsupported"
+    assert [*map(float.fromhex, found.misalignment.difference.first_pair)] == [7.0, 5.0]

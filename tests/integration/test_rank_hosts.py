@@ -16,6 +16,7 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.remote.process import HostLostError
+from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import judged, record
 
 FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
@@ -35,6 +36,18 @@ def verdict(name, group):
         return getattr(torch, name)(random_tensor(dims=(4, 6), requires_grad=False))
 
     return judged(record(body), group).verdict
+
+
+def test_adapted__inputs_that_oneflow_cannot_distribute__are_on_every_rank(group):
+    def body():
+        module = torch.nn.Linear(4, 4)
+        return random_tensor(dims=(1, 1)), random_tensor(dims=(4,), dtype=torch.float16), module.weight + 0
+
+    keys = [(number, 0) for number in range(8)]
+    programs = [group.adapted(record(body)._replace(key=key)).program for key in keys]
+    placed = [step.args[0].distribution for program in programs for step in program.steps if step.op == PLACEHOLDER]
+
+    assert {str(one) for one in placed if one.placements[0] != "Partial"} == {"Replicate"}
 
 
 RANK_FAULTS = {
@@ -60,6 +73,10 @@ def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
     found = verdict("sign", group)
 
     assert (found.outcome, found.kind) == ("misaligned", "error")
+
+
+def test_group__oneflow_has_no_placement_for_an_operator__is_unsupported(group):
+    assert verdict("ceil", group).outcome == "unsupported"
 
 
 def test_group__all_ranks_end_alike__is_a_lost_host(group):

@@ -8,10 +8,11 @@ Source: oneflow 0.9.0; its collectives on the CPU take neither float16 nor bfloa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.oneflow import OneFlow
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, dimension_of, shard
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ci_autotest.program.ir import TensorSpec
+
+#: How OneFlow 0.9 says that an operator does not take how its inputs lie, in its own spelling.
+_REFUSALS: Final = (Limitation(RuntimeError, r"\w+ has no maching sbp"),)
 
 
 class GlobalOneFlow(OneFlow):
@@ -126,6 +130,10 @@ class GlobalOneFlow(OneFlow):
             found = self._spread(value.detach(), REPLICATE)
             return found.requires_grad_() if value.requires_grad else found
         return value
+
+    def lacking(self, error: BaseException) -> str:
+        """Return the feature that OneFlow reports as missing: also that an operator does not take how inputs lie."""
+        return super().lacking(error) or reported_limitation(error, str(error), _REFUSALS, self._folder)
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients; what goes in lies as its output, or on all ranks where that is a sum."""

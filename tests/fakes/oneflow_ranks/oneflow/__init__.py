@@ -109,6 +109,12 @@ def sign(_):
     raise ValueError(message)
 
 
+def ceil(_):
+    """Refuse how the input lies, in OneFlow's words."""
+    message = "ceil7 has no maching sbp after flitering valid sbp list sbp_signature {"
+    raise RuntimeError(message)
+
+
 def exp(x):
     """End the process of the last rank."""
     if IS_LAST:
