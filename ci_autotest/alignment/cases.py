@@ -249,6 +249,7 @@ def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) ->
     if eager is None:
         return True
     trace.load()
+    attempt = contender.backend.adapted(attempt)
     return is_surely_aligned(attempt.program, trace, _run(attempt, eager), contender.rules)
 
 

@@ -147,7 +147,19 @@ def register(candidate: Candidate) -> None:
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
     interpreter = _interpreter(candidate, device, folders)
+    if candidate.ranks is not None:
+        return _global(candidate, interpreter, isolated=isolated)
     backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=isolated)
+    return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
+
+
+def _global(candidate: Candidate, interpreter: Interpreter, *, isolated: bool) -> RemoteBackend:
+    """Return a group of hosts. It is imported here, because most candidates have one."""
+    from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend  # noqa: PLC0415
+
+    assert candidate.ranks is not None  # noqa: S101 - the caller has looked
+    translator = Translator(table_of(candidate))
+    backend = GlobalTensorBackend(interpreter, translator, candidate.ranks, ends_with_host=isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.config.host_ranks import wrong_host_ranks
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.distribution import RANKS_AT_MOST, is_mesh, is_placement
 from ci_autotest.program.python_names import is_path
@@ -30,6 +31,12 @@ def check_ranks(candidate: Candidate, where: str) -> None:
         ConfigError: They cannot.
     """
     named = f"{where}: candidate {candidate.name!r}"
+    if candidate.backend == "module":
+        fault = wrong_host_ranks(candidate)
+        if fault:
+            message = f"{named} {fault}"
+            raise ConfigError(message)
+        return
     given = [key for key in _KEYS if getattr(candidate, key) not in {None, (), False, ""}]
     is_of_modules = candidate.backend in MODULES
     used = _OF_MODULES if is_of_modules else _OF_TENSORS if candidate.backend == _TENSORS else frozenset()

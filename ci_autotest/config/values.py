@@ -109,7 +109,8 @@ class Candidate(Section, frozen=True, kw_only=True):
         opcheck: For backend ``substitute``: whether ``torch.library.opcheck`` checks the functions of ``replace`` that
             are operators of a library, in three cases of each test. Null for yes.
         ranks: For backends ``dtensor``, ``ddp`` and ``fsdp``: number of ranks, at most 16. Null for the product of
-            ``mesh``.
+            ``mesh``. For backend ``module`` with module ``oneflow``: number of processes on which its tensors are
+            global, 2 to 16.
         mesh: For backend ``dtensor``: sizes of the mesh of ranks, one or two, for example ``[2, 2]``. Empty to draw one
             with ``ranks`` ranks for each case.
         placements: For backend ``dtensor``: how every input lies on the ranks, ``Shard(0)``, ``Replicate`` or

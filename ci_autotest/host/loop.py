@@ -83,6 +83,7 @@ class RequestHandler:
         self._wire = wire
         self._place = place
         self._is_asynchronous = hasattr(framework, "begin_read")
+        self._gathers = getattr(framework, "gathers", False)
         self._pinned = Processor().pinned if getattr(framework, "polls", False) else nullcontext
         self._kept: dict[int, bytes] = {}
         self._last: _JobRun | None = None
@@ -142,6 +143,7 @@ class RequestHandler:
         if job.cotangents is not None and not run.has_stopped and self._has_backward():
             self._run_backward(finished, job.cotangents)
         self._note_calls(run)
+        self._withdraw(run)
         place[1] = NOWHERE  # only reading the values is left
         # The memory of a leaf that no step can have overwritten need not be copied.
         if job.shared_program.keeps_memory:
@@ -151,6 +153,11 @@ class RequestHandler:
             finished.reading.begin(value)
         self._last = finished
         return finished
+
+    def _withdraw(self, run: Run) -> None:
+        """Drop what a stopped run of a rank has: other ranks may still run, so that nothing of it can be gathered."""
+        if self._gathers and run.has_stopped:
+            run.values, run.gradients, run.cotangents = [], [], {}
 
     def _has_backward(self) -> bool:
         """Whether the run has a backward pass; the user's functions may have none."""
@@ -210,6 +217,7 @@ class RequestHandler:
             program = finished.job.program
             index = program.calls[-1][0] if program.calls else 0
             record_error(finished.run, program.steps[index], index, error, self._framework)
+        self._withdraw(finished.run)
 
     def _backward(self, request: dict[str, Any], buffers: Sequence[memoryview]) -> None:
         """Run the backward pass of the last job."""
@@ -220,6 +228,7 @@ class RequestHandler:
         if error is not None:
             finished.reading.forget()
             record_backward_error(finished.run, error, self._framework)
+        self._withdraw(finished.run)
         self._send([finished], has_values=False)
 
     def _send(self, pending: Sequence[_JobRun], *, has_values: bool = True) -> None:

@@ -46,6 +46,8 @@ ADAPTERS: Final = {
     "mindspore": ("ci_autotest.host.frameworks.mindspore", "MindSpore"),
     "jax": ("ci_autotest.host.frameworks.jax", "Jax"),
 }
+#: Adapters of a host that is one rank of a group, by module.
+RANK_ADAPTERS: Final = {"oneflow": ("ci_autotest.host.frameworks.oneflow_global", "GlobalOneFlow")}
 _ISOLATED: Final = ("ci_autotest.backends.isolated_kernels", "IsolatedKernels")
 #: Size of the progress beacon: the number of the current job and its step, in a file that host and worker map.
 PLACE_BYTES: Final = 16
@@ -60,10 +62,11 @@ def main(argv: Sequence[str]) -> None:
 
     Args:
         argv: Descriptors to read from, to write to, for printed output, and of the progress beacon; the module; the
-            device; the user's functions by operator and what they take, as JSON; folders of the user's own modules.
+            device; whether the host is one rank of a group, ``1`` or ``0``; the user's functions by operator and what
+            they take, as JSON; folders of the user's own modules.
     """
     read_fd, write_fd, output, place = map(int, argv[:4])
-    module, device, kernels, *folders = argv[4:]
+    module, device, is_rank, kernels, *folders = argv[4:]
     # First of all, because importing a framework may already crash or outlive the worker.
     _end_with_worker()
     faulthandler.enable()
@@ -72,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
     wire = Wire(read_fd, write_fd)
     sys.path += folders
     try:
-        framework = _adapter(module, device, *json.loads(kernels))
+        framework = _rank_adapter(module, device) if is_rank == "1" else _adapter(module, device, *json.loads(kernels))
     except BaseException as error:  # noqa: BLE001 - foreign code at import may raise anything, SystemExit too
         wire.send(_encoded({"error": type(error).__name__, "message": str(error), "name": _missing(error)}))
         return
@@ -120,6 +123,13 @@ def _adapter(module: str, device: str, replace: Mapping[str, str], scope: Sequen
     where, name = ADAPTERS.get(module, ("ci_autotest.host.frameworks.torch_like", "TorchLike"))
     framework = getattr(importlib.import_module(where), name)(module, device)
     _prove(framework, device)
+    return framework
+
+
+def _rank_adapter(module: str, device: str) -> Framework:
+    importlib.import_module("numpy")
+    where, name = RANK_ADAPTERS[module]
+    framework: Framework = getattr(importlib.import_module(where), name)(module, device)
     return framework
 
 

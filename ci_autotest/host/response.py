@@ -67,8 +67,17 @@ class ResponseEncoder:
                 "has_kept": len(self._kept) > before,
                 "calls": run.calls,
                 "left_out": run.left_out,
+                "placements": self._placements(run) if has_values else {},
             }
         )
+
+    def _placements(self, run: Run) -> dict[int, str]:
+        """Return how each tensor lies on the ranks of a group, by index."""
+        placement = getattr(self._framework, "placement", None)
+        if placement is None:
+            return {}
+        tensors = ((index, value) for index, value in enumerate(run.values) if self._framework.is_tensor(value))
+        return {index: text for index, value in tensors if (text := placement(value))}
 
     def _gradients(self, run: Run, reading: DeferredReads) -> tuple[list[Any], list[Any]]:
         """Encode the gradients, and the cotangents that the backward pass overwrote, with their new elements."""

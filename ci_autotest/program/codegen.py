@@ -314,7 +314,7 @@ def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> 
     ]
 
 
-def setup_lines(program: Program, namespace: str = TORCH) -> list[str]:
+def setup_lines(program: Program, namespace: str = TORCH, *, rename: Callable[[str], str] | None = None) -> list[str]:
     """Return the statements of the setup; placeholders and unused results of methods are not bound."""
     named = names(program)
     used = {ref.index for step in program.steps for ref in step_refs(step)}
@@ -322,7 +322,7 @@ def setup_lines(program: Program, namespace: str = TORCH) -> list[str]:
     for index, step in enumerate(program.setup):
         if step.op != PLACEHOLDER:
             is_bound = step.op != CALL_METHOD or index in used
-            lines += statement(index, step, named, None, namespace, is_bound=is_bound)
+            lines += statement(index, step, named, rename, namespace, is_bound=is_bound)
     return lines
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from ci_autotest.program.distribution import Distribution, is_mesh, is_placement
 from ci_autotest.program.ir import (
     PLACEHOLDER,
     Constant,
@@ -108,7 +109,9 @@ def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one 
 def plain_spec(spec: TensorSpec) -> list[Any]:
     """Return a tensor's spec as JSON values."""
     shape, strides = list(spec.shape), list(spec.strides)
-    return [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
+    found = [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
+    on = spec.distribution
+    return found if on is None else [*found, list(on.mesh), list(on.placements)]
 
 
 def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
@@ -161,9 +164,21 @@ def spec_of(plain: list[Any]) -> TensorSpec:
     Raises:
         ValueError: The values are not a spec.
     """
-    dtype, shape, strides, offset, size, requires_grad, device = plain
+    dtype, shape, strides, offset, size, requires_grad, device, *lies = plain
     # `isinstance` would accept booleans, which are integers in Python.
     if dtype not in DTYPES or not all(type(number) is int for number in (*shape, *strides, offset, size)):
         message = f"{plain!r:.80} is not a tensor's spec."
         raise ValueError(message)
-    return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)
+    on = _distribution_of(*lies) if lies else None
+    return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device, on)
+
+
+def _distribution_of(mesh: Any, placements: Any) -> Distribution:
+    if (
+        not all(type(size) is int for size in mesh)
+        or not is_mesh(tuple(mesh))
+        or not all(map(is_placement, placements))
+    ):
+        message = f"{placements!r:.80} on a mesh {mesh!r:.80} is not a distribution."
+        raise ValueError(message)
+    return Distribution(tuple(mesh), tuple(placements))

@@ -11,6 +11,7 @@ from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, outp
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
 from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.rank_processes import global_lines, ranks_of
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
 from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
@@ -180,6 +181,9 @@ def has_backward(finding: Finding) -> bool:
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
     """Return comments on how the candidate runs the program: its ranks, its export, or the user's replacement."""
+    host = recording.note.get("host")
+    if isinstance(host, dict) and (ranks := ranks_of(host)):
+        return global_lines(recording, ranks)
     if is_of_ranks(recording.note):
         return rank_lines(recording)
     if shares_batch(recording.note):

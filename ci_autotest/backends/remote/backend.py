@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.mapping.translation import Translated, Translator
     from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.remote.interpreter import Interpreter
+    from ci_autotest.backends.remote.process import Host
     from ci_autotest.backends.remote.response import About, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
@@ -43,6 +44,7 @@ class RemoteBackend(Backend):
         interpreter: The interpreter and the framework's module.
         translator: Translates programs to the framework.
         ends_with_host: Whether this process ends as its host ends; if not, a lost host is an exception.
+        start: Starts the host; ``None`` for a single process.
 
     Attributes:
         is_graph: Whether each body runs as one graph, of which only inputs and outputs are visible.
@@ -54,7 +56,14 @@ class RemoteBackend(Backend):
     batches_ahead = 1
     is_in_process = False
 
-    def __init__(self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        translator: Translator,
+        *,
+        ends_with_host: bool = False,
+        start: Callable[[Interpreter], Host] | None = None,
+    ) -> None:
         self.on_step: Callable[[int], None] | None = None
         self.is_graph = False
         self.shows_steps = True
@@ -62,7 +71,8 @@ class RemoteBackend(Backend):
         self._ends_with_host = ends_with_host
         self._interpreter = interpreter
         self.table = translator.table
-        self._host = HostProcess(interpreter)
+        self._start = start or HostProcess
+        self._host = self._start(interpreter)
         self._channel = Channel(self._host)
         self.hello = self._host.hello
         self.version, self.libraries = self.hello.version, self.hello.libraries
@@ -278,7 +288,7 @@ class RemoteBackend(Backend):
         # After a fault of our own code in the host, this worker must not end as if the candidate had crashed.
         if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
-        self._host = HostProcess(self._interpreter)  # The next program gets a fresh host.
+        self._host = self._start(self._interpreter)  # The next program gets a fresh host.
         self._channel = Channel(self._host)
         self._outstanding.take()
         raise lost from cause

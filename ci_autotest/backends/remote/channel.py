@@ -11,7 +11,7 @@ from ci_autotest.host.loop import NOWHERE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ci_autotest.backends.remote.process import HostProcess
+    from ci_autotest.backends.remote.process import Host
     from ci_autotest.backends.remote.request import Message
     from ci_autotest.backends.remote.response import Reader
 
@@ -22,7 +22,7 @@ _LOOK_S: Final = 0.05
 class Channel:
     """The channel to one host."""
 
-    def __init__(self, host: HostProcess) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._received: deque[Reader] = deque()
         self._owed = 0

@@ -63,6 +63,7 @@ class Interpreter(NamedTuple):
         replace: Dotted path of the user's function by the operator that it replaces.
         scope: What these functions take.
         env: Environment variables of the host, in addition to the worker's.
+        is_rank: Whether the host is one rank of a group.
     """
 
     candidate: str
@@ -73,6 +74,7 @@ class Interpreter(NamedTuple):
     replace: Mapping[str, str] = MappingProxyType({})
     scope: KernelScope = EVERYTHING
     env: Mapping[str, str] = MappingProxyType({})
+    is_rank: bool = False
 
     def executable(self) -> str:
         """Return the path of the interpreter.

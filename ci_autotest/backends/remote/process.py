@@ -14,7 +14,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import msgspec
 
@@ -45,15 +45,39 @@ class HostLostError(AutotestError):
         self.code = code
 
 
+class Host(Protocol):
+    """What runs programs for a worker: one process, or one for each rank of a group."""
+
+    @property
+    def hello(self) -> Hello:
+        """What the host is."""
+
+    def in_flight(self) -> tuple[int, int]:
+        """Return the number of the job in flight and the index of its step; -2: backward pass, -1: none."""
+
+    def send(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
+        """Send a message."""
+
+    def is_ready(self, wait_s: float) -> bool:
+        """Whether an answer begins to arrive within some seconds, or the host is gone."""
+
+    def receive(self) -> tuple[bytes, list[memoryview]]:
+        """Return the next answer."""
+
+    def close(self) -> None:
+        """End the host; a second call does nothing."""
+
+
 class HostProcess:
     """One host.
 
     Args:
         interpreter: The interpreter and the framework.
         start_s: Seconds that it may take until it has imported the framework.
+        waits: Whether to wait for that; if not, ``greet`` does.
     """
 
-    def __init__(self, interpreter: Interpreter, start_s: float = START_S) -> None:
+    def __init__(self, interpreter: Interpreter, start_s: float = START_S, *, waits: bool = True) -> None:
         """Start the host and wait until it has imported its framework.
 
         Raises:
@@ -67,40 +91,49 @@ class HostProcess:
         read_fd, to_write = os.pipe()
         for fd in (write_fd, to_write):
             _widen(fd)
-        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as place:
+        # The host prints to a file until it has imported its framework, because that explains a failed import.
+        # Afterwards it prints where this worker does.
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - ``greet`` closes it
+        with tempfile.TemporaryFile() as place:
             # Both sides map this file, so that the job in flight can be read after the host has crashed.
             place.write(bytes(PLACE_BYTES))
             place.flush()
             self._place = mmap.mmap(place.fileno(), PLACE_BYTES)
-            # The host prints to a file until it has imported its framework, because that explains a failed import.
-            # Afterwards it prints where this worker does.
             output = os.dup(2)
             descriptors = to_read, to_write, output, place.fileno()
             kernels = msgspec.json.encode((dict(interpreter.replace), interpreter.scope)).decode()
-            words = [*map(str, descriptors), interpreter.module, interpreter.device, kernels, *interpreter.folders]
+            words = [*map(str, descriptors), interpreter.module, interpreter.device]
+            words += [str(int(interpreter.is_rank)), kernels, *interpreter.folders]
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-c", BOOT, _PACKAGE, *words],
-                    stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, pass_fds=descriptors,
+                    stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=descriptors,
                     env={**os.environ, **interpreter.env},
                 )  # fmt: skip
             except OSError as error:
                 os.close(read_fd)
                 os.close(write_fd)
+                self._printed.close()
                 fault = f"cannot be started: {error.strerror}"
                 raise interpreter.unusable(fault) from error
             finally:
                 for fd in (to_read, to_write, output):
                     os.close(fd)
             self.wire = Wire(read_fd, write_fd)
-            self.hello = self._first_message(printed)
+        self.hello = Hello()
+        if waits:
+            self.greet()
 
-    def _first_message(self, printed: Any) -> Hello:
-        """Return the message that the host sends when it has imported its framework.
+    def greet(self) -> None:
+        """Wait for the message that the host sends when it has imported its framework.
 
         Raises:
             UnavailableError: There is none, or it says that the import failed.
         """
+        with self._printed as printed:
+            self.hello = self._first_message(printed)
+
+    def _first_message(self, printed: Any) -> Hello:
         hello = self._hello()
         if isinstance(hello, Hello) and not hello.error:
             return hello
@@ -129,6 +162,11 @@ class HostProcess:
             return ""
         except (WireError, ValueError, RecursionError):  # ValueError: not JSON, not a `Hello`, or not UTF-8
             return "sent something that is not a host's first message"
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
 
     def in_flight(self) -> tuple[int, int]:
         """Return the number of the job in flight and the index of its step; -2: backward pass, -1: none."""

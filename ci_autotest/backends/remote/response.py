@@ -45,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has_kept: bool = False
     calls: dict[str, int] = {}
     left_out: list[str] = []
+    placements: dict[int, str] = {}
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -53,6 +53,8 @@ class Framework(Protocol):
     - ``begin_read(tensor)`` and ``end_read(tensor, memory)`` replace ``array`` if the framework computes in its own
       threads: the first returns memory that holds the elements once ``synchronize`` has returned, the second what
       ``array`` would return. ``polls`` says whether these threads look for work in a busy loop.
+    - ``gathers`` says that the framework is one rank of a group, in which all ranks must read a value at the same time.
+      ``placement(tensor)`` returns how a tensor lies on the ranks, in the words of ``program/distribution.py``.
     - ``devices()`` and ``has_member(target)`` tell ``doctor`` what can be used.
     - ``begin()``, ``around``, ``calls()`` and ``untested()`` belong to a framework that calls the user's functions in
       place of operators: they start a run, surround each step, count the calls, and say why the run tested none.

@@ -8,6 +8,7 @@ from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import host_template as template
 from ci_autotest.program.repro.framework_code import code_of
+from ci_autotest.program.repro.rank_processes import rank_code, ranks_of
 from ci_autotest.program.repro.torch_template import SAID, SAID_BY_WATCHER, SAID_IF_RUN
 from ci_autotest.values.dtypes import FLOATING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 #: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
 _FORWARD: Final = frozenset({"value", "shape", "dtype", "metadata", "nondeterminism"})
 #: The exit status if the candidate raises, for kinds where that says something about the finding.
-_STATUS_OF_RAISING: Final = {"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1}
+_STATUS_OF_RAISING: Final = {"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1, "rank": 1}
 
 
 class HostNeeds(NamedTuple):
@@ -35,6 +36,7 @@ class HostNeeds(NamedTuple):
         plain: Values that are no tensors.
         mixed: Values of other than one floating-point dtype on both sides.
         views: Inputs whose layout is not that of their shape.
+        ranks: Number of ranks of the candidate; 0 if it is no group.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class HostNeeds(NamedTuple):
     plain: bool
     mixed: bool
     views: bool
+    ranks: int = 0
 
     @property
     def observed(self) -> list[str]:
@@ -85,13 +88,14 @@ def host_needs_of(recording: Recording, details: Mapping[str, Any], module: str)
         refused=bool(refused_outputs(program)),
         plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
         mixed=not is_float or is_plain or is_array or not details["check_dtype"] or (has_after and bool(program.setup)),
+        ranks=ranks_of(host) if isinstance(host, dict) else 0,
         views=any(isinstance(spec, TensorSpec) and not spec.is_contiguous for spec in [*inputs, *program.cotangents]),
     )
 
 
 def framework_texts(needs: HostNeeds, module: str) -> list[str]:
     """Return the functions that make, read and differentiate tensors."""
-    code = code_of(module)
+    code = rank_code() if needs.ranks else code_of(module)
     texts = [
         (needs.views and code.tensor_of_view) or code.tensor,
         template.ELEMENTS % {
@@ -190,6 +194,8 @@ def _checks(needs: HostNeeds) -> list[str]:
 
 def host_entry(needs: HostNeeds) -> str:
     """Return the name of the function that the script begins with."""
+    if needs.ranks and needs.kind in {"crash", "timeout"}:
+        return "main"  # The process that starts the ranks watches them.
     entries = {"crash": "watched", "timeout": "watched", "nondeterminism": "repeated"}
     return "graphed" if needs.kind == "graph" and needs.graph else entries.get(needs.kind, "main")
 

@@ -41,6 +41,7 @@ from ci_autotest.program.repro.host_parts import (
 )
 from ci_autotest.program.repro.host_template import READER
 from ci_autotest.program.repro.host_values import array_pair, carried_by_name, has_stored, host_output_texts
+from ci_autotest.program.repro.rank_processes import lies_text, rank_body_lines, rank_setup_lines, start_text
 from ci_autotest.program.repro.torch_template import END, LEAVE
 from ci_autotest.program.targets import is_function
 
@@ -57,7 +58,8 @@ _ADAPTERS: Final = "adapters."
 _OWN_NAMES: Final = frozenset({
     "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
     "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device", "flags", "members", "observed",
-    "plain", "unlike", "is_array", "is_own", "flags_differ", "written_to",
+    "plain", "unlike", "is_array", "is_own", "flags_differ", "written_to", "wide", "on_ranks", "started", "printed",
+    "group", "free", "until", "statuses", "rank", "output", "ends", "socket", "subprocess", "tempfile", "time",
 })  # fmt: skip
 
 
@@ -82,12 +84,14 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *_leaves(program)]))
-    setup = [*_bindings(recording, program), *setup_lines(program, namespace), _returned(given)]
-    body = [*body_lines(program, namespace=namespace), f"return {output_text(program)}"]
+    made = rank_setup_lines(program) if needs.ranks else setup_lines(program, namespace)
+    calls = rank_body_lines(program) if needs.ranks else body_lines(program, namespace=namespace)
+    setup = [*_bindings(recording, program), *made, _returned(given)]
+    body = [*calls, f"return {output_text(program)}"]
     framework, entry = framework_texts(needs, module), host_entry(needs)
     uses_device = any(re.search(r"\bdevice\b", text) for text in [*setup, *body, *framework])
     blocks = [
-        _head(recording, details, host, has_adapters=bool(adapters)),
+        _head(recording, details, host, needs.ranks, has_adapters=bool(adapters)),
         *([f"device = {_device(module, recording)}"] if uses_device else ()),
         f"def inputs():\n{block(setup)}",
         f"def candidate({', '.join(takes)}):\n{block(body)}",
@@ -104,7 +108,9 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     return "\n\n\n".join(text.strip("\n") for text in blocks if text) + "\n"
 
 
-def _head(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any], *, has_adapters: bool) -> str:
+def _head(
+    recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any], ranks: int, *, has_adapters: bool
+) -> str:
     module, paths = host["module"], _paths(host["module"], details)
     libraries = [
         *(["from __future__ import annotations", ""] if has_adapters else ()),
@@ -120,7 +126,7 @@ def _head(recording: Recording, details: Mapping[str, Any], host: Mapping[str, A
         "libraries": "\n".join(libraries),
         "here": "HERE = Path(__file__).resolve().parent\n" if paths or has_stored(recording) else "",
         "python": str(host["python"]),
-        "paths": paths,
+        "paths": paths + (start_text(ranks, details["timeout_s"]) if ranks else ""),
         "version": _in_text(host["version"]),
         "first": code_of(module).first,
     }
@@ -241,7 +247,8 @@ def _bindings(recording: Recording, program: Program) -> list[str]:
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
             grad = ", requires_grad=True" if spec.requires_grad else ""
-            found.append(f"{named[index]} = tensor(*{array_pair(recording, step.target, spec)}{grad})")
+            lies = lies_text(spec)
+            found.append(f"{named[index]} = tensor(*{array_pair(recording, step.target, spec)}{grad}{lies})")
     return found
 
 

@@ -26,6 +26,7 @@ from ci_autotest.program.repro.host_script import (
 )
 from ci_autotest.program.repro.host_template import READER
 from ci_autotest.program.repro.host_values import array_expression
+from ci_autotest.program.repro.rank_processes import ranks_of
 from ci_autotest.values.dtypes import BITS, COMPLEX, DIFFERENTIABLE
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
         return ""
     if facts.permissions is not None:
         check_host_program(host["program"], module, facts.permissions.calls(module))
-    if host.get("graph") is True or facts.is_strict:
+    # A paste in one process has one rank.
+    if host.get("graph") is True or facts.is_strict or ranks_of(host):
         return ""
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)

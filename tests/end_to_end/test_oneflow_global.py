@@ -1,0 +1,120 @@
+"""OneFlow's global tensors on two ranks: wrong results are found, right ones stay quiet. One group runs all rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch as plain_torch
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.backends.registry import build
+from ci_autotest.config import Candidate
+from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution, shard
+from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
+from tests.candidates import needs, path_of
+from tests.engine import judged, record
+
+PYTHON = path_of("oneflow")
+pytestmark = needs("oneflow")
+functional = torch.nn.functional
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def group():
+    row = Candidate(name="global", backend="module", module="oneflow", python=str(PYTHON), ranks=RANKS)
+    backend = build(row, "cpu")
+    yield backend
+    backend.close()
+
+
+def of(*dims, **how):
+    return random_tensor(dims=dims, **how)
+
+
+def lying(attempt, placement):
+    """Return an attempt with every input of its body lying alike."""
+
+    def laid(step):
+        if step.op != PLACEHOLDER or step.in_setup or not isinstance(step.args[0], TensorSpec):
+            return step
+        return step._replace(args=(replace(step.args[0], distribution=Distribution((RANKS,), (placement,))),))
+
+    program = attempt.program
+    steps = tuple(map(laid, program.steps))
+    count = len(program.setup)
+    return attempt._replace(program=Program(steps[:count], steps[count:], program.cotangents))
+
+
+def verdict_of(body, placement, backend):
+    return judged(lying(record(body), placement), backend).verdict
+
+
+PLACEMENTS = (REPLICATE, PARTIAL, shard(0), shard(1))
+NAMES = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "log1p", "neg",
+    "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh",
+)  # fmt: skip
+ALIGNED = {
+    **{name: lambda name=name: getattr(torch, name)(of(4, 6, low=0.1, high=0.9)) for name in NAMES},
+    "add": lambda: of(4, 6) + of(4, 6),
+    "sub": lambda: of(4, 6) - of(4, 6),
+    "mul": lambda: of(4, 6) * of(4, 6),
+    "div": lambda: of(4, 6) / of(4, 6, low=1.0, high=2.0),
+    "pow": lambda: torch.pow(of(4, 6, low=0.5, high=2.0), 2.0),
+    "maximum": lambda: torch.maximum(of(4, 6), of(4, 6)),
+    "sum": lambda: torch.sum(of(4, 6)),
+    "sum of rows": lambda: torch.sum(of(4, 6), dim=1),
+    "mean": lambda: torch.mean(of(4, 6), dim=0),
+    "max": lambda: torch.max(of(4, 6)),
+    "amax": lambda: torch.amax(of(4, 6), dim=1),
+    "argmax": lambda: torch.argmax(of(4, 6), dim=1),
+    "prod": lambda: torch.prod(of(4, 6), dim=0),
+    "cumsum": lambda: torch.cumsum(of(4, 6), 0),
+    "softmax": lambda: torch.softmax(of(4, 6), 1),
+    "log_softmax": lambda: functional.log_softmax(of(4, 6), dim=0),
+    "gelu": lambda: functional.gelu(of(4, 6)),
+    "silu": lambda: functional.silu(of(4, 6)),
+    "clamp": lambda: torch.clamp(of(4, 6), -0.5, 0.5),
+    "where": lambda: torch.where(of(4, 6) > 0, of(4, 6), of(4, 6)),
+    "cat": lambda: torch.cat([of(4, 6), of(4, 6)], dim=0),
+    "stack": lambda: torch.stack([of(4, 6), of(4, 6)], dim=1),
+    "transpose": lambda: torch.transpose(of(4, 6), 0, 1),
+    "reshape": lambda: of(4, 6).reshape(6, 4),
+    "flip": lambda: torch.flip(of(4, 6), [0]),
+    "slice": lambda: of(4, 6)[1:3, ::2],
+    "tril": lambda: torch.tril(of(4, 6)),
+    "sort": lambda: torch.sort(of(4, 6), dim=1)[0],
+    "matmul": lambda: torch.matmul(of(4, 6), of(6, 4)),
+    "linear": lambda: torch.nn.Linear(6, 2)(of(4, 6)),
+    "layer_norm": lambda: torch.nn.LayerNorm(6)(of(4, 6)),
+    "ones": lambda: of(4, 6) * torch.ones(6),
+    "int64": lambda: of(4, 6, dtype=torch.int64) * 3,
+}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_global__operators_that_are_right__are_aligned(group, placement):
+    found = {name: verdict_of(body, placement, group) for name, body in ALIGNED.items()}
+
+    wrong = {
+        name: (one.outcome, one.kind, one.oracle, one.misalignment)
+        for name, one in found.items()
+        if one.outcome not in {"aligned", "unsupported"}
+    }
+    assert not wrong
+    # Nothing stays quiet because nothing was compared.
+    assert sum(one.outcome == "aligned" for one in found.values()) >= 0.9 * len(found)
+
+
+def test_global__norm_of_split_rows__is_the_sum_of_the_norms_and_is_found(group):
+    def norm():
+        return torch.linalg.norm(plain_torch.tensor([[3.0], [4.0]]))
+
+    found = verdict_of(norm, shard(0), group)
+
+    assert (found.outcome, found.operator, found.kind, found.blame) == (
+        "misaligned", "torch.linalg.norm", "value", "candidate",
+    )  # fmt: skip
+    assert [*map(float.fromhex, found.misalignment.difference.first_pair)] == [7.0, 5.0]

@@ -1,0 +1,87 @@
+"""A group of hosts as real processes: planted faults of one rank are found, named, and cost their case alone.
+
+The framework is a fake (``fakes/oneflow_ranks``); OneFlow itself is in ``end_to_end/test_oneflow_global.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.backends.mapping.table import Table
+from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
+from ci_autotest.backends.remote.interpreter import Interpreter
+from ci_autotest.backends.remote.process import HostLostError
+from ci_autotest.program.ir import PLACEHOLDER
+from tests.engine import judged, record
+
+FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
+
+
+@pytest.fixture(scope="module")
+def group():
+    table = Table("oneflow", "", "oneflow", like_torch=True, rows={})
+    interpreter = Interpreter("global", sys.executable, "oneflow", "cpu", (FOLDER,))
+    backend = GlobalTensorBackend(interpreter, Translator(table), 2, silence_s=1.0)
+    yield backend
+    backend.close()
+
+
+def verdict(name, group):
+    def body():
+        return getattr(torch, name)(random_tensor(dims=(4, 6), requires_grad=False))
+
+    return judged(record(body), group).verdict
+
+
+def test_adapted__inputs_that_oneflow_cannot_distribute__are_on_every_rank(group):
+    def body():
+        module = torch.nn.Linear(4, 4)
+        return random_tensor(dims=(1, 1)), random_tensor(dims=(4,), dtype=torch.float16), module.weight + 0
+
+    keys = [(number, 0) for number in range(8)]
+    programs = [group.adapted(record(body)._replace(key=key)).program for key in keys]
+    placed = [step.args[0].distribution for program in programs for step in program.steps if step.op == PLACEHOLDER]
+
+    assert {str(one) for one in placed if one.placements[0] != "Partial"} == {"Replicate"}
+
+
+RANK_FAULTS = {
+    "sin": "rank 1 holds other bits than rank 0",
+    "abs": "rank 1 raised ValueError, rank 0 went on",
+    "exp": "rank 1 ended by signal 9 (SIGKILL), rank 0 went on",
+    "tan": "rank 1 raised ValueError, rank 0 waits for ever",
+    "tanh": "rank 1 raised ValueError, rank 0 waits for ever",
+}
+
+
+@pytest.mark.parametrize(("name", "seen"), RANK_FAULTS.items(), ids=RANK_FAULTS)
+def test_group__one_rank_is_at_fault__is_named_and_the_next_case_is_right(group, name, seen):
+    found = verdict(name, group)
+
+    assert (found.outcome, found.kind, found.operator, found.misalignment.candidate) == (
+        "misaligned", "rank", f"torch.{name}", seen,
+    )  # fmt: skip
+    assert verdict("cos", group).outcome == "aligned"
+
+
+def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
+    found = verdict("sign", group)
+
+    assert (found.outcome, found.kind) == ("misaligned", "error")
+
+
+def test_group__oneflow_has_no_placement_for_an_operator__is_unsupported(group):
+    assert verdict("ceil", group).outcome == "unsupported"
+
+
+def test_group__all_ranks_end_alike__is_a_lost_host(group):
+    with pytest.raises(HostLostError) as lost:
+        verdict("log", group)
+
+    assert lost.value.code == -9
+    assert verdict("cos", group).outcome == "aligned"
