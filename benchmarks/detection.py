@@ -141,9 +141,10 @@ class Wrong(SubstituteBackend):
         super().__init__({})
         self.operator, self.way = operator, way
 
-    def run(self, program: Any, sources: Any, *, snapshots: bool = False) -> Any:
+    def run(self, program: Any, sources: Any, *, snapshots: bool = False, copied: Any = ()) -> Any:
         """Run the steps forward under the fault."""
-        return self._torch.run(program, sources, snapshots=snapshots, around=Fault(self.operator, self.way))
+        around = Fault(self.operator, self.way)
+        return self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=around)
 
 
 class Case(NamedTuple):
