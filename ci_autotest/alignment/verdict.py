@@ -160,6 +160,8 @@ def _out_of_bounds(live: Live, sides: Sides, guarded: Sequence[Guarded]) -> Judg
     written = [each for each in shown if is_out_of_bounds(each.verdict, each.live)]
     if written:
         return written[0]
+    if not found and "results" in guarded and len(guarded) > 1:
+        return _out_of_bounds(live, sides, ("results",))
     seen = [each.verdict.misalignment and each.verdict.misalignment.difference for each in found]
     return shown[0] if shown and any(each != seen[0] for each in seen) else None
 

@@ -231,7 +231,7 @@ class Replacing(TorchFunctionMode):
         kwargs = _written(func, function, kwargs)
         if not _takes_out(function, kwargs):
             out, kwargs = kwargs["out"], {name: value for name, value in kwargs.items() if name != "out"}
-            return _put_into(out, self._scope.call(operator, function, args, kwargs))
+            return _put_into(out, self._call(operator, function, args, kwargs))
         receiver = args[0] if args else kwargs.get("input")
         if not (in_place and isinstance(receiver, torch.Tensor)):
             return self._call(operator, function, args, kwargs)
@@ -287,9 +287,15 @@ def _takes_out(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
 def _put_into(out: Any, result: Any) -> Any:
     """Write the result of a replacement that takes no ``out=`` to the one that the call has, as torch's own do."""
     if not isinstance(out, tuple | list):
-        return overwritten_by(out, result)
+        return _put_into_one(out, result)
     results = result if isinstance(result, tuple | list) else (result,)
-    return type(out)(map(overwritten_by, out, results)) if len(out) == len(results) else result
+    return type(out)(map(_put_into_one, out, results)) if len(out) == len(results) else result
+
+
+def _put_into_one(out: Any, result: Any) -> Any:
+    if isinstance(out, torch.Tensor) and isinstance(result, torch.Tensor) and out.shape != result.shape:
+        out.resize_(result.shape)
+    return overwritten_by(out, result)
 
 
 def _form(tensor: torch.Tensor) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from importlib.util import find_spec
 from typing import Any, Final
 
 from ci_autotest.compat.missing_names import MissingName
@@ -28,6 +29,8 @@ def instead_of(path: str, absence: ModuleNotFoundError) -> Any:
     for own, copy in _COPIES.items():
         if path == own or path.startswith(f"{own}."):
             return pkgutil.resolve_name(copy + path.removeprefix(own))
+    if find_spec(package) is not None:
+        raise absence  # The package is there, and what is missing is a part of it.
     return MissingName(path, lack=f"and {package} is not installed")
 
 

@@ -77,7 +77,9 @@ OPS: Final = "torch.ops."
 DISPATCHER: Final = f"{OPS}aten."
 _OF_DISPATCHER: Final = re.compile(r"_{0,2}[A-Za-z][A-Za-z0-9_]{0,95}\.[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: Entries of the dispatcher that access files, or replace the memory of a tensor.
-_REFUSED_OVERLOADS: Final = re.compile(r"from_file|set_?|set_data")
+_REFUSED_OVERLOADS: Final = re.compile(r"_?from_file|set_?|set_data")
+#: Entries that access memory without a check, or do not compute: a program from outside names none of them.
+_UNCHECKED_OVERLOADS: Final = re.compile(r"_reshape_alias(_copy)?|.*unsafe.*|_resize_output_?|save|load|wait|warn")
 #: First parts of targets that have a meaning of their own.
 _ROOTS: Final = frozenset({"torch", "operator", "builtins", "adapters"})
 #: Longest path of a user's operator.
@@ -121,7 +123,13 @@ def named_in(names: Collection[str]) -> Callable[[str], bool]:
 
     All overloads of PyTorch's dispatcher are named by ``torch.ops.aten``.
     """
-    return lambda target: is_own(target) and not _owners(target).isdisjoint(names)
+
+    def is_named(target: str) -> bool:
+        if is_overload(target) and _UNCHECKED_OVERLOADS.fullmatch(target.removeprefix(DISPATCHER).partition(".")[0]):
+            return False
+        return is_own(target) and not _owners(target).isdisjoint(names)
+
+    return is_named
 
 
 def _owners(target: str) -> set[str]:

@@ -98,6 +98,8 @@ def is_drawn(call: Call) -> bool:
     if call.name in {"fractional_max_pool2d", "fractional_max_pool3d"}:
         # Where its windows begin may be given.
         return call.argument(5, "_random_samples", None) is None
+    if call.name.startswith("rrelu_with_noise"):  # the dispatcher's entry has the noise before the bounds
+        return bool(call.argument(4, "training", False))  # noqa: FBT003 - torch's default
     if "dropout" in call.name or call.name == "rrelu":
         position = 3 if call.name == "rrelu" else 2
         default = call.name not in {"rrelu", "alpha_dropout", "feature_alpha_dropout"}

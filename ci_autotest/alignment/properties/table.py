@@ -80,8 +80,8 @@ TABLE: Final[Mapping[str, Row]] = {
     **{f"torch.nn.functional.{kind}max_pool{n}d{end}": _POOLED
        for kind in ("", "adaptive_") for n in (1, 2, 3) for end in ("", "_with_indices")},
     "torch.ops.aten._make_dep_token": UNINITIALIZED,
-    "torch.ops.aten._ctc_loss": Row((1,), nothing, "aten/native/LossCTC.cpp: log_alpha is written up to the lengths"),
-    "torch.ops.aten.mkldnn_rnn_layer": Row((3,), nothing, "aten/native/mkldnn/RNN.cpp: workspace of the library"),
+    "torch.ops.aten._ctc_loss": Row((1,), nothing, "pytorch/pytorch LossCTC.cpp: log_alpha up to the lengths"),
+    "torch.ops.aten.mkldnn_rnn_layer": Row((3,), nothing, "pytorch/pytorch mkldnn/RNN.cpp: workspace of the library"),
     **{f"torch.{name}": UNINITIALIZED for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
     **{f"torch.Tensor.{name}": UNINITIALIZED for name in ("new_empty", "new_empty_strided", "resize")},
 }  # fmt: skip
@@ -91,14 +91,21 @@ TABLE: Final[Mapping[str, Row]] = {
 DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
 
 
+#: Entries of the dispatcher that are given the random numbers that the public operators draw.
+_GIVEN_NUMBERS: Final = frozenset({"fractional_max_pool2d", "fractional_max_pool3d"})
+
+
 def row_of(operator: str) -> Row | None:
     """Return an operator's row; ``None`` if its result is unique."""
-    is_dispatched_draw = operator.startswith(DISPATCHER) and is_random(operator)
+    is_dispatched = operator.startswith(DISPATCHER)
+    is_dispatched_draw = is_dispatched and is_random(operator)
     if (found := TABLE.get(operator)) is not None:
         return found
     operator = public_operator(operator)
     found = TABLE.get(operator)
     name = operator.rpartition(".")[2]
+    if is_dispatched and name in _GIVEN_NUMBERS:
+        return found
     if found is None and (name in RANDOM or is_dispatched_draw):
         return Row((), random_numbers.PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
     return found

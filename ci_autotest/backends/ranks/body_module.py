@@ -40,6 +40,7 @@ class BodyModule(torch.nn.Module):
         super().__init__()
         object.__setattr__(self, "_run", (program, values, binding, enter))
         self._part: Part | None = None
+        self._given: tuple[Any, ...] = ()
         self.buffers_seen: dict[tuple[int, str], torch.Tensor] = {}
         self.parameters_held: dict[tuple[int, str], torch.Tensor] = {}
         self._own: dict[int, str] = {}
@@ -68,6 +69,7 @@ class BodyModule(torch.nn.Module):
         values = self._run[1]
         self._part = part
         given = [values[index] for index in part.takes]
+        self._given = tuple(value.detach() if isinstance(value, torch.Tensor) else value for value in given)
         found = wrapped(*given)
         # A wrapper may pass on and return other tensors, so that gradients pass through it; the leaves stay the leaves.
         for index, value in (*zip(part.takes, given, strict=True), *zip(part.gives, found, strict=True)):
@@ -94,7 +96,7 @@ class BodyModule(torch.nn.Module):
         """Read the buffers where the next forward pass would begin, because wrappers make them equal there."""
         self._part = None
         with torch.no_grad():
-            wrapped()
+            wrapped(*self._given)  # A wrapper may say how many inputs it takes.
 
     def _bind(self) -> None:
         """Let the program's values be the parameters and buffers that the module has in its forward pass."""

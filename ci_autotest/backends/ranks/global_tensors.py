@@ -145,7 +145,7 @@ class GlobalTensorBackend(RemoteBackend):
         for fault in self._group.faults:
             key = fault.key if fault.key in {None, WHOLE_PASS} else trace.recorded(fault.key)
             if key is None and fault.key is not None:
-                continue  # It has no counterpart in the recorded program.
+                key = WHOLE_PASS  # The gradient is of no step of the recorded program; the ranks differ all the same.
             step = last if fault.step < 0 else recorded_step(fault.step, trace.translated.moved)
             found.append(fault._replace(step=step, key=key))
         return found

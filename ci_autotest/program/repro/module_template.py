@@ -145,8 +145,10 @@ def joined(parts, kind, dimension=0):
     if kind == "rows":
         return flagged(torch.cat(tensors, dimension), parts[0])
     shares = [1.0] * RANKS if kind == "sum" else {shares}
-    total = sum(tensor.double() * share for tensor, share in zip(tensors, shares))
-    return flagged(total.to(tensors[0].dtype), parts[0])
+    dtype = tensors[0].dtype
+    wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+    total = sum(tensor.to(wide) * (share if share != 1.0 else 1) for tensor, share in zip(tensors, shares))
+    return flagged(total.to(dtype), parts[0])
 
 
 def of_input(name, parts):
