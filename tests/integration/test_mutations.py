@@ -264,7 +264,7 @@ def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkey
 
     def read(head: bytes) -> None:
         received = Retelling(host.hello, [(head, whole[0][1]), *whole[1:]])
-        monkeypatch.setattr(remote_backend, "HostProcess", lambda _: received)
+        monkeypatch.setattr(backend, "_start", lambda _: received)
         backend._host, backend._channel = received, Channel(received)  # type: ignore[assignment, arg-type]
         attempt = record(body)
         trace = backend.run(attempt.program, attempt.sources)
