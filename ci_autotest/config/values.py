@@ -14,7 +14,7 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
-from ci_autotest.program.targets import DISPATCHER, is_own
+from ci_autotest.program.targets import DISPATCHER, OVERLOADS, is_own
 from ci_autotest.values.kernel_scope import KernelScope, Layout
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tolerance import Metric, Scale, Strictness
@@ -28,8 +28,6 @@ BackendName: TypeAlias = Literal[
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 Compat: TypeAlias = Literal["oneflow"]
 FILE_NAME: Final = "autotest.yml"
-#: The source of the overloads of PyTorch's dispatcher.
-OVERLOADS: Final = "builtin:overloads"
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

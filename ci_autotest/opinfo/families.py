@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ci_autotest.config.values import OVERLOADS
+from ci_autotest.program.targets import OVERLOADS
 
 OPINFO: Final = "builtin:opinfo"
 MODULES: Final = "builtin:modules"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
-from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import Sample, entries, foreach_entries
 from ci_autotest.opinfo.overload_calls import Call, adapted, call_of, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.sample_draws import arguments_of
 from ci_autotest.opinfo.variants import OVERLOAD_TESTS
+from ci_autotest.program.targets import OVERLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

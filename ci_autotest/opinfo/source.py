@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ci_autotest.config import OpInfo
-from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import ConfigError
 from ci_autotest.opinfo.background import SampleBackground, is_about
 from ci_autotest.opinfo.database import Entry, entries, listed_tests
@@ -20,6 +19,7 @@ from ci_autotest.opinfo.overloads import OverloadEntry, overload_entries
 from ci_autotest.opinfo.sample_call import record_sample
 from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
 from ci_autotest.opinfo.variants import GRADIENT, MODULE_TESTS, OPERATOR_TESTS, ORDINARY
+from ci_autotest.program.targets import OVERLOADS
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import Declaration
 

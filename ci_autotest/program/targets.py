@@ -76,6 +76,8 @@ OPS: Final = "torch.ops."
 #: What an overload of PyTorch's dispatcher starts with; its name may be private, or one of Python's: ``__and__``.
 DISPATCHER: Final = f"{OPS}aten."
 _OF_DISPATCHER: Final = re.compile(r"_{0,2}[A-Za-z][A-Za-z0-9_]{0,95}\.[A-Za-z_][A-Za-z0-9_]{0,63}")
+#: The source of tests of these overloads.
+OVERLOADS: Final = "builtin:overloads"
 #: Entries of the dispatcher that access files, or replace the memory of a tensor.
 _REFUSED_OVERLOADS: Final = re.compile(r"_?from_file|set_?|set_data")
 #: Entries that access memory without a check, or do not compute: a program from outside names none of them.

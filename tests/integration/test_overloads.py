@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from ci_autotest.config import OpInfo
-from ci_autotest.config.values import OVERLOADS
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import entries, foreach_entries
 from ci_autotest.opinfo.families import FAMILIES
@@ -18,6 +17,7 @@ from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, dispatcher_overloads, overload_entries, refuse_other, table
 from ci_autotest.opinfo.source import Source
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.program.targets import OVERLOADS
 from ci_autotest.report.coverage import overloads
 from ci_autotest.values.case import test_key as stream_key
 from tests.engine import attempts

@@ -28,7 +28,8 @@ _JOINS: Final = frozenset({"rows", "same", "mean", "sum"})
 
 def shares_batch(note: Mapping[str, object]) -> bool:
     """Whether the candidate's ranks share the batch of a module."""
-    return note.get("backend") in _BACKENDS
+    backend = note.get("backend")  # from outside, so it may be anything
+    return isinstance(backend, str) and backend in _BACKENDS
 
 
 def rank_imports(note: Mapping[str, object]) -> list[str]:

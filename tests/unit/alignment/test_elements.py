@@ -43,6 +43,7 @@ def test_same_bits__lazy_zeros_of_autograd__are_compared_without_memory_that_the
     assert not same_bits(torch.ones(3), lazy)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
 def test_same_bits__complex_numbers_of_two_halves__are_compared_bit_by_bit():
     # torch.equal has no kernel for them; transposed, they are not compared as memory.
     right = torch.arange(6.0).reshape(2, 3).to(torch.complex32).t()
