@@ -8,8 +8,8 @@ ONE_THREAD := OMP_NUM_THREADS=1
 # Each process of a test would compile the package anew where the environment forbids bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 PARTS      := -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
-# What times kernels, and what kills workers as they start, needs a machine that does nothing else.
-ALONE      := tests/end_to_end/test_speed.py tests/end_to_end/test_chaos.py
+# What times kernels, what kills workers as they start, and clusters need a machine that does nothing else.
+ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py ray.py ray_nodes.py)
 # The files begin in this order, not with those of the most tests, which are not the longest.
 END_TO_END := -n auto --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end
 HEAVY      := 'heavy and not matrix'

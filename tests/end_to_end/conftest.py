@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from tests.action_runner import ActionRecord
 
 
-#: Files that share the run of the action, and files whose clusters are too much for a small machine at once.
-TOGETHER = {
-    "test_action": "action", "test_action_hostile": "action", "test_action_jobs": "action", "test_ray": "cluster",
-    "test_ray_nodes": "cluster",
-}  # fmt: skip
+#: Files that share the run of the action.
+TOGETHER = dict.fromkeys(("test_action", "test_action_hostile", "test_action_jobs"), "action")
 
 
 class FilesTogether(LoadFileScheduling):
@@ -33,11 +30,6 @@ class FilesTogether(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0]).stem
         return TOGETHER.get(file, file)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the clusters: they take longest, and one process runs them after each other."""
-    items.sort(key=lambda item: TOGETHER.get(item.path.stem) != "cluster")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -50,7 +50,7 @@ CASES = {"exp": 200, "tanh": 12, "square": 3}
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    made = Project(tmp_path_factory.mktemp("ray"))
+    made = Project(tmp_path_factory.mktemp("ray"), 600)
     made.substitute({f"torch.{name}": f"mykernels.{name}" for name in CASES})
     made.write("mykernels.py", KERNELS)
     made.tests("".join(BODY.format(name=name, cases=count) for name, count in CASES.items()))
