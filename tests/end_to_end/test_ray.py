@@ -12,9 +12,7 @@ import pytest
 
 from tests.projects import Project, ended, processes, wait_until
 
-# Known fault: on a machine of two cores a run on a cluster of its own may wait for ever after its last case, so that
-# `make matrix` alone runs these. Clusters of several nodes are tested by `test_ray_nodes.py`.
-pytestmark = [pytest.mark.heavy, pytest.mark.matrix]
+pytestmark = pytest.mark.heavy
 pytest.importorskip("ray", reason="needs ci-autotest[ray]")
 
 KERNELS = """
