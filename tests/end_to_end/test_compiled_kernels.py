@@ -16,7 +16,7 @@ from tests.projects import ALONE, GREATEST_S, environment
 ROOT = Path(__file__).resolve().parents[2]
 #: The example, what it needs, and the planted fault of each candidate.
 EXAMPLES = {
-    "triton": (("triton",), {("triton", "torch.nn.functional.softmax")}, {"layer_norm", "product", "rotary_embedding"}),
+    "triton_kernels": (("triton",), {("triton", "torch.nn.functional.softmax")}, {"layer_norm", "product", "rotary_embedding"}),
     "compiled": (
         ("numba", "ninja"), {("numba", "torch.amax"), ("cpp", "torch.nn.functional.hardtanh")}, {"cumsum", "silu"},
     ),
