@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import torch
@@ -15,19 +15,15 @@ from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.program.ir import PLACEHOLDER, step_refs
+from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.program.second_derivatives import differentiated_twice
 from ci_autotest.values.verdict import BackwardPass, Gradient, Misalignment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ci_autotest.alignment.blame.reference_error import Part
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import GradientKey, Observation, Trace
     from ci_autotest.program.ir import Program, Step
-
-#: Position of ``create_graph`` among the arguments of the calls that have it.
-_CREATE_GRAPH: Final = {"torch.autograd.grad": 4, "torch.autograd.backward": 3, "backward": 3}
 
 
 class Examination(Protocol):
@@ -62,7 +58,7 @@ def gradient_differences(examination: Examination, candidate: Trace, reference: 
             )
         ]  # fmt: skip
     found = []
-    twice = _differentiated_twice(examination.steps)
+    twice = differentiated_twice(examination.steps)
     shared = candidate.gradients.keys()
     merged = of_one_side(candidate, reference)
     for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
@@ -126,28 +122,6 @@ def _gradient(examination: Examination, left: Any, right: Any, key: GradientKey)
         return None
     detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
     return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
-
-
-def _differentiated_twice(steps: Sequence[Step]) -> set[int]:
-    """Return the steps that a differentiable gradient (``create_graph=True``) was computed from.
-
-    Of their results only leaves have a gradient that mathematics defines: a second derivative goes through a result if
-    the formula of its gradient uses it, as torch's softmax does, and around it if the formula uses the input instead.
-    """
-    found: set[int] = set()
-    for index in range(len(steps) - 1, -1, -1):
-        step = steps[index]
-        if index in found or _creates_graph(step):
-            found.update(ref.index for ref in step_refs(step))
-    return found
-
-
-def _creates_graph(step: Step) -> bool:
-    position = _CREATE_GRAPH.get(step.target)
-    if position is None:
-        return False
-    given = dict(step.kwargs).get("create_graph", step.args[position] if len(step.args) > position else False)
-    return given is not False
 
 
 def _is_leaf(trace: Trace, index: int) -> bool:

@@ -28,6 +28,7 @@ from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 from ci_autotest.program.refusal import refusals
+from ci_autotest.program.second_derivatives import creates_graph
 from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ _KEPT: Final = (
     "a hook keeps a value for later (for example that of an autograd function, or a module's full backward hook), "
     "which is not compiled"
 )
+
+#: Where torch 2.13 compiles such a gradient, the result has no gradient, or its backward pass is refused by torch's word.
+_CURVED: Final = "a gradient is differentiated again (create_graph=True), which graphs of AOTAutograd do not allow"
+#: The compiler that runs the graph as it is; all others differentiate it ahead of time.
+_EAGER: Final = "eager"
 
 #: Libraries that torch's list of compilers names whether they are installed or not, by the compiler's name.
 _LIBRARIES: Final = MappingProxyType({"openxla": "torch_xla", "tvm": "tvm"})
@@ -96,8 +102,10 @@ class CompileBackend(Backend):
         bound = [index for _, index in inputs(program)]
         for index in bound:
             see(trace, index, snapshots=snapshots)
-        if kept_names(program.steps, names(program)):
-            trace.untested = Unsupported(UnsupportedReason.NO_GRAPH, _KEPT)
+        is_curved = self._compiler != _EAGER and any(map(creates_graph, program.steps))
+        if is_curved or kept_names(program.steps, names(program)):
+            why = (UnsupportedReason.NO_KERNEL, _CURVED) if is_curved else (UnsupportedReason.NO_GRAPH, _KEPT)
+            trace.untested = Unsupported(*why)
             trace.shown = frozenset(bound)
             return trace
         outputs = self._call(program, [trace.values[index] for index in bound], trace)

@@ -196,3 +196,15 @@ def test_backend__no_such_compiler__names_the_nearest_and_all_that_work_here(com
     assert "inductor" in message
     assert ("openxla" in message) == (find_spec("torch_xla") is not None)
     assert "TESTING_ONLY" not in message
+
+
+def curved():
+    value = x()
+    (gradient,) = torch.autograd.grad(torch.exp(value).sum(), value, create_graph=True)
+    return gradient
+
+
+@pytest.mark.filterwarnings("ignore")  # of dynamo, once in a process
+@pytest.mark.parametrize(("compiler", "outcome"), [("eager", "aligned"), ("aot_eager", "unsupported")])
+def test_run__second_derivative__is_unsupported_where_the_graph_is_differentiated_ahead_of_time(compiler, outcome):
+    assert tried(curved, CompileBackend({"backend": compiler})).outcome == outcome
