@@ -44,7 +44,7 @@ _KEPT: Final = (
     "which is not compiled"
 )
 
-#: Where torch 2.13 compiles such a gradient, the result has no gradient, or its backward pass is refused by torch's word.
+#: Where torch 2.13 compiles such a gradient, the result has no gradient, or torch refuses its backward pass.
 _CURVED: Final = "a gradient is differentiated again (create_graph=True), which graphs of AOTAutograd do not allow"
 #: The compiler that runs the graph as it is; all others differentiate it ahead of time.
 _EAGER: Final = "eager"
