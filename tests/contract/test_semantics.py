@@ -20,8 +20,8 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     2: ("the reference raises", [
-        "unit/alignment/test_differences.py::test_leniency__candidate_accepts_the_refused_step__is_told",
-        "unit/alignment/test_differences.py::test_differences__reference_backward_raises__forward_stands_alone",
+        "quality/test_differences.py::test_leniency__candidate_accepts_the_refused_step__is_told",
+        "quality/test_differences.py::test_differences__reference_backward_raises__forward_stands_alone",
         "end_to_end/test_undefined_gradients.py::test_run__reference_cannot_differentiate__is_counted_and_the_values_compared",
     ]),
     3: ("version counters have holes", [
@@ -31,7 +31,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     4: ("module state", [
         "unit/record/test_module_steps.py::test_record__module__its_state_is_snapshotted_before_the_first_forward",
-        "unit/alignment/test_verdict.py::test_judge_program__wrong_module_with_state__culprit_keeps_its_state",
+        "quality/test_verdict.py::test_judge_program__wrong_module_with_state__culprit_keeps_its_state",
     ]),
     5: ("storage", [
         "unit/record/test_recorder.py::test_record__input_written_by_the_body__source_stays",
@@ -43,13 +43,13 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "unit/record/test_unsupported_uses.py::test_record__leaf_written_in_place__is_a_rejection",
     ]),
     7: ("gradients of overwritten values", [
-        "unit/alignment/test_differences.py::test_differences__gradient_of_an_overwritten_value__is_of_the_version_seen",
+        "quality/test_differences.py::test_differences__gradient_of_an_overwritten_value__is_of_the_version_seen",
         "unit/backends/test_autograd_engine.py::test_gradient_edge__of_an_overwritten_value__is_of_the_old_version",
     ]),
     8: ("cotangents", [
         "unit/record/test_draws.py::test_record__cotangents__are_signed_and_of_the_case",
         "unit/backends/test_torch_eager.py::test_backward__each_run__gets_its_own_cotangent",
-        "unit/alignment/test_differences.py::test_differences__planted_fault__is_of_its_kind",
+        "quality/test_differences.py::test_differences__planted_fault__is_of_its_kind",
         "quality/test_profiles.py::test_non_contiguous__gradient_that_is_put_in__is_so_too_and_finds_who_reads_it_in_order",
     ]),
     9: ("roots per side", [
@@ -83,7 +83,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     15: ("randomness", [
-        "unit/alignment/test_differences.py::test_tried__no_case_in_which_a_random_operator_differs__with_one_seed",
+        "quality/test_differences.py::test_tried__no_case_in_which_a_random_operator_differs__with_one_seed",
         "unit/record/test_draws.py::test_record__global_generators__are_set_before_each_attempt",
         "unit/backends/test_torch_eager.py::test_run__random_step__does_not_depend_on_the_generator",
     ]),
@@ -108,7 +108,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     20: ("metadata twice", [
         "quality/test_semantics_rules.py::test_rule_20__flag_that_a_candidate_changes_later__is_seen_at_the_end",
-        "unit/alignment/test_differences.py::test_tried__flags_of_the_input_changed__is_misaligned",
+        "quality/test_differences.py::test_tried__flags_of_the_input_changed__is_misaligned",
     ]),
     21: ("batches change nothing", [
         "quality/test_semantics_rules.py::test_rule_21__batches_of_1_and_of_32__say_the_same_to_the_byte",
