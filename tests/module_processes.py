@@ -132,6 +132,7 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "no_sync_left_on": training,
     "bfloat16_gradients": of_torch,
     "fsdp_reduced_in_bfloat16": own_class,
+    "nothing_returned": of_torch,
 }
 
 

@@ -101,3 +101,7 @@ def bfloat16_gradients(module: Module, _: int) -> Module:
 
 def fsdp_reduced_in_bfloat16(module: Module, _: int) -> Any:
     return fully_shard(module, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))
+
+
+def nothing_returned(module: Module, _: int) -> None:
+    DistributedDataParallel(module)

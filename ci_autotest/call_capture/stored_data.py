@@ -13,6 +13,7 @@ import numpy as np
 
 from ci_autotest.call_capture.layouts import PLAIN, elements_shape, layout_of
 from ci_autotest.call_capture.tensor_spool import read_elements
+from ci_autotest.errors import OutputError
 from ci_autotest.program.npz import numpy_dtype
 from ci_autotest.values.dtypes import ITEM_SIZE
 
@@ -57,13 +58,19 @@ def arrays_of(group: CallGroup, test: str, tensors: list[str]) -> Iterator[tuple
 
 
 def array_at(spool: Path, place: int, spec: TensorSpec) -> NDArray[Any]:
-    """Return the contiguous array of which a tensor is a view, with the tensor's elements and zeros between them."""
+    """Return the contiguous array of which a tensor is a view, with the tensor's elements and zeros between them.
+
+    Raises:
+        OutputError: The elements cannot be read back.
+    """
     shape = elements_shape(spec)
     dims, layout = layout_of(spec) or (spec.shape, PLAIN)
     dtype = numpy_dtype(spec.dtype)
     data = read_elements(spool, place, math.prod(shape) * ITEM_SIZE[spec.dtype])
-    # The journal names a place after its elements were written, so only a damaged disk loses them.
-    found = np.zeros(shape, dtype) if data is None else np.frombuffer(data, dtype).reshape(shape)
+    if data is None:  # The journal names a place after its elements were written, so only a damaged disk loses them.
+        message = f"{spool} ends before the elements of a captured tensor. Capture again; is the disk full or damaged?"
+        raise OutputError(message)
+    found = np.frombuffer(data, dtype).reshape(shape)
     if layout == PLAIN or layout.memory_format:
         return found
     whole = np.zeros(dims, dtype)

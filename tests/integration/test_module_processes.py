@@ -73,3 +73,9 @@ def test_judged__planted_fault_of_a_wrapper__is_found_and_named(found, fault: st
     outcome, kind, _, at, seen = found[fault]
 
     assert (outcome, (kind, at, seen)) == ("misaligned", _PLANTED[fault])
+
+
+def test_judged__wrapper_that_returns_nothing__is_an_error_of_its_own(found):
+    outcome, kind, _, _, seen = found["nothing_returned"]
+
+    assert (outcome, kind, seen) == ("misaligned", "error", "raises TypeError")

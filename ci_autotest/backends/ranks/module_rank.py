@@ -206,7 +206,11 @@ class _Job:
     def _with_wrapper(self, body: BodyModule) -> Any:
         question, count = self._question, self._process.count
         if question.wrap:
-            return wrapper_of(question.wrap)(body, count)
+            wrapped = wrapper_of(question.wrap)(body, count)
+            if not callable(wrapped):
+                message = f"{question.wrap} returned {wrapped!r}. Return the wrapped module."
+                raise TypeError(message)
+            return wrapped
         if question.backend == FSDP:
             from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - only this backend waits for it
 

@@ -50,7 +50,9 @@ PLANTED = [
     pytest.param(torch.ones(3, 2).t(), torch.ones(2, 3), [None, None, "metadata"], id="other strides"),
     pytest.param(t(1e-7), t(3e-7), [None, "value", "value"], id="1e-7 and 3e-7"),
     pytest.param(t(0.0), t(1e-40), [None, "value", "value"], id="a flushed denormal"),
-    pytest.param(one_off(10**5), torch.ones(10**5), ["value", "value", "value"], id="one of a hundred thousand off by 1e-3"),
+    pytest.param(
+        one_off(10**5), torch.ones(10**5), ["value", "value", "value"], id="one of a hundred thousand off by 1e-3"
+    ),
     pytest.param(ulps(50), torch.ones(3), [None, "value", "value"], id="50 ULP at 1.0"),
     pytest.param(ulps(1, torch.bfloat16), torch.ones(3).bfloat16(), [None, None, "value"], id="one bfloat16 ULP"),
     pytest.param(

@@ -15,6 +15,7 @@ from ci_autotest.call_capture.layouts import elements_shape, layout_of
 from ci_autotest.call_capture.session import capture
 from ci_autotest.call_capture.stored_data import array_at
 from ci_autotest.call_capture.tensor_spool import TensorSpool
+from ci_autotest.errors import OutputError
 from ci_autotest.program.ir import TensorSpec
 from ci_autotest.program.npz import numpy_dtype, read_npz
 from tests.engine import record
@@ -53,6 +54,13 @@ def test_array_at__every_layout__its_view_is_the_tensor(tmp_path):
         view = eval(f"tensor{''.join(layout.suffixes())}", {"tensor": whole, "torch": torch})  # noqa: S307
         wrong += [] if torch.equal(view, wanted) else [name]
     assert wrong == []
+
+
+def test_array_at__elements_that_are_lost__is_an_error_and_no_zeros(tmp_path):
+    spool = tmp_path / "data"
+    spool.write_bytes(bytes(8))
+    with pytest.raises(OutputError):
+        array_at(spool, 4, TensorSpec("float32", (2,), (1,)))
 
 
 def test_array_at__windows_that_no_expression_makes__are_stored_whole(tmp_path):
