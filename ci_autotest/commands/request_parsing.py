@@ -114,8 +114,10 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
         configuration.duration_s(given["budget"], "--budget")
     if given.get("memory") is not None:
         configuration.size_bytes(given["memory"], "--memory")
-    names = ("budget", "strictness", "fail_on", "output", "cases", "memory", "compat")
-    found = {name: given[name] for name in names if given.get(name) not in {None, ALL_CASES}}
+    names = ("budget", "strictness", "fail_on", "output", "memory", "compat")
+    found = {name: given[name] for name in names if given.get(name) is not None}
+    if given.get("cases") not in {None, ALL_CASES}:
+        found["cases"] = given["cases"]
     if given.get("seed") is not None:
         found["seed"] = _number(given["seed"], "seed", ("random", "commit"))
     if given.get("workers") not in {None, "0"}:  # 0 is no number of processes: `Request.is_in_process`.

@@ -28,6 +28,10 @@ def test_request_of__set__stands_above_the_file_and_below_an_option(tmp_path: Pa
     assert asked(tmp_path, "cases=4").cases == 4
 
 
+def test_request_of__folder_named_all__is_that_folder(tmp_path: Path):
+    assert asked(tmp_path, output="all", cases="all").output == "all"
+
+
 def test_request_of__set_of_a_list__replaces_that_of_the_file(tmp_path: Path):
     (tmp_path / "autotest.yml").write_text("candidates: [{name: a, backend: torch}]\n")
     config = asked(tmp_path, "candidates=- {name: b, backend: torch}\n- {name: c, backend: torch}")
