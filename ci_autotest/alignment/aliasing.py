@@ -16,6 +16,8 @@ from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, 
 from ci_autotest.values.verdict import Misalignment, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program, Step
 
@@ -57,7 +59,10 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
         maker = program.steps[maker_of(program.steps, index)]
         if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
             continue
-        ours, theirs = _shared(index, maker, candidate), _shared(index, maker, reference)
+        arguments = [ref.index for ref in step_refs(maker)]
+        # A graph returns only some values, and nothing is known of memory that it does not show.
+        seen = [at for at in arguments if _is_seen(at, candidate) and _is_seen(at, reference)]
+        ours, theirs = _shared(index, seen, candidate), _shared(index, seen, reference)
         name = step_operator(maker, program.steps).rpartition(".")[2]
         # A copy where the reference shares memory is a fault only if the documentation promises a view.
         is_open = name in EITHER or (ours is None and name not in VIEWS)
@@ -109,14 +114,11 @@ def _element(step: Step) -> int | None:
     return step.args[1] if isinstance(step.args[1], int) else None
 
 
-def _shared(index: int, maker: Step, trace: Trace) -> int | None:
+def _shared(index: int, arguments: Sequence[int], trace: Trace) -> int | None:
     """Return the first argument whose memory a step's value shares. All values are alive, so no memory is reused."""
-    value = trace.values[index]
-    for ref in step_refs(maker):
-        other = trace.values[ref.index]
-        if _is_seen(ref.index, trace) and _memory(other) is not None and _memory(other) == _memory(value):
-            return ref.index
-    return None
+    memory = _memory(trace.values[index])
+    shared = (at for at in arguments if memory is not None and _memory(trace.values[at]) == memory)
+    return next(shared, None)
 
 
 def _memory(value: object) -> int | None:

@@ -13,7 +13,7 @@ from ci_autotest.backends.body_function import begun, prepared
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ConfigError, UnsupportedReason
-from tests.engine import judged, record, substitute, tried
+from tests.engine import differences, judged, record, substitute, tried
 
 EAGER = CompileBackend({"backend": "eager"})
 
@@ -208,3 +208,11 @@ def curved():
 @pytest.mark.parametrize(("compiler", "outcome"), [("eager", "aligned"), ("aot_eager", "unsupported")])
 def test_run__second_derivative__is_unsupported_where_the_graph_is_differentiated_ahead_of_time(compiler, outcome):
     assert tried(curved, CompileBackend({"backend": compiler})).outcome == outcome
+
+
+def test_differences__view_of_a_value_that_the_graph_does_not_return__is_none():
+    def body():
+        y = random_tensor(dims=(2, 3), requires_grad=False)
+        return (random_tensor(dims=(2, 3), requires_grad=False) * 2).view_as(y)
+
+    assert differences(record(body, profiles=()), CompileBackend({"backend": "aot_eager"})) == []
