@@ -82,12 +82,16 @@ def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbo
     )
 
 
-def _brief(result: RunResult) -> Iterator[Text]:
-    for finding in result.findings:
-        if counts_against(finding):
-            yield Text(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
-    for wrong in result.broken:
-        yield Text(f"broken: {wrong.test}: {wrong.message}")
+def _brief(result: RunResult) -> list[Text]:
+    """Return a line for each failure; without any, the reasons why nothing was compared."""
+    failing = [item for item in result.findings if counts_against(item)]
+    lines = [f"{item.outcome.replace('_', ' ')}: {item.headline}" for item in failing]
+    lines += [f"broken: {wrong.test}: {wrong.message}" for wrong in result.broken]
+    if result.exit_code and not lines:
+        # The table names these candidates otherwise.
+        lines = [f"not available: {info.name}: {info.reason}" for info in result.candidates if info.reason]
+        lines += _uncompared(result)
+    return [Text(line) for line in lines]
 
 
 def _lines(result: RunResult, width: int | None, verbosity: Verbosity) -> Iterator[Text]:

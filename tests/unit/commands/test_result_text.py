@@ -47,3 +47,11 @@ def test_show_result__output_of_a_finding__its_end_without_codes_of_a_terminal(v
     show_result(samples.run(findings=(finding,)), stream, "out", verbosity)
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("    line ")]
     assert lines == [f"    line {number}[2J" for number in range(30)][30 - shown :]
+
+
+def test_show_result__quiet_and_nothing_was_compared__says_why():
+    untested = msgspec.structs.replace(samples.rejected(), reason="softmax is unsupported")
+    result = samples.run(findings=(), results=(untested,), exit_code=3)
+    stream = io.StringIO()
+    show_result(result, stream, "out", Verbosity.QUIET)
+    assert f"not compared: {untested.test} on {untested.candidate}: {untested.reason}" in stream.getvalue().splitlines()
