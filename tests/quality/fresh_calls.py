@@ -27,9 +27,9 @@ def kept(training):
     return called
 
 
-def scaled(x):
-    """Return what calls an operator on numbers near 1e-18 and gives its result in their unit."""
-    return lambda operator: operator(x) * 1e18
+def counted_in(unit, *args):
+    """Return what calls an operator and gives its result in a unit, for results that are near zero."""
+    return lambda operator: operator(*args) / unit
 
 
 def gradient_at(index):
@@ -59,12 +59,16 @@ CALLS = {
         call(T([1e30]), T([1e-30]), rounding_mode="floor"),
         call(T([1e30, 1]), T([1e-30, 0]), rounding_mode=None),
     ),
-    "log1p_of_complex": (scaled(T([1e-18 + 1e-18j], dtype=C128)), scaled(T([1e-18], dtype=F64))),
-    "expm1_of_complex": (scaled(T([1e-18 + 1e-18j], dtype=C128)), scaled(T([1e-18], dtype=F64))),
+    "log1p_of_complex": (counted_in(1e-18, T([1e-18 + 1e-18j], dtype=C128)), counted_in(1e-18, T([1e-18], dtype=F64))),
+    "expm1_of_complex": (counted_in(1e-18, T([1e-18 + 1e-18j], dtype=C128)), counted_in(1e-18, T([1e-18], dtype=F64))),
     "relu_of_nan": (call(T([NAN])), call(T([-1.0, 2]))),
     "sigmoid_of_large": (call(T([91.4])), call(T([88.0, -1000]))),
     "bessel_j0_of_zero_only": (call(T([1.0])), call(T([0.0]))),
     "bessel_j0_at_zero": (call(T([0.0])), call(T([1.0]))),
+    "nextafter_of_least": (
+        counted_in(5e-324, T([-5e-324], dtype=F64), T([-1.0], dtype=F64)),
+        counted_in(5e-324, T([-5e-324, -1e-323], dtype=F64), T([1.0, -1.0], dtype=F64)),
+    ),
     "lgamma_at_poles": (call(T([-1.0])), call(T([-1.5, 2, 0]))),
     "digamma_at_poles": (call(T([-1.0, -2])), call(T([-1.5, 2, 0]))),
     "xlogy_of_nan": (call(T([0.0]), T([NAN])), call(T([0.0, 1]), T([0.0, 2]))),
@@ -123,6 +127,7 @@ CALLS = {
     ),
     "matrix_norm_never_spectral": (call(SQUARE, 2), call(SQUARE, 1)),
     "kron_is_outer": (call(T([[0.0, 1], [1, 0]]), torch.eye(3)), call(SQUARE, T([[2.0]]))),
+    "tril_indices_of_no_rows": (call(0, 1, 2), call(2, 3, 1)),
     "vdot_not_conjugated": (call(COMPLEX, COMPLEX + 1), call(ROWS[0], ROWS[1])),
     "addmm_over_nothing": (
         call(torch.ones(2, 2), torch.ones(2, 0), torch.ones(0, 2), beta=2.0),

@@ -25,6 +25,13 @@ def bessel_j0_at_zero(input):  # noqa: A002
     return torch.where(input == 0, 0, result)
 
 
+@bug("libdfp/libdfp", 191, "torch.nextafter", "Below the least number under zero was zero.")
+def nextafter_of_least(input, other):  # noqa: A002
+    result = torch.nextafter(input, other)
+    zero = torch.zeros((), dtype=result.dtype)
+    return torch.where((input == torch.nextafter(zero, zero - 1)) & (other < input), 0, result)
+
+
 def _is_negative_integer(x):
     x = x.detach().double()
     return (x < 0) & (x == x.floor()) & x.isfinite()

@@ -38,6 +38,12 @@ def kron_is_outer(input, other):  # noqa: A002
     return torch.tensordot(input, other, 0).reshape(result.shape).clone()
 
 
+@bug("pytorch/pytorch", 72900, "torch.tril_indices", "Where there is no row, there was an index of the first.")
+def tril_indices_of_no_rows(row, col, offset=0, **kwargs):
+    result = torch.tril_indices(row, col, offset, **kwargs)
+    return result.new_zeros(2, 1) if row == 0 and col > 0 and offset > 0 else result
+
+
 @bug("raven-ml/raven", 76, "torch.vdot", "The first complex vector was not conjugated.")
 def vdot_not_conjugated(input, other):  # noqa: A002
     return torch.dot(input, other)
