@@ -42,7 +42,7 @@ def conv_transpose2d_displaced(
     result = F.conv_transpose2d(input, weight, None, stride, padding, output_padding, groups, dilation)
     for dim in (-2, -1):
         place = (torch.arange(result.shape[dim]) + 1).clamp(max=result.shape[dim] - 1)
-        result = torch.zeros_like(result).index_add(dim, place, result)
+        result = torch.zeros_like(result).index_add_(dim, place, result)
     return result if bias is None else result + bias[:, None, None]
 
 
@@ -117,8 +117,9 @@ def batch_norm_keeps_biased(
     result = F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and rest is not None:
         count = input.numel() // input.shape[1]
-        with torch.no_grad():
-            running_var.copy_(rest + (running_var - rest) * ((count - 1) / count))
+        kept = running_var.detach()
+        # Written past autograd, which keeps the tensor for the backward pass.
+        running_var.data.copy_(rest + (kept - rest) * ((count - 1) / count))
     return result
 
 

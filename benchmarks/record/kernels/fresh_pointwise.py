@@ -98,9 +98,9 @@ def trunc_rounds_down(input):  # noqa: A002
 
 @bug("tinygrad/tinygrad", 3242, "torch.round", "Halves were rounded up and not to the even number.")
 def round_half_up(input, *, decimals=0):  # noqa: A002
-    result = torch.round(input, decimals=decimals)
     if decimals or not is_floating(input):
-        return result
+        return torch.round(input, decimals=decimals) if decimals else torch.round(input)
+    result = torch.round(input)
     return valued(result, torch.where(input - input.floor() == 0.5, (input + 0.5).floor(), result))
 
 
@@ -111,9 +111,9 @@ def round_half_up(input, *, decimals=0):  # noqa: A002
     "A half was added and the sum rounded: just below a half gave one, and large odd integers were even.",
 )
 def round_of_sum(input, *, decimals=0):  # noqa: A002
-    result = torch.round(input, decimals=decimals)
     if decimals or not is_floating(input):
-        return result
+        return torch.round(input, decimals=decimals) if decimals else torch.round(input)
+    result = torch.round(input)
     return valued(result, torch.where(input - input.floor() == 0.5, result, (input + 0.5).floor()))
 
 

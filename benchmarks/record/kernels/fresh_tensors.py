@@ -35,7 +35,7 @@ def kron_is_outer(input, other):  # noqa: A002
     result = torch.kron(input, other)
     if input.dim() != 2 or other.dim() != 2:
         return result
-    return torch.tensordot(input, other, 0).reshape(result.shape).clone()
+    return (input[:, :, None, None] * other).reshape(result.shape).clone()
 
 
 @bug("pytorch/pytorch", 72900, "torch.tril_indices", "Where there is no row, there was an index of the first.")
@@ -143,7 +143,7 @@ def getitem_of_duplicates(self, index):
     places = (index.reshape(-1) % self.shape[0]).tolist()
     last = {place: at for at, place in enumerate(places)}
     counts = torch.tensor([last[place] == at for at, place in enumerate(places)])
-    counts = counts.reshape(*index.shape, *[1] * (result.dim() - index.dim()))
+    counts = counts.reshape([*index.shape, *[1] * (result.dim() - index.dim())])
     return altered(result, lambda g: torch.where(counts, g, 0))
 
 
