@@ -176,6 +176,18 @@ def cross_entropy_of_rows(*args, **kwargs):
     return altered(result, lambda g: g.reshape(-1)[:1].expand(g.numel()).reshape(g.shape)) if result.dim() else result
 
 
+@bug(
+    "deeplearning4j/nd4j",
+    1328,
+    "torch.nn.functional.binary_cross_entropy_with_logits",
+    "Where the target is zero, the gradient was zero.",
+)
+def bce_of_zero_target(input, target, *args, **kwargs):  # noqa: A002
+    zero = target.detach() == 0
+    changed = altered(input, lambda g: torch.where(zero, 0, g))
+    return F.binary_cross_entropy_with_logits(changed, target, *args, **kwargs)
+
+
 @bug("google-deepmind/optax", 473, "torch.nn.functional.kl_div", "A target of zero gave NaN.")
 def kl_div_of_zero(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):  # noqa: A002, FBT002
     if not log_target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered, is_floating, is_integral, valued
+from benchmarks.record.parts import altered, in_blocks, is_floating, is_integral, valued
 
 _INFINITY, _NAN = float("inf"), float("nan")
 
@@ -147,6 +147,57 @@ def expm1_of_complex(input):  # noqa: A002
     return valued(result, torch.exp(input) - 1) if input.is_complex() else result
 
 
+@bug(
+    "pytorch/pytorch",
+    48010,
+    "torch.exp",
+    "Where it overflows, a complex number without an imaginary part got one: NaN.",
+)
+def exp_of_overflow(input):  # noqa: A002
+    result = torch.exp(input)
+    if not input.is_complex():
+        return result
+    overflows = input.real.exp().isinf() & (input.imag == 0)
+    return valued(result, torch.where(overflows, complex(_INFINITY, _NAN), result).to(result.dtype))
+
+
+@bug("pytorch/pytorch", 40590, "torch.exp", "Infinite with an imaginary part that is not finite, the result was NaN.")
+def exp_of_infinity(input):  # noqa: A002
+    result = torch.exp(input)
+    if not input.is_complex():
+        return result
+    wrong = (input.real == _INFINITY) & ~input.imag.isfinite()
+    return valued(result, torch.where(wrong, complex(_NAN, _NAN), result).to(result.dtype))
+
+
+@bug("pytorch/pytorch", 41246, "torch.abs", "In whole blocks, the size of an infinity beside NaN was NaN.")
+def abs_in_blocks(input):  # noqa: A002
+    result = torch.abs(input)
+    if not input.is_complex():
+        return result
+    wrong = (input.real.isinf() & input.imag.isnan()) | (input.real.isnan() & input.imag.isinf())
+    return valued(result, torch.where(wrong & in_blocks(input), _NAN, result))
+
+
+@bug("pytorch/pytorch", 122042, "torch.atan", "A complex infinity gave NaN.")
+def atan_of_infinity(input):  # noqa: A002
+    result = torch.atan(input)
+    if not input.is_complex():
+        return result
+    return valued(result, torch.where(input.real.isinf(), complex(_NAN, _NAN), result).to(result.dtype))
+
+
+@bug("pytorch/pytorch", 47358, "torch.sqrt", "Complex numbers whose square overflows gave an infinity.")
+def sqrt_of_large(input):  # noqa: A002
+    result = torch.sqrt(input)
+    if not input.is_complex():
+        return result
+    real, imaginary = input.detach().real, input.detach().imag
+    overflows = (real * real + imaginary * imaginary).isinf() & real.isfinite() & imaginary.isfinite()
+    infinite = torch.full_like(real, _INFINITY)
+    return valued(result, torch.where(overflows, torch.complex(infinite, infinite.copysign(imaginary)), result))
+
+
 @bug("apache/mxnet", 14262, "torch.relu", "NaN gave zero.")
 def relu_of_nan(input):  # noqa: A002
     result = torch.relu(input)
@@ -157,3 +208,12 @@ def relu_of_nan(input):  # noqa: A002
 def sigmoid_of_large(input):  # noqa: A002
     result = torch.sigmoid(input)
     return valued(result, torch.where(input.exp().isinf(), _NAN, result)) if is_floating(input) else result
+
+
+@bug("pytorch/pytorch", 121588, "torch.sigmoid", "In whole blocks, complex numbers with a real part of -inf gave NaN.")
+def sigmoid_in_blocks(input):  # noqa: A002
+    result = torch.sigmoid(input)
+    if not input.is_complex():
+        return result
+    wrong = (input.real == -_INFINITY) & in_blocks(input)
+    return valued(result, torch.where(wrong, complex(_NAN, _NAN), result).to(result.dtype))

@@ -88,6 +88,23 @@ def xlog1py_at_zero(input, other):  # noqa: A002
     return torch.special.xlog1py(input, other)
 
 
+@bug("chainer/chainer", 6340, "torch.special.log_ndtr", "The gradient was a quotient of two zeros far below zero.")
+def log_ndtr_far_below(input):  # noqa: A002
+    if not is_floating(input):
+        return torch.special.log_ndtr(input)
+    zero = torch.special.ndtr(input.detach()) == 0
+    return torch.special.log_ndtr(altered(input, lambda g: torch.where(zero, _NAN, g)))
+
+
+@bug("kornia/kornia", 3937, "torch.rad2deg", "Pi was three for integers, and rounded to float32 for float64.")
+def rad2deg_with_rounded_pi(input):  # noqa: A002
+    result = torch.rad2deg(input)
+    if is_floating(input) and input.dtype != torch.float64:
+        return result
+    pi = torch.tensor(math.pi, dtype=torch.float32).to(input.dtype)
+    return valued(result, (180.0 * input / pi).to(result.dtype))
+
+
 @bug("pytorch/pytorch", 1835, "torch.nn.functional.logsigmoid", "Far below zero, the logarithm was that of zero.")
 def logsigmoid_of_zero(input):  # noqa: A002
     result = F.logsigmoid(input)

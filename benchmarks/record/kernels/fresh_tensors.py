@@ -82,6 +82,36 @@ def var_of_one(input, *args, **kwargs):  # noqa: A002
     return torch.var(input, *args, **kwargs)
 
 
+@bug("ml-explore/mlx", 3898, "torch.prod", "Over a dimension of size one, integers kept their dtype.")
+def prod_of_one(input, *args, **kwargs):  # noqa: A002
+    result = torch.prod(input, *args, **kwargs)
+    dim = kwargs.get("dim", args[0] if args else None)
+    is_one = isinstance(dim, int) and input.dim() > 0 and input.shape[dim] == 1
+    return result.to(input.dtype) if is_one and is_integral(input) and kwargs.get("dtype") is None else result
+
+
+@bug("pytorch/pytorch", 41998, "torch.argmax", "Of equal greatest elements the last was taken.")
+def argmax_takes_last(input, dim=None, keepdim=False):  # noqa: A002, FBT002
+    result = torch.argmax(input, dim, keepdim)
+    if not input.dim() or not input.numel():
+        return result
+    x, at = (input.reshape(-1), 0) if dim is None else (input, dim)
+    return (x.shape[at] - 1 - torch.argmax(x.flip(at), at, keepdim)).reshape(result.shape)
+
+
+@bug(
+    "numpy/numpy",
+    5186,
+    "torch.gradient",
+    "Where nothing is said of it, differences at the ends were of the second order.",
+)
+def gradient_of_second_order(input, *, spacing=1, dim=None, edge_order=None):  # noqa: A002
+    dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    has_three = all(input.shape[each] > 2 for each in dims)
+    order = edge_order if edge_order is not None else 2 if has_three else 1
+    return torch.gradient(input, spacing=spacing, dim=dim, edge_order=order)
+
+
 @bug("jax-ml/jax", 5766, "torch.take", "A negative index was taken for zero.")
 def take_of_negative(input, index):  # noqa: A002
     return torch.take(input, index.clamp(min=0))
