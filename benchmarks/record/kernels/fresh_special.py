@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered, is_floating, valued
+from benchmarks.record.parts import altered, is_floating, is_integral, valued
 
 _INFINITY, _NAN = float("inf"), float("nan")
 _ALPHA, _SCALE = 1.6732632423543772, 1.0507009873554805
@@ -99,7 +99,7 @@ def log_ndtr_far_below(input):  # noqa: A002
 @bug("kornia/kornia", 3937, "torch.rad2deg", "Pi was three for integers, and rounded to float32 for float64.")
 def rad2deg_with_rounded_pi(input):  # noqa: A002
     result = torch.rad2deg(input)
-    if is_floating(input) and input.dtype != torch.float64:
+    if input.dtype != torch.float64 and not is_integral(input):
         return result
     pi = torch.tensor(math.pi, dtype=torch.float32).to(input.dtype)
     return valued(result, (180.0 * input / pi).to(result.dtype))
