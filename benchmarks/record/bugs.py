@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 #: The sets of bugs, told apart by the names of their modules. ``seen``: the draws were changed with its misses in view.
-#: ``holdout`` and ``sample``: looked up afterwards; nothing was changed for what is missed of them.
-Part = Literal["seen", "holdout", "sample"]
+#: ``holdout``, ``sample`` and ``fresh``: looked up afterwards, each later than the one before it. Nothing was changed
+#: for what is missed of them.
+Part = Literal["seen", "holdout", "sample", "fresh"]
 
 
 class Bug(NamedTuple):
@@ -46,8 +47,8 @@ class Bug(NamedTuple):
     @property
     def part(self) -> Part:
         """Return the set that the bug belongs to."""
-        module = self.path.split(".")[-2]
-        return "holdout" if module == "holdout" else "sample" if module.startswith("sample_") else "seen"
+        prefix = self.path.split(".")[-2].partition("_")[0]
+        return prefix if prefix in {"holdout", "sample", "fresh"} else "seen"
 
 
 def bug(tracker: str, number: int, operator: str, description: str) -> Callable[[Any], Any]:

@@ -99,3 +99,9 @@ def reduced(x: torch.Tensor, dim: Any) -> int:
     if dim is None or dim == ():
         return x.numel()
     return math.prod(x.shape[d] for d in ((dim,) if isinstance(dim, int) else dim)) if x.dim() else 1
+
+
+def in_blocks(x: torch.Tensor) -> torch.Tensor:
+    """Return where a loop over blocks of 64 bytes arrives; it leaves the last elements to a loop over elements."""
+    whole = x.numel() - x.numel() % (64 // x.element_size()) if x.is_contiguous() else 0
+    return torch.arange(x.numel()).reshape(x.shape) < whole

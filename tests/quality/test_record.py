@@ -19,6 +19,9 @@ from ci_autotest.suite import comparison
 from ci_autotest.values.case import test_key as key_of
 from tests.engine import attempts
 
+#: The sets whose results the page has.
+SCORED = ("seen", "holdout", "sample")
+
 README = Path(__file__).parents[2] / "benchmarks" / "README.md"
 
 
@@ -42,21 +45,23 @@ def test_readme__table_of_bugs__is_this_one():
 
 def test_readme__counts_of_bugs__are_those_of_the_table():
     text = " ".join(README.read_text("utf-8").split())
-    parts = [[bug.name for bug in bugs() if bug.part == part] for part in get_args(Part)]
+    parts = {part: [bug.name for bug in bugs() if bug.part == part] for part in get_args(Part)}
     counts = []
-    for names in parts:
-        found = len([name for name in names if name not in REASONS])
-        counts.append(f"{100 * found / len(names):.1f} % ({found})")
-    seen, held_out, sample = map(len, parts)
+    for part in SCORED:
+        found = len([name for name in parts[part] if name not in REASONS])
+        counts.append(f"{100 * found / len(parts[part]):.1f} % ({found})")
+    seen, held_out, sample, fresh = map(len, parts.values())
 
     assert f"has {len(bugs())} historical bugs of {len({bug.tracker for bug in bugs()})} public trackers" in text
     assert f"| | the first {seen} | {held_out} held out | {sample} of a fresh sample |" in text
+    assert f"**{fresh} of a fourth set** (`fresh`)" in text
     assert f"| the suite calls operators in more forms | {' | '.join(counts)} |" in text
 
 
-def test_sample__has_60_bugs_of_other_trackers_and_numbers():
-    sample = [bug for bug in bugs() if bug.part == "sample"]
-    others = {(bug.tracker, bug.number) for bug in bugs() if bug.part != "sample"}
+@pytest.mark.parametrize("part", ["sample", "fresh"])
+def test_sample__has_60_bugs_of_other_trackers_and_numbers(part):
+    sample = [bug for bug in bugs() if bug.part == part]
+    others = {(bug.tracker, bug.number) for bug in bugs() if bug.part != part}
 
     assert len(sample) >= 60
     assert not {(bug.tracker, bug.number) for bug in sample} & others

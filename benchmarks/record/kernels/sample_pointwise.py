@@ -8,15 +8,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from benchmarks.record.bugs import bug
-from benchmarks.record.parts import altered, is_floating, is_integral, packed, valued
+from benchmarks.record.parts import altered, in_blocks, is_floating, is_integral, packed, valued
 
 _INFINITY, _NAN = float("inf"), float("nan")
-
-
-def _in_blocks(x):
-    """Where a loop over blocks of 64 bytes arrives; it leaves the last elements to a loop over elements."""
-    whole = x.numel() - x.numel() % (64 // x.element_size()) if x.is_contiguous() else 0
-    return torch.arange(x.numel()).reshape(x.shape) < whole
 
 
 @bug("pytorch/pytorch", 11206, "torch.tanh", "A slice was read as if it were contiguous.")
@@ -29,7 +23,7 @@ def sinh_in_blocks(input):  # noqa: A002
     result = torch.sinh(input)
     if input.dtype != torch.float32:
         return result
-    return valued(result, torch.where(_in_blocks(input) & (input.abs() > 88.73), input.sign() * _INFINITY, result))
+    return valued(result, torch.where(in_blocks(input) & (input.abs() > 88.73), input.sign() * _INFINITY, result))
 
 
 @bug("pytorch/pytorch", 88937, "torch.sign", "The sign of NaN was one and not zero.")
@@ -119,7 +113,7 @@ def softshrink_of_nan(input, lambd=0.5):  # noqa: A002
 @bug("pytorch/pytorch", 81138, "torch.nn.functional.hardshrink", "In whole blocks, NaN gave zero.")
 def hardshrink_of_nan(input, lambd=0.5):  # noqa: A002
     result = F.hardshrink(input, lambd)
-    return valued(result, torch.where(input.isnan() & _in_blocks(input), 0, result))
+    return valued(result, torch.where(input.isnan() & in_blocks(input), 0, result))
 
 
 @bug("tinygrad/tinygrad", 18029, "torch.nn.functional.relu6", "The gradient at six was a half and not zero.")

@@ -1,64 +1,17 @@
-"""The kernels of the third set: each differs from torch in the form of its issue, and in no other."""
+"""The calls that show the bugs of the third set, and others that do not."""
 
-import functools
-import importlib
-import math
-
-import pytest
 import torch
 
-from benchmarks.record.bugs import bugs
+from tests.quality.record_calls import F64, IMAGE, INF, NAN, ROWS, WHOLE, T, call, gradients, into
 
-INF, NAN = math.inf, math.nan
-T = torch.tensor
-F64 = torch.float64
-ROWS = torch.arange(12.0).reshape(3, 4) / 8
-BATCH = torch.arange(12.0).reshape(2, 3, 2) / 8
-IMAGE = torch.arange(25.0).reshape(1, 1, 5, 5)
-WHOLE = torch.arange(16.0).reshape(1, 1, 4, 4)
 GRID = torch.nn.functional.affine_grid(T([[[1.0, 0, 0], [0, 1, 0]]]), [1, 1, 5, 5], align_corners=True)
 INSIDE = GRID * 0.7
 FULL = T([[1.0, 2], [0, 5]])
 SINGULAR = T([[1.0, 1], [0, 0]])
 QUERY = torch.arange(8.0).reshape(1, 1, 4, 2) / 8
 
-
-def call(*args, **kwargs):
-    """Return what calls an operator with these arguments."""
-    return lambda operator: operator(*args, **kwargs)
-
-
-def gradients(*tensors, **kwargs):
-    """Return what calls an operator and gives the gradients of the floating tensors among its arguments."""
-
-    def called(operator):
-        given = [x.clone().requires_grad_() if isinstance(x, torch.Tensor) and not is_fixed(x) else x for x in tensors]
-        result = operator(*given, **kwargs)
-        factor = torch.arange(2.0, result.numel() + 2).reshape(result.shape).to(result.dtype)
-        leaves = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
-        total = (result * factor).sum()
-        return torch.autograd.grad(total.real if total.is_complex() else total, leaves)
-
-    return called
-
-
-def is_fixed(x):
-    return not x.is_floating_point() and not x.is_complex()
-
-
-def into(shape, *args, columns=False):
-    """Return what calls an operator with ``out``, which may be a column of a matrix, and gives what it wrote."""
-
-    def called(operator):
-        held = torch.zeros(*shape)
-        operator(*args, out=held[:, 0] if columns else held)
-        return held
-
-    return called
-
-
 #: By kernel: a call in the form of its issue, and one in another form.
-TABLE = {
+CALLS = {
     "tanh_of_slice": (call(ROWS[:, 2]), call(ROWS)),
     "sinh_in_blocks": (call(torch.full((16,), 89.0)), call(torch.full((15,), 89.0))),
     "sign_of_nan": (call(T([NAN])), call(T([-2.0, 0.0, INF]))),
@@ -147,35 +100,3 @@ TABLE = {
     ),
     "attention_scales_mask": (call(QUERY, QUERY, QUERY, torch.eye(4)), call(QUERY, QUERY, QUERY)),
 }
-
-
-def tensors(result):
-    return [result] if isinstance(result, torch.Tensor) else list(result)
-
-
-def is_same(one, other):
-    pairs = list(zip(tensors(one), tensors(other), strict=True))
-    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
-        return False
-    # Some kernels compute the right result by another formula.
-    return all(torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True) for a, b in pairs)
-
-
-SAMPLE = {bug.name: bug for bug in bugs() if bug.part == "sample"}
-
-
-def test_table__has_every_kernel_of_the_third_set():
-    assert sorted(TABLE) == sorted(SAMPLE)
-
-
-@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning")
-@pytest.mark.parametrize("name", TABLE)
-def test_kernel__form_of_its_issue_alone__differs_from_torch(name):
-    bug = SAMPLE[name]
-    module, _, function = bug.path.rpartition(".")
-    kernel = getattr(importlib.import_module(module), function)
-    operator = functools.reduce(getattr, bug.operator.split(".")[1:], torch)
-    wrong, right = TABLE[name]
-
-    assert not is_same(wrong(kernel), wrong(operator))
-    assert is_same(right(kernel), right(operator))
