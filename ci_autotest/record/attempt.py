@@ -143,9 +143,9 @@ class Attempts:
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
         program = _program(recorder)
         found = _attempt(recorder, program, wanted, key_of(key, case, number), cotangents)
-        if declaration.batch is not None:
+        if declaration.batch is not None or recorder.added:
             is_usual = not edits and not recorder.profile_applied
-            found = found._replace(batch=batch_of(program, declaration.batch, is_usual=is_usual))
+            found = found._replace(batch=batch_of(program, declaration.batch, recorder.added, is_usual=is_usual))
         is_outside = recorder.outside and _rests_on(program, recorder.outside)
         return found._replace(untested=_OUTSIDE) if is_outside else found
 

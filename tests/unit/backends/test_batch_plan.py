@@ -194,6 +194,18 @@ def test_why_not_split__only_one_input_has_the_batch__can_be_split():
     assert refusal(lambda: linear() + random_tensor(1, 2), batch={0: 0}) is None
 
 
+def test_plan_of__memory_that_a_form_adds__is_shared_as_the_result():
+    def calling() -> Any:
+        sequence, state = torch.exp(random_tensor(3, 4, 6, 3)), random_tensor(3, 1, 6, 2)
+        return torch.nn.GRU(3, 2)(sequence, state)[0]
+
+    found = (planned(calling, case=case, forms=("out",), batch={0: 1, 1: 1}) for case in range(64))
+    attempt, plan = next(pair for pair in found if any(step.name == "out" for step in pair[0].program.body))
+
+    assert plan.mixes is None
+    assert plan.joins[output_refs(attempt.program)[0].index] == Join("rows", 1)
+
+
 def test_parts_of_body__two_steps_of_an_optimizer__are_forward_passes_and_what_follows_from_gradients():
     def body() -> Any:
         layer = real.nn.Linear(3, 2)

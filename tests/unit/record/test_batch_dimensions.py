@@ -37,6 +37,37 @@ def test_batch_of__expected_value__has_no_number():
     assert shapes(record(expecting, profiles=(), batch={0: 0, 1: 0})) == {(5, 3): 0, (5, 4): 0}
 
 
+def with_room(batch: dict[int, int] | None, function: Any = torch.exp) -> Any:
+    """Record a body in the form that gives a call memory to write to, between the two tensors of the body."""
+
+    def calling() -> Any:
+        sequence = function(random_tensor(3, 4, 6, 3))
+        return torch.nn.Linear(3, 2)(sequence) + random_tensor(3, 4, 6, 2)
+
+    cases = (record(calling, case, profiles=(), forms=("out",), batch=batch) for case in range(64))
+    return next(made for made in cases if any(step.name == "out" for step in made.program.body))
+
+
+def test_batch_of__memory_that_a_form_adds__moves_no_number_and_lies_as_the_result():
+    made = with_room({0: 1, 1: 1})
+    keys = [(step.target, step.name) for step in made.program.body if step.op == PLACEHOLDER]
+
+    assert [name for _, name in keys] == ["x", "out", "tensor"]
+    assert made.batch == {key: 1 for key, _ in keys}
+
+
+def test_batch_of__memory_that_a_form_adds__is_not_counted():
+    with pytest.raises(AuthorError, match="names tensor 2, and the body draws only tensors 0 to 1"):
+        with_room({0: 1, 2: 1})
+
+
+def test_batch_of__memory_without_the_batch__is_the_same_on_every_rank():
+    made = with_room(None, lambda x: torch.sum(x, 0))
+    keys = {step.name: step.target for step in made.program.body if step.op == PLACEHOLDER}
+
+    assert made.batch == {keys["x"]: 0, keys["tensor"]: 0}
+
+
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
