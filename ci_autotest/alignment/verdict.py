@@ -277,7 +277,7 @@ def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
     steps, has_backward = culprit.live.program.steps, is_of_backward(misalignment.at)
     # An element of a tuple is a step of its own; what was computed is the call that made the tuple.
     step = misalignment.step if has_backward else maker_of(steps, misalignment.step)
-    inputs = inputs_of(steps, step, culprit.reference, has_backward=has_backward)
+    inputs = inputs_of(culprit.live.program, step, culprit.reference, has_backward=has_backward)
     return pattern_of(tensors, inputs, _tolerance(culprit, tensors[1], sides))
 
 
