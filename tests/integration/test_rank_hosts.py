@@ -16,6 +16,7 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.remote.process import HostLostError
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import judged, record
 
@@ -31,9 +32,9 @@ def group():
     backend.close()
 
 
-def verdict(name, group):
+def verdict(name, group, *, requires_grad=False):
     def body():
-        return getattr(torch, name)(random_tensor(dims=(4, 6), requires_grad=False))
+        return getattr(torch, name)(random_tensor(dims=(4, 6), low=0.1, high=0.9, requires_grad=requires_grad))
 
     return judged(record(body), group).verdict
 
@@ -77,6 +78,26 @@ def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
 
 def test_group__oneflow_has_no_placement_for_an_operator__is_unsupported(group):
     assert verdict("ceil", group).outcome == "unsupported"
+
+
+def test_group__no_gradient__is_unsupported_and_says_that_it_is_the_backward_pass(group):
+    found = verdict("atan", group, requires_grad=True)
+
+    assert (found.outcome, found.reason) == ("unsupported", UnsupportedReason.NO_COUNTERPART)
+    assert found.oracle == ("in the backward pass, oneflow 0.9.0: The gradient function for op atan is not found")
+
+
+def test_group__wrong_value_without_a_gradient__is_misaligned(group):
+    found = verdict("sinh", group, requires_grad=True)
+
+    assert (found.outcome, found.kind, found.operator) == ("misaligned", "value", "torch.sinh")
+
+
+def test_group__one_rank_alone_has_a_gradient__is_a_fault_of_the_ranks(group):
+    found = verdict("acos", group, requires_grad=True)
+
+    assert (found.outcome, found.kind) == ("misaligned", "rank")
+    assert found.misalignment.candidate == "rank 0 raised no_counterpart, rank 1 went on"
 
 
 def test_group__all_ranks_end_alike__is_a_lost_host(group):
