@@ -79,8 +79,8 @@ def _inputs(program: Program) -> list[_Input]:
 
 def _refuse_wrong(named: Mapping[int, int], inputs: list[_Input]) -> None:
     sizes: dict[int, str] = {}
+    given = f"autotest(batch={dict(named)!r})"
     for number, dimension in named.items():
-        given = f"autotest(batch={dict(named)!r})"
         if number >= len(inputs):
             message = (
                 f"{given} names tensor {number}, and the body draws {_existing('tensor', len(inputs))}. Tensors count "

@@ -161,6 +161,21 @@ def exp(x):
     return Tensor(np.exp(x.array), x.sbp)
 
 
+def expm1(x):
+    """End the process of the rank that the first element names."""
+    if int(x.array.flat[0]) == RANK:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Tensor(np.expm1(x.array), x.sbp)
+
+
+def log1p(x):
+    """Raise on the rank that the first element names, for which the others wait for ever, as in a collective."""
+    if int(x.array.flat[0]) == RANK:
+        message = f"rank {RANK} raises"
+        raise ValueError(message)
+    threading.Event().wait()
+
+
 def log(_):
     """End the processes of all ranks."""
     os.kill(os.getpid(), signal.SIGKILL)
