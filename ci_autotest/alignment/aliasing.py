@@ -89,10 +89,11 @@ def joined_results(program: Program, candidate: Trace, reference: Trace) -> list
             # Operators that may return their input are left out, because they may also return it twice.
             groups.setdefault(maker_of(steps, index), []).append(index)
     pairs = [(one, other) for group in groups.values() for one, other in combinations(group, 2) if asked & {one, other}]
+    named = names(program)
     return [
         Misalignment(
             kind="aliasing", step=other,
-            at=Value(name=names(program)[other], aspect="memory", element=_element(steps[other])),
+            at=Value(name=named[maker_of(steps, other)], aspect="memory", element=_element(steps[other])),
             candidate=f"shares the memory of element {_element(steps[one])}", reference="has memory of its own",
         )
         for one, other in pairs

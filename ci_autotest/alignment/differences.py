@@ -44,7 +44,7 @@ from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
@@ -149,7 +149,7 @@ class Examination:
                 else:
                     misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
-                    at = _value(self.names[index], step, misalignment.kind)
+                    at = _value(self.names, index, step, misalignment.kind)
                     found.append(msgspec.structs.replace(misalignment, step=index, at=at))
         return found
 
@@ -282,13 +282,14 @@ class Examination:
         )
 
 
-def _value(name: str, step: Step, kind: Kind) -> Value:
-    """Return a step's value as a place, with the index if it is an element of a tuple."""
-    element = step.args[1] if is_unpacking(step) else None
+def _value(named: Sequence[str], index: int, step: Step, kind: Kind) -> Value:
+    """Return a step's value as a place; an element of a tuple by the name of the tuple and its index."""
+    element = step.args[1] if is_unpacking(step) and isinstance(step.args[1], int) else None
     return Value(
-        name=name, aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
-        element=element if isinstance(element, int) else None,
-    )  # fmt: skip
+        name=named[index if element is None else step_refs(step)[0].index],
+        aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
+        element=element,
+    )
 
 
 def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:

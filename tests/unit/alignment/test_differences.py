@@ -15,6 +15,7 @@ from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import RankFault, Trace
 from ci_autotest.program.codegen import names
+from ci_autotest.program.ir import step_refs
 from ci_autotest.values.verdict import Gradient, Misalignment
 from tests.engine import Contender, Rules, differences, is_sure, record, substitute, tried
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
@@ -276,6 +277,11 @@ def failing(_):
 NAMES = {
     "value": (lambda: torch.exp(torch.exp(x())), {"exp": second(real.exp, lambda v: v.exp() + 1)}, "value of exp_1"),
     "call": (lambda: torch.exp(torch.exp(x())), {"exp": second(real.exp, failing)}, "call of exp_1"),
+    "element of a tuple": (
+        lambda: torch.max(torch.max(x(), 1)[0] + x(), 1)[0],
+        {"max": lambda v, dim: (v.max(dim).values + 1, v.max(dim).indices)},
+        "value of max[0]",
+    ),
     "name of a builtin": (lambda: torch.abs(x()), {"abs": lambda v: v.abs() + 1}, "value of abs_0"),
     "keyword": (lambda: x(dtype=int) & 1, {"bitwise_and": lambda v, n: (v & n) + 1}, "value of value"),
     "parameter": (
@@ -298,7 +304,13 @@ def test_differences__name__is_the_one_that_the_program_prints(body, functions, 
     found = differences(attempt, substitute(**functions))
 
     assert said in {str(item.at) for item in found}
-    assert all(item.at.name == names(attempt.program)[item.step] for item in found if hasattr(item.at, "name"))
+    named, steps = names(attempt.program), attempt.program.steps
+    for item in found:
+        is_element = getattr(item.at, "element", None) is not None
+        assert getattr(item.at, "name", "") in {
+            "",
+            named[step_refs(steps[item.step])[0].index if is_element else item.step],
+        }
 
 
 def test_with_rank_faults__two_modules__each_parameter_has_a_name_of_its_own():
