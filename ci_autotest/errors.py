@@ -99,6 +99,7 @@ class UnsupportedReason(str, Enum):
         NOT_SIMULATED: The simulation of ranks in one process cannot run it.
         NO_PARAMETERS: The test has no parameters that ranks could train.
         BATCH: The batch of the test cannot be split over the ranks, or a part of it gives something else.
+        SLICE: The body raises on the rows of one rank, and not on the whole batch.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -121,6 +122,7 @@ class UnsupportedReason(str, Enum):
     NOT_SIMULATED = "not_simulated"
     NO_PARAMETERS = "no_parameters"
     BATCH = "batch"
+    SLICE = "slice"
 
 
 class Unsupported(NamedTuple):

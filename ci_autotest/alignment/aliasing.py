@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, step_refs
 from ci_autotest.values.verdict import Misalignment, Value
 
@@ -70,7 +71,7 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
             continue
         found.append(
             Misalignment(
-                kind="aliasing", step=index, at=Value(name=step.name, aspect="memory"),
+                kind="aliasing", step=index, at=Value(name=names(program)[index], aspect="memory"),
                 candidate=_owner(program, ours), reference=_owner(program, theirs),
             )
         )  # fmt: skip
@@ -93,10 +94,11 @@ def joined_results(program: Program, candidate: Trace, reference: Trace) -> list
             # Operators that may return their input are left out, because they may also return it twice.
             groups.setdefault(maker_of(steps, index), []).append(index)
     pairs = [(one, other) for group in groups.values() for one, other in combinations(group, 2) if asked & {one, other}]
+    named = names(program)
     return [
         Misalignment(
             kind="aliasing", step=other,
-            at=Value(name=steps[other].name, aspect="memory", element=_element(steps[other])),
+            at=Value(name=named[maker_of(steps, other)], aspect="memory", element=_element(steps[other])),
             candidate=f"shares the memory of element {_element(steps[one])}", reference="has memory of its own",
         )
         for one, other in pairs
@@ -133,4 +135,4 @@ def _is_seen(index: int, trace: Trace) -> bool:
 
 
 def _owner(program: Program, owner: int | None) -> str:
-    return "has memory of its own" if owner is None else f"shares the memory of {program.steps[owner].name}"
+    return "has memory of its own" if owner is None else f"shares the memory of {names(program)[owner]}"

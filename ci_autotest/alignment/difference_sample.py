@@ -9,6 +9,7 @@ import torch
 from ci_autotest.alignment.elements import mismatches, ulp_distance, wide
 from ci_autotest.alignment.error_pattern import Sample, error_pattern
 from ci_autotest.alignment.single_step import COPY
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER, step_refs
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Step
+    from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.error_pattern import ErrorPattern
     from ci_autotest.values.tolerance import Tolerance
 
@@ -53,21 +54,22 @@ def pattern_of(
     return error_pattern(sample)
 
 
-def inputs_of(steps: Sequence[Step], index: int, reference: Trace, *, has_backward: bool) -> dict[str, torch.Tensor]:
+def inputs_of(program: Program, index: int, reference: Trace, *, has_backward: bool) -> dict[str, torch.Tensor]:
     """Return the tensors that a step was given on the reference; for a gradient, the program's own inputs."""
+    steps, named = program.steps, names(program)
     given = [ref.index for ref in step_refs(steps[index])]
     if has_backward:
         given = [i for i, step in enumerate(steps) if step.op == PLACEHOLDER]
-    values = ((_name(i, steps), _before(i, reference)) for i in dict.fromkeys(given))
+    values = ((_name(i, steps, named), _before(i, reference)) for i in dict.fromkeys(given))
     found = [(name, value) for name, value in values if isinstance(value, torch.Tensor) and _is_readable(value)]
     return dict(found[:_MOST_INPUTS])
 
 
-def _name(index: int, steps: Sequence[Step]) -> str:
+def _name(index: int, steps: Sequence[Step], named: Sequence[str]) -> str:
     """Return the name of a value; of the copy that an isolated step writes to, the name of what was copied."""
     step = steps[index]
     refs = step_refs(step)
-    return steps[refs[0].index].name if step.name == COPY and refs else step.name
+    return named[refs[0].index if step.name == COPY and refs else index]
 
 
 def _before(index: int, trace: Trace) -> Any:

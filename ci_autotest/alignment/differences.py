@@ -7,6 +7,7 @@ every value at its step and reports what differs, where and in which order.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,6 +28,7 @@ from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.result_bands import OutOfBoundsError
 from ci_autotest.backends.snapshots import observed
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     EXPECT,
@@ -42,7 +44,7 @@ from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
@@ -86,6 +88,11 @@ class Examination:
         # An array has no flags, and a reference without a gradient asks for none.
         self._has_flags = not any(lacks_gradient(step.target) for step in self.steps if "." in step.target)
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The name of each step's value, as the printed program has it: several steps may be recorded by one name."""
+        return names(self.program)
+
     def run(self, backend: Backend) -> Trace:
         """Return a side's trace with snapshots and gradients."""
         trace = backend.run(self.program, self.sources, snapshots=True)
@@ -104,15 +111,13 @@ class Examination:
             return []  # A reference that raises defines nothing to compare with.
         self.operators = self.rules.operators(self.steps, reference.values)
         self._has_strides = not candidate.is_remote
-        found = with_rank_faults(self._values(candidate, reference), candidate, self.steps)
+        found = with_rank_faults(self._values(candidate, reference), candidate, self)
         if candidate.failure is not None:
             is_of_ranks = any(fault.step == candidate.failure.step for fault in candidate.rank_faults)
             return found if is_of_ranks else [*found, self._raised(candidate)]
         found += self._end_state(candidate, reference)
         # Values in hooks are gradients. They come last, because the search for their cause starts with other gradients.
-        found += with_rank_faults(
-            gradient_differences(self, candidate, reference), candidate, self.steps, has_backward=True
-        )
+        found += with_rank_faults(gradient_differences(self, candidate, reference), candidate, self, has_backward=True)
         return found + self._values(candidate, reference, in_hooks=True)
 
     def _values(self, candidate: Trace, reference: Trace, *, in_hooks: bool = False) -> list[Misalignment]:
@@ -144,7 +149,8 @@ class Examination:
                 else:
                     misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
-                    found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
+                    at = _value(self.names, index, step, misalignment.kind)
+                    found.append(msgspec.structs.replace(misalignment, step=index, at=at))
         return found
 
     def _unexpected(self, step: Step, left: Observation, right: Observation) -> Misalignment | None:
@@ -202,7 +208,7 @@ class Examination:
         failure = candidate.failure
         assert failure is not None  # noqa: S101 - the caller looked
         step = self.steps[failure.step]
-        call, text = Call(name=step.name), failure.message[:2000]
+        call, text = Call(name=self.names[failure.step]), failure.message[:2000]
         if failure.kind == OutOfBoundsError.__name__ and result_bands_of(step):
             beside = "writes to its own memory only"
             return Misalignment(kind="mutation", step=failure.step, at=call, candidate=text, reference=beside)
@@ -270,17 +276,20 @@ class Examination:
             if self.compared(*seen, flags=has_flags, part=("value", index)):
                 return []
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
-        at = Value(name=self.steps[index].name, aspect="end")
-        return placed(self.compared(*ended, flags=has_flags, part=("end", index)), "mutation", index, at)
+        misalignment = self.compared(*ended, flags=has_flags, part=("end", index))
+        return (
+            placed(misalignment, "mutation", index, Value(name=self.names[index], aspect="end")) if misalignment else []
+        )
 
 
-def _value(step: Step, kind: Kind) -> Value:
-    """Return a step's value as a place, with the index if it is an element of a tuple."""
-    element = step.args[1] if is_unpacking(step) else None
+def _value(named: Sequence[str], index: int, step: Step, kind: Kind) -> Value:
+    """Return a step's value as a place; an element of a tuple by the name of the tuple and its index."""
+    element = step.args[1] if is_unpacking(step) and isinstance(step.args[1], int) else None
     return Value(
-        name=step.name, aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
-        element=element if isinstance(element, int) else None,
-    )  # fmt: skip
+        name=named[index if element is None else step_refs(step)[0].index],
+        aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
+        element=element,
+    )
 
 
 def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:

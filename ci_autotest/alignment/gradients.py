@@ -32,6 +32,10 @@ class Examination(Protocol):
     program: Program
     steps: tuple[Step, ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each step's value, as the printed program has it."""
+
     def run(self, backend: Backend) -> Trace:
         """Return a side's trace with snapshots and gradients."""
 
@@ -76,7 +80,7 @@ def gradient_differences(examination: Examination, candidate: Trace, reference: 
         if isinstance(key, int) and key in twice and not _is_leaf(reference, key):
             continue
         left, right = candidate.gradients.get(key), reference.gradients[key]
-        at = Gradient(name=examination.steps[index].name, parameter="" if isinstance(key, int) else key[1])
+        at = Gradient(name=examination.names[index], parameter="" if isinstance(key, int) else key[1])
         found += placed(_gradient(examination, left, right, key), "gradient", index, at)
     return found
 

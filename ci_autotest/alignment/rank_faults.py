@@ -13,29 +13,34 @@ from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignmen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.alignment.gradients import Examination
     from ci_autotest.backends.trace import RankFault, Trace
     from ci_autotest.program.ir import Step
     from ci_autotest.values.verdict import Place
 
 
 def with_rank_faults(
-    found: list[Misalignment], candidate: Trace, steps: Sequence[Step], *, has_backward: bool = False
+    found: list[Misalignment], candidate: Trace, examination: Examination, *, has_backward: bool = False
 ) -> list[Misalignment]:
     """Return differences with those of the ranks, each in place of what else differs there.
 
     Args:
         found: Differences of the values in the order of steps, or of the gradients from the output back.
         candidate: The candidate's trace.
-        steps: The program's steps.
+        examination: The examination of the program.
         has_backward: Whether they are those of the backward pass.
     """
     if not candidate.rank_faults:
         return found
     faults = [fault for fault in candidate.rank_faults if (fault.key is not None) is has_backward]
-    own = [_difference(fault, steps) for fault in faults if fault.is_call or _is_defined(fault, steps)]
+    own = [
+        _difference(fault, examination.names)
+        for fault in faults
+        if fault.is_call or _is_defined(fault, examination.steps)
+    ]
     # A value that the ranks do not agree on has no elements that could be compared.
-    places = {str(item.at) for item in own}
-    others = [item for item in found if str(item.at) not in places]
+    places = {(item.step, str(item.at)) for item in own}
+    others = [item for item in found if (item.step, str(item.at)) not in places]
     return sorted([*own, *others], key=lambda item: -item.step if has_backward else item.step)
 
 
@@ -45,19 +50,19 @@ def _is_defined(fault: RankFault, steps: Sequence[Step]) -> bool:
     return row is None or row.broken is not nothing
 
 
-def _difference(fault: RankFault, steps: Sequence[Step]) -> Misalignment:
+def _difference(fault: RankFault, names: Sequence[str]) -> Misalignment:
     return Misalignment(
-        kind="rank", step=fault.step, at=_place(fault, steps), candidate=fault.seen, reference=fault.expected,
+        kind="rank", step=fault.step, at=_place(fault, names), candidate=fault.seen, reference=fault.expected,
         detail=fault.detail[:2000],
     )  # fmt: skip
 
 
-def _place(fault: RankFault, steps: Sequence[Step]) -> Place:
+def _place(fault: RankFault, names: Sequence[str]) -> Place:
     if fault.state:
         return State(name=fault.state)
     if fault.key is None:
-        name = steps[fault.step].name
+        name = names[fault.step]
         return Call(name=name) if fault.is_call else Value(name=name)
     if fault.is_call:
         return BackwardPass()
-    return Gradient(name=steps[fault.step].name, parameter="" if isinstance(fault.key, int) else fault.key[1])
+    return Gradient(name=names[fault.step], parameter="" if isinstance(fault.key, int) else fault.key[1])

@@ -18,6 +18,7 @@ from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operat
 from ci_autotest.backends.operators.identity import answered_step
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import is_unpacking, step_refs
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, Verdict
 
@@ -123,7 +124,7 @@ def _raised_once(program: Program, first: Failure | None, second: Failure | None
     failure = first or second
     assert failure is not None  # noqa: S101 - the caller looked
     ends = [f"raises {side.kind}" if side else "returns" for side in (second, first)]
-    at = Call(name=program.steps[failure.step].name)
+    at = Call(name=names(program)[failure.step])
     return Misalignment(
         kind="error", step=failure.step, at=at, candidate=ends[0], reference=ends[1], detail=failure.message[:2000]
     )

@@ -21,6 +21,7 @@ from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.call_probe import rewritten
 from ci_autotest.program.call_sequence import GRAD
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import (
     CALL_MODULE,
     OUTPUT,
@@ -150,7 +151,7 @@ def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict
     which = "earlier" if all(index < call for index in others) else "other"
     detail = f"right alone, wrong after {len(others)} {which} call{'' if len(others) == 1 else 's'}"
     if found.kind == "mutation":
-        detail = f"the value of {program.steps[found.step].name} was changed by a later call"
+        detail = f"the value of {names(program)[found.step]} was changed by a later call"
     elif found.kind not in {"value", "gradient"}:
         detail += f": {found.kind}"
     detail += f". {found.detail}" if found.detail else ""

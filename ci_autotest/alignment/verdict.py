@@ -55,7 +55,7 @@ _RETURNS: Final = "the reference returns a result here"
 #: Why a candidate may have no gradient where the reference has one.
 _NO_GRADIENT: Final = frozenset({
     UnsupportedReason.NO_KERNEL, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
-    UnsupportedReason.NOT_SIMULATED,
+    UnsupportedReason.NOT_SIMULATED, UnsupportedReason.NO_COUNTERPART,
 })  # fmt: skip
 #: Kinds that float64 can judge, because elements differ.
 _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
@@ -277,7 +277,7 @@ def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
     steps, has_backward = culprit.live.program.steps, is_of_backward(misalignment.at)
     # An element of a tuple is a step of its own; what was computed is the call that made the tuple.
     step = misalignment.step if has_backward else maker_of(steps, misalignment.step)
-    inputs = inputs_of(steps, step, culprit.reference, has_backward=has_backward)
+    inputs = inputs_of(culprit.live.program, step, culprit.reference, has_backward=has_backward)
     return pattern_of(tensors, inputs, _tolerance(culprit, tensors[1], sides))
 
 

@@ -221,8 +221,8 @@ class Attempt(NamedTuple):
         grid: Combinations of the axes of the test's grid that the body drew.
         point: The values of these axes.
         background: What the source of the test knows about the case.
-        batch: The dimension of the batch of each input that has one, by its number; ``None`` for the first dimension
-            of every input.
+        batch: The dimension of the batch of each input that has one, by its key; ``None`` for the first dimension of
+            every input.
     """
 
     program: Program
@@ -245,7 +245,7 @@ class Attempt(NamedTuple):
     grid: int = 1
     point: tuple[object, ...] = ()
     background: Background | None = None
-    batch: Mapping[int, int] | None = None
+    batch: Mapping[str, int] | None = None
 
     @property
     def is_rejected(self) -> bool:

@@ -19,6 +19,7 @@ from ci_autotest.program.expectations import expected_input, has_expectation
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
+from ci_autotest.record.batch_dimensions import batch_of
 from ci_autotest.record.body import run_body
 from ci_autotest.record.call_forms import form_of, recorder_of
 from ci_autotest.record.data_loaders import notice_loaders
@@ -142,7 +143,9 @@ class Attempts:
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
         program = _program(recorder)
         found = _attempt(recorder, program, wanted, key_of(key, case, number), cotangents)
-        found = found if declaration.batch is None else found._replace(batch=declaration.batch)
+        if declaration.batch is not None or recorder.added:
+            is_usual = not edits and not recorder.profile_applied
+            found = found._replace(batch=batch_of(program, declaration.batch, recorder.added, is_usual=is_usual))
         is_outside = recorder.outside and _rests_on(program, recorder.outside)
         return found._replace(untested=_OUTSIDE) if is_outside else found
 

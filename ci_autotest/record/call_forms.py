@@ -102,6 +102,7 @@ class OutRecorder(Recorder):
         else:
             spec = TensorSpec(dtype, shape, strides, 0, count, requires_grad=False)
             room = self.tensor(torch.full(shape, _HELD, dtype=result.dtype), spec, OUT)
+        self.added.add(self.steps[room._ref.index].target)
         # It is certain to be overwritten, so that both sides copy it in their first run.
         keep_copy(self.trace, room._ref.index, room._tensor)
         return room

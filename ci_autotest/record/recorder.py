@@ -90,6 +90,7 @@ class Recorder:
     """The recording of one attempt, while its body runs.
 
     Attributes:
+        added: Keys of the inputs that the form of the case has added to those of the body.
         steps: The steps in order, setup and body together.
         trace: The values and flags of the steps on the reference.
         saved: What ``torch.save`` has written, by its bytes: each memory, the index of the step, and the containers
@@ -127,6 +128,7 @@ class Recorder:
     """
 
     __slots__ = (
+        "added",
         "assumption",
         "background",
         "captured",
@@ -193,6 +195,7 @@ class Recorder:
         self.remarks: set[str] = set()
         self.background: Background | None = None
         self.outside: set[str] = set()
+        self.added: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
         self.profile_obstacle: NoProfile = NO_INPUT

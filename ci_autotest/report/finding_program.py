@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.codegen import body_statements, named_outside
+from ci_autotest.program.codegen import body_statements, named_outside, names
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
@@ -165,7 +165,7 @@ def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
     at = place_of(finding.where)
     if not isinstance(at, Gradient):
         return lines
-    index = next((i for i, step in enumerate(program.steps) if step.name == at.name), None)
+    index = next((i for i, name in enumerate(names(program)) if name == at.name), None)
     if index is None:
         return lines
     if at.parameter:

@@ -44,6 +44,7 @@ _REASONS = {
     UnsupportedReason.NOT_SIMULATED: "ranks cannot run it",
     UnsupportedReason.NO_PARAMETERS: "no parameters to train",
     UnsupportedReason.BATCH: "its batch cannot be split",
+    UnsupportedReason.SLICE: "raises on a part of its batch",
 }
 _NO_BACKWARD = "the candidate has no backward pass there"
 _NAMES_SHOWN = 3

@@ -23,6 +23,11 @@ def training():
     layer(random_tensor(2, dim0=6, dim1=3, requires_grad=False)).square().mean().backward()
     optimizer.step()
     return layer(random_tensor(2, dim0=6, dim1=3, requires_grad=False))
+
+
+@autotest(n=2, profiles=(), batch={9: 0})
+def misnamed():
+    return torch.nn.Linear(3, 2)(random_tensor(2, dim0=6, dim1=3))
 """
 WRAPPERS = """
 import torch.distributed as dist
@@ -84,6 +89,12 @@ def test_run__wrappers_of_torch_and_faulty_ones__are_told_apart(report):
 
     assert {found[test, name] for test in ("layers", "training") for name in ("ddp", "fsdp")} == {"aligned"}
     assert {found["layers", "summed"], found["training", "unsynchronised"]} == {"misaligned"}
+
+
+def test_run__batch_that_names_no_tensor__is_a_broken_test(report):
+    (broken,) = report["broken"]
+
+    assert broken["message"].startswith("autotest(batch={9: 0}) names tensor 9, and the body draws only tensor 0.")
 
 
 def test_run__wrapper_that_is_not_there__is_one_sentence(report):

@@ -118,3 +118,35 @@ def test_global__norm_of_split_rows__is_the_sum_of_the_norms_and_is_found(group)
         "misaligned", "torch.linalg.norm", "value", "candidate",
     )  # fmt: skip
     assert [*map(float.fromhex, found.misalignment.difference.first_pair)] == [7.0, 5.0]
+
+
+def without_gradient(placed):
+    """Return a value, and one whose gradient has no kernel in OneFlow 0.9; half precision lies on every rank."""
+    return placed, torch.sinh(of(4, 6, dtype=plain_torch.bfloat16))
+
+
+def test_global__backward_pass_alone_lacks_a_kernel__forward_values_are_compared(group):
+    def wrong():
+        return without_gradient(torch.linalg.norm(plain_torch.tensor([[3.0], [4.0]])))
+
+    def right():
+        return without_gradient(torch.abs(plain_torch.tensor([[3.0], [4.0]])))
+
+    found = {
+        name: judged(half_everywhere(record(body)), group).verdict
+        for name, body in (("wrong", wrong), ("right", right))
+    }
+
+    assert (found["wrong"].outcome, found["wrong"].operator) == ("misaligned", "torch.linalg.norm")
+    assert found["right"].outcome == "unsupported"
+    assert found["right"].oracle.startswith("in the backward pass, oneflow 0.9.0: Cannot find the kernel")
+
+
+def half_everywhere(attempt):
+    """Return an attempt whose inputs are split, those of half precision excepted, which OneFlow does not send."""
+    split, program = lying(attempt, shard(0)).program, lying(attempt, REPLICATE).program
+    steps = tuple(
+        one if one.op == PLACEHOLDER and one.args[0].dtype == "bfloat16" else other
+        for one, other in zip(program.steps, split.steps, strict=True)
+    )
+    return attempt._replace(program=Program((), steps, program.cotangents))

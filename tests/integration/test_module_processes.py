@@ -26,14 +26,14 @@ _NOT_SPLIT = {
 _OTHER_BITS = "rank 1 holds other bits than rank 0"
 #: Kind, place and what the candidate has of each planted fault.
 _PLANTED = {
-    "sum_instead_of_average": ("gradient", "gradient of module.weight", "float32[2, 4] on cpu"),
+    "sum_instead_of_average": ("gradient", "gradient of module_2.weight", "float32[2, 4] on cpu"),
     "buffers_not_broadcast": ("rank", "state running_mean after the run", _OTHER_BITS),
-    "unused_on_one_rank": ("gradient", "gradient of module.weight", "float32[2, 4] on cpu"),
+    "unused_on_one_rank": ("gradient", "gradient of module_2.weight", "float32[2, 4] on cpu"),
     "unused_and_not_looked_for": ("rank", "backward pass", "rank 1 went on, rank 0 waits for ever in allreduce"),
     "other_seed": ("rank", "state weight after the run", _OTHER_BITS),
     "dropped_bucket": ("rank", "gradient of z", _OTHER_BITS),
     "no_sync_left_on": ("rank", "value of parameter", _OTHER_BITS),
-    "bfloat16_gradients": ("gradient", "gradient of module.weight", "float32[2, 4] on cpu"),
+    "bfloat16_gradients": ("gradient", "gradient of module_2.weight", "float32[2, 4] on cpu"),
     "fsdp_reduced_in_bfloat16": ("gradient", "gradient of z", "float32[2] on cpu"),
 }
 

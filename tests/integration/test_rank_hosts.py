@@ -6,6 +6,7 @@ The framework is a fake (``fakes/oneflow_ranks``); OneFlow itself is in ``end_to
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,26 +15,41 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.mapping.table import Table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
+from ci_autotest.backends.ranks.ranks import numbered
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.remote.process import HostLostError
-from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.errors import UnsupportedReason
+from ci_autotest.program.distribution import REPLICATE, Distribution
+from ci_autotest.program.ir import PLACEHOLDER, Program
 from tests.engine import judged, record
 
 FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
 
 
-@pytest.fixture(scope="module")
-def group():
+def started(ranks):
     table = Table("oneflow", "", "oneflow", like_torch=True, rows={})
     interpreter = Interpreter("global", sys.executable, "oneflow", "cpu", (FOLDER,))
-    backend = GlobalTensorBackend(interpreter, Translator(table), 2, silence_s=1.0)
+    return GlobalTensorBackend(interpreter, Translator(table), ranks, silence_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def group():
+    backend = started(2)
     yield backend
     backend.close()
 
 
-def verdict(name, group):
+@pytest.fixture(scope="module")
+def groups(group):
+    """Groups by their number of ranks."""
+    four = started(4)
+    yield {2: group, 4: four}
+    four.close()
+
+
+def verdict(name, group, *, requires_grad=False):
     def body():
-        return getattr(torch, name)(random_tensor(dims=(4, 6), requires_grad=False))
+        return getattr(torch, name)(random_tensor(dims=(4, 6), low=0.1, high=0.9, requires_grad=requires_grad))
 
     return judged(record(body), group).verdict
 
@@ -69,6 +85,48 @@ def test_group__one_rank_is_at_fault__is_named_and_the_next_case_is_right(group,
     assert verdict("cos", group).outcome == "aligned"
 
 
+def named(name, rank, group):
+    """Return the verdict on a call whose fault is on one rank: every rank has the whole input, which names it."""
+
+    def body():
+        return getattr(torch, name)(random_tensor(dims=(2, 2), low=rank + 0.1, high=rank + 0.9, requires_grad=False))
+
+    attempt = group.adapted(record(body, profiles=()))
+    everywhere = Distribution((len(group._host._hosts),), (REPLICATE,))
+    first, *rest = attempt.program.body
+    first = first._replace(args=(replace(first.args[0], distribution=everywhere),))
+    return judged(attempt._replace(program=Program((), (first, *rest), attempt.program.cotangents)), group).verdict
+
+
+PLACES = [(ranks, rank) for ranks in (2, 4) for rank in range(ranks)]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("ranks", "rank"), PLACES, ids=[f"rank {rank} of {ranks}" for ranks, rank in PLACES])
+def test_group__any_rank_is_killed__is_named_and_the_next_case_is_right(groups, ranks, rank):
+    others = [other for other in range(ranks) if other != rank]
+
+    found = named("expm1", rank, groups[ranks])
+
+    assert (found.outcome, found.kind, found.operator, found.misalignment.candidate) == (
+        "misaligned", "rank", "torch.expm1", f"rank {rank} ended by signal 9 (SIGKILL), {numbered(others)} went on",
+    )  # fmt: skip
+    assert verdict("cos", groups[ranks]).outcome == "aligned"
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("rank", [0, 2])
+def test_group__a_rank_of_four_raises_alone__is_named_and_the_others_are_ended(groups, rank):
+    others = [other for other in range(4) if other != rank]
+
+    found = named("log1p", rank, groups[4])
+
+    assert (found.kind, found.misalignment.candidate) == (
+        "rank", f"rank {rank} raised ValueError, {numbered(others)} wait for ever",
+    )  # fmt: skip
+    assert verdict("cos", groups[4]).outcome == "aligned"
+
+
 def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
     found = verdict("sign", group)
 
@@ -77,6 +135,26 @@ def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
 
 def test_group__oneflow_has_no_placement_for_an_operator__is_unsupported(group):
     assert verdict("ceil", group).outcome == "unsupported"
+
+
+def test_group__no_gradient__is_unsupported_and_says_that_it_is_the_backward_pass(group):
+    found = verdict("atan", group, requires_grad=True)
+
+    assert (found.outcome, found.reason) == ("unsupported", UnsupportedReason.NO_COUNTERPART)
+    assert found.oracle == ("in the backward pass, oneflow 0.9.0: The gradient function for op atan is not found")
+
+
+def test_group__wrong_value_without_a_gradient__is_misaligned(group):
+    found = verdict("sinh", group, requires_grad=True)
+
+    assert (found.outcome, found.kind, found.operator) == ("misaligned", "value", "torch.sinh")
+
+
+def test_group__one_rank_alone_has_a_gradient__is_a_fault_of_the_ranks(group):
+    found = verdict("acos", group, requires_grad=True)
+
+    assert (found.outcome, found.kind) == ("misaligned", "rank")
+    assert found.misalignment.candidate == "rank 0 raised no_counterpart, rank 1 went on"
 
 
 def test_group__all_ranks_end_alike__is_a_lost_host(group):

@@ -135,7 +135,7 @@ def test_tried__gradient_of_one_of_them_is_asked_for__is_aliasing_and_says_which
 def test_tried__one_of_them_is_written_to__is_told_of_the_other(kernel: Any):
     verdict = tried(written, substitute(aminmax=kernel), profile="ordinary")
     assert (verdict.outcome, verdict.kind, verdict.operator) == ("misaligned", "mutation", "torch.aminmax")
-    assert verdict.misalignment.detail == "the value of aminmax was changed by a later call"
+    assert verdict.misalignment.detail == "the value of aminmax_2 was changed by a later call"
 
 
 @pytest.mark.heavy

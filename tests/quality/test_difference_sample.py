@@ -5,7 +5,7 @@ import torch
 
 from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
 from ci_autotest.backends.trace import Trace
-from ci_autotest.program.ir import Ref, Step
+from ci_autotest.program.ir import Program, Ref, Step
 from ci_autotest.testing import random_tensor
 from ci_autotest.values.error_pattern import Box, Condition, Everything, Scaled, Span
 from ci_autotest.values.tolerance import Tolerance
@@ -61,6 +61,17 @@ def test_judge_program__step_that_writes_to_its_input__is_described_by_what_it_w
     assert (pattern.region.property, pattern.region.input) == ("zero", "x")
 
 
+def test_inputs_of__two_inputs_that_are_recorded_by_one_name__are_both_there():
+    steps = tuple(Step("placeholder", f"input_{i}", (), (), "tensor") for i in range(2))
+    call = Step("call_function", "torch.add", (Ref(0), Ref(1)), (), "y")
+    trace = Trace()
+    trace.values = [torch.zeros(2), torch.ones(2), None]
+
+    found = inputs_of(Program((), (*steps, call)), 2, trace, has_backward=False)
+
+    assert list(found) == ["tensor", "tensor_1"]
+
+
 def test_inputs_of__values_that_numpy_cannot_have__are_left_out():
     values = [torch.eye(3).to_sparse(), torch.empty(3, device="meta"), torch.ones(2), 5]
     steps = [Step("placeholder", f"input_{i}", (), (), f"v{i}") for i in range(4)]
@@ -69,6 +80,6 @@ def test_inputs_of__values_that_numpy_cannot_have__are_left_out():
     trace = Trace()
     trace.values = values
 
-    found = inputs_of([*steps, call], 4, trace, has_backward=False)
+    found = inputs_of(Program((), (*steps, call)), 4, trace, has_backward=False)
 
     assert list(found) == ["v2"]

@@ -10,7 +10,13 @@ import torch as real
 
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.alignment.cases import leniency
+from ci_autotest.alignment.differences import Examination
+from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.trace import RankFault, Trace
+from ci_autotest.program.codegen import names
+from ci_autotest.program.ir import step_refs
+from ci_autotest.values.verdict import Gradient, Misalignment
 from tests.engine import Contender, Rules, differences, is_sure, record, substitute, tried
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
 
@@ -246,6 +252,82 @@ def test_differences__gradient_of_an_overwritten_value__is_of_the_version_seen()
 def test_differences__module_parameter__is_named():
     backend = substitute(linear=lambda v, w, b: real.nn.functional.linear(v, w.detach() * 1, b))
     assert ("gradient", "gradient of module.weight") in found_in(lambda: torch.nn.Linear(4, 2)(x()), backend)
+
+
+def layers():
+    return torch.nn.Linear(5, 2)(torch.nn.Linear(4, 5)(x()))
+
+
+def second(function, faulty):
+    """Return a function that is faulty in its second call alone."""
+    calls = []
+
+    def called(*args):
+        calls.append(args)
+        return (faulty if len(calls) % 2 == 0 else function)(*args)
+
+    return called
+
+
+def failing(_):
+    message = "no"
+    raise ValueError(message)
+
+
+NAMES = {
+    "value": (lambda: torch.exp(torch.exp(x())), {"exp": second(real.exp, lambda v: v.exp() + 1)}, "value of exp_1"),
+    "call": (lambda: torch.exp(torch.exp(x())), {"exp": second(real.exp, failing)}, "call of exp_1"),
+    "element of a tuple": (
+        lambda: torch.max(torch.max(x(), 1)[0] + x(), 1)[0],
+        {"max": lambda v, dim: (v.max(dim).values + 1, v.max(dim).indices)},
+        "value of max[0]",
+    ),
+    "name of a builtin": (lambda: torch.abs(x()), {"abs": lambda v: v.abs() + 1}, "value of abs_0"),
+    "keyword": (lambda: x(dtype=int) & 1, {"bitwise_and": lambda v, n: (v & n) + 1}, "value of value"),
+    "parameter": (
+        layers,
+        {"nn.functional.linear": lambda v, w, b: real.nn.functional.linear(v, w, b.detach() if len(w) == 5 else b)},
+        "gradient of module_1.bias",
+    ),
+    "mutation": (
+        lambda: torch.exp(torch.sin(torch.exp(x()))),
+        {"exp": mutating(real.exp)},
+        "x after the run",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "functions", "said"), NAMES.values(), ids=NAMES)
+def test_differences__name__is_the_one_that_the_program_prints(body, functions, said):
+    attempt = record(body, profiles=())
+
+    found = differences(attempt, substitute(**functions))
+
+    assert said in {str(item.at) for item in found}
+    named, steps = names(attempt.program), attempt.program.steps
+    for item in found:
+        is_element = getattr(item.at, "element", None) is not None
+        assert getattr(item.at, "name", "") in {
+            "",
+            named[step_refs(steps[item.step])[0].index if is_element else item.step],
+        }
+
+
+def test_with_rank_faults__two_modules__each_parameter_has_a_name_of_its_own():
+    program = record(layers, profiles=()).program
+    modules = [index for index, step in enumerate(program.steps) if step.name == "module"]
+    trace = Trace()
+    trace.rank_faults = [RankFault(modules[0], (modules[0], "bias"), is_call=False, seen="a", expected="b")]
+    whole = [
+        Misalignment(kind="gradient", step=index, at=Gradient(name=name, parameter="bias"), candidate="", reference="")
+        for index, name in zip(modules, ("module", "module_1"), strict=True)
+    ]
+
+    found = with_rank_faults(whole, trace, Examination(program, {}, {}, Rules()), has_backward=True)
+
+    assert [(item.kind, str(item.at)) for item in found] == [
+        ("gradient", "gradient of module_1.bias"), ("rank", "gradient of module.bias"),
+    ]  # fmt: skip
 
 
 def test_differences__candidate_raises__says_what():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.alignment.elements import difference
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.values.tolerance import Tolerance
 from ci_autotest.values.verdict import StepError
@@ -28,7 +29,7 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
         candidate: Trace with snapshots.
         reference: Trace with snapshots of the same steps.
     """
-    found = []
+    found, named = [], names(program)
     for index, step in enumerate(program.steps):
         if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
             continue
@@ -43,7 +44,10 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
         absolute = apart.greatest_absolute if apart else 0.0
         found.append(
             StepError(
-                step=index, what=step.name, greatest_absolute=absolute, greatest_ulp=apart.greatest_ulp if apart else 0
+                step=index,
+                what=named[index],
+                greatest_absolute=absolute,
+                greatest_ulp=apart.greatest_ulp if apart else 0,
             )
         )
     return tuple(found[:_REPORTED]) if any(item.greatest_absolute != 0 for item in found) else ()

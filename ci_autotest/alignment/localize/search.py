@@ -25,6 +25,7 @@ from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
+from ci_autotest.program.codegen import names
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
@@ -223,7 +224,7 @@ def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides
             continue
         writer = _writer(live, item.step, sides)
         if writer is not None:
-            detail = f"the value of {steps[item.step].name} was changed by a later call"
+            detail = f"the value of {names(live.program)[item.step]} was changed by a later call"
             changed = msgspec.structs.replace(item, detail=f"{detail}. {item.detail}" if item.detail else detail)
             return Culprit(live, writer, changed, seen.candidate, seen.reference, accumulated=False)
     return None

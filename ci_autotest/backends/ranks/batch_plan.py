@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.errors import Unsupported, UnsupportedReason, error_text
 from ci_autotest.host.steps import materialize
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Step
+
+#: A size that the body reads, as in ``x.size(0)``, is a number of the program too.
+_NO_FIXED_ROWS: Final = "Write the body so that it takes any number of rows: x.view(-1, 2), not x.view(x.size(0), 2)"
 
 
 class Plan(NamedTuple):
@@ -56,6 +59,13 @@ class NotSplitError(Exception):
     def __init__(self, reason: UnsupportedReason, detail: str) -> None:
         self.why = Unsupported(reason, detail)
         super().__init__(detail)
+
+
+def raised_on_slice(raised: str, error: BaseException) -> NotSplitError:
+    """Return that the body cannot run on the rows of one rank, because it needs the number of rows of the whole."""
+    text = error_text(error)[:200].rstrip(".")
+    detail = f"{raised}, and not on all of them: {text}. {_NO_FIXED_ROWS}"
+    return NotSplitError(UnsupportedReason.SLICE, detail)
 
 
 def weighted_backward(step: Step, values: Sequence[Any], weight: float, binding: Any) -> None:

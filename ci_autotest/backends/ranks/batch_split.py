@@ -58,17 +58,15 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
     program = attempt.program
     named = [spec.distribution.mesh for step in program.body if (spec := spec_of(step)) and spec.distribution]
     mesh = named[0] if named else (ranks,)
-    first, moved, number = len(program.setup), list(program.body), 0
+    first, moved = len(program.setup), list(program.body)
     expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
     for index, step in enumerate(program.body):
         spec = spec_of(step)
         if spec is None or spec.state or spec.distribution is not None:
             continue
-        dimension = (0 if spec.shape else None) if attempt.batch is None else attempt.batch.get(number)
+        dimension = (0 if spec.shape else None) if attempt.batch is None else attempt.batch.get(step.target)
         if first + index in expected:  # It is held against the joined value.
             dimension = None
-        else:
-            number += 1
         lies = Distribution(mesh, (REPLICATE if dimension is None else shard(dimension),))
         moved[index] = step._replace(args=(replace(spec, distribution=lies),))
     return Program(program.setup, tuple(moved), program.cotangents)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan, weighted_backward
+from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan, raised_on_slice, weighted_backward
 from ci_autotest.backends.ranks.batch_split import rows_of, spec_of, split_dimension
 from ci_autotest.backends.ranks.joins import SAME, Join, is_close, joins_of, rows_join, total
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import Unsupported, UnsupportedReason, error_text
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.distribution import REPLICATE, Distribution, shard
 from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, Ref, output_refs
@@ -122,11 +122,9 @@ class _Lockstep:
                 values.append(execute_step(self._slices.programs[rank].steps[index], values, self._bindings[rank]))
             except FOREIGN as error:
                 pass_interrupt(error)
-                detail = (
-                    f"{step.target} raises {type(error).__name__} on {self._slices.rows[rank]} of "
-                    f"{sum(self._slices.rows)} rows: {error_text(error)[:200]}"
-                )
-                raise NotSplitError(UnsupportedReason.BATCH, detail) from error
+                rows = self._slices.rows
+                raised = f"{step.target} raises {type(error).__name__} on {rows[rank]} of {sum(rows)} rows"
+                raise raised_on_slice(raised, error) from error
 
     def _own_backward(self, index: int, step: Step) -> None:
         """Run a backward pass of the body on each slice, with the part that it has in the loss."""
@@ -149,7 +147,8 @@ class _Lockstep:
             self._summed(run)
         except FOREIGN as error:
             pass_interrupt(error)
-            raise NotSplitError(UnsupportedReason.BATCH, f"a backward pass raises {error_text(error)[:200]}") from error
+            raised = f"a backward pass of the body raises {type(error).__name__} on a part of the rows"
+            raise raised_on_slice(raised, error) from error
 
     def _summed(self, run: Any) -> None:
         """Run backward passes, and add what each slice gives to a parameter."""
@@ -256,9 +255,8 @@ class _Lockstep:
             self._summed(run)
         except FOREIGN as error:
             pass_interrupt(error)
-            raise NotSplitError(
-                UnsupportedReason.BATCH, f"the backward pass raises {error_text(error)[:200]}"
-            ) from error
+            raised = f"the backward pass raises {type(error).__name__} on a part of the rows"
+            raise raised_on_slice(raised, error) from error
 
     def _check_gradients(self, keys: Sequence[GradientKey]) -> None:
         for key in keys:

@@ -156,9 +156,9 @@ class RemoteBackend(Backend):
         with self._watched():
             self._channel.send_backward(placed(cotangents, buffers), buffers)
             reader = self._channel.next()
-            if reader.answer.lacking is not None:
-                self._refuse(trace, reader.answer.lacking)
             trace.take_gradients(reader)
+            if reader.answer.lacking is not None:  # What the forward pass gave is there, and is compared.
+                trace.lack_backward(self._by_name(reader.answer.lacking))
         trace.has_gone_back = True
 
     def about(self, targets: Sequence[str]) -> About:
@@ -260,14 +260,13 @@ class RemoteBackend(Backend):
     def _take(self, trace: ResponseTrace, reader: Reader) -> None:
         trace.reader = None
         if reader.answer.lacking is not None:
-            self._refuse(trace, reader.answer.lacking)
+            _left_out(trace, self._by_name(reader.answer.lacking))
         else:
             trace.take(reader)
 
-    def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
-        """Mark a program as unsupported because the framework lacks something."""
-        detail = f"{self._interpreter.module} {self.hello.version}: {lacking.detail}"
-        _left_out(trace, Unsupported(lacking.reason, detail))
+    def _by_name(self, lacking: Unsupported) -> Unsupported:
+        """Return what the framework lacks, with its name."""
+        return lacking._replace(detail=f"{self._interpreter.module} {self.hello.version}: {lacking.detail}")
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

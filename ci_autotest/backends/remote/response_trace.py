@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.mapping.translation import Translated
     from ci_autotest.backends.remote.response import Reader
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
 
 
@@ -85,6 +86,11 @@ class ResponseTrace(Trace):
         self.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
         raised = reader.answer.backward_failure
         self.backward_failure = None if raised is None else Raised(*raised)
+
+    def lack_backward(self, why: Unsupported) -> None:
+        """Note that the framework lacks something of the backward pass; the values are those of the forward pass."""
+        self.backward_lacking = why = why._replace(detail=f"in the backward pass, {why.detail}")
+        self.backward_failure = self.backward_failure or Raised(why.reason.value, why.detail)
 
     def _note_refusals(self) -> None:
         """Note for each step that the reference refused whether this side refused it or what it returned."""

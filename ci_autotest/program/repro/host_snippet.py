@@ -233,9 +233,9 @@ def _alike(facts: Facts, spec: TensorSpec) -> list[str]:
 def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any], body: list[str]) -> list[str]:
     """Return the lines of the backward pass, and those that compare a leaf's gradient with the reference's."""
     program, module, named = host["program"], host["module"], names(host["program"])
-    steps = list(enumerate(recording.program.steps))
+    steps = enumerate(zip(recording.program.steps, names(recording.program), strict=True))
     keys = {
-        f"gradient_{i}": host["moved"][i] for i, step in steps if step.op == PLACEHOLDER and step.name == facts.name
+        f"gradient_{i}": host["moved"][i] for i, (step, name) in steps if step.op == PLACEHOLDER and name == facts.name
     }
     wanted = [(key, named[place]) for key, place in keys.items() if place >= 0 and key in recording.expected]
     words = _words(module)
@@ -244,7 +244,6 @@ def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any],
         for i, spec in enumerate(recording.program.cotangents)
         if spec is not None
     }
-    # Several leaves may have the name, and it is not known which of them differs.
     if len(wanted) != 1 or not weights or facts.parameter:
         return []
     ((key, leaf),) = wanted

@@ -246,9 +246,9 @@ def _is_of_a_value(facts: Facts) -> bool:
 
 
 def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
-    """Return the steps with the finding's name whose values exist inside ``run``."""
-    steps = enumerate(program.steps)
-    return [i for i, step in steps if step.name == facts.name and (not sides.whole or step.op == PLACEHOLDER)]
+    """Return the step with the finding's name if its value exists inside ``run``."""
+    found = [i for i, name in enumerate(names(program)) if name == facts.name]
+    return [i for i in found if not sides.whole or program.steps[i].op == PLACEHOLDER]
 
 
 def _expected_text(recording: Recording, facts: Facts) -> str:
@@ -302,10 +302,11 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
-    """Return the gradient that differs. Modules share their parameters' names, so all gradients are returned."""
+    """Return the gradient that differs; of a parameter whose module is not there, those of all modules."""
     modules, named = _modules(program), names(program)
-    if facts.parameter and len(modules) == 1:
-        return f"{modules[0]}.get_parameter({facts.parameter!r}).grad"
+    owners = [name for name in modules if name == facts.name] or modules
+    if facts.parameter and len(owners) == 1:
+        return f"{owners[0]}.get_parameter({facts.parameter!r}).grad"
     if facts.parameter and modules:
         return f"[parameter.grad for module in ({', '.join(modules)}) for parameter in module.parameters()]"
     if meant:
@@ -318,11 +319,11 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
 
 def chosen_outputs(program: Program, facts: Facts) -> list[int]:
     """Return the positions of the compared outputs: those that the finding names, or all."""
-    found = []
+    found, named = [], names(program)
     for place, ref in enumerate(output_refs(program)):
         step = program.steps[ref.index]
         element = step.args[1] if is_unpacking(step) else None
-        maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
-        if facts.name in {step.name, maker.name} and facts.element in {None, element}:
+        maker = step_refs(step)[0].index if is_unpacking(step) else ref.index
+        if facts.name in {named[ref.index], named[maker]} and facts.element in {None, element}:
             found.append(place)
     return found or list(range(len(output_refs(program))))

@@ -47,6 +47,8 @@ def lacking(*reasons, text="no exp here"):
 UNSUPPORTED = lacking(UnsupportedReason.NOT_IMPLEMENTED)
 NO_COUNTERPART = lacking(UnsupportedReason.NO_COUNTERPART)
 NOT_REPLACED = lacking(UnsupportedReason.NOT_REPLACED)
+RAISES_ON_SLICE = lacking(UnsupportedReason.SLICE)
+NO_BATCH = lacking(UnsupportedReason.BATCH)
 FINDING = samples.finding()
 FLAKY = samples.finding(outcome="flaky", confirmed=False)
 MISALIGNED = samples.failed()
@@ -95,7 +97,9 @@ ROWS = [
     ("a replacement never called", {"replaces": ("torch.exp",)}, 3),
     ("unsupported, never failing", {"results": [UNSUPPORTED], "fail_on": "never"}, 3),
     ("reference to blame, nothing else compared", {"results": [MISALIGNED, IDLE], "findings": [samples.finding(blame="reference")]}, 3),
+    ("the body raises on a part of its batch", {"results": (ALIGNED, RAISES_ON_SLICE), "backend": "ddp"}, 3),
     # 0
+    ("ranks cannot share a batch", {"results": (ALIGNED, NO_BATCH), "backend": "ddp"}, 0),
     ("aligned", {}, 0),
     ("never", {"results": [MISALIGNED], "findings": [FINDING], "fail_on": "never"}, 0),
     ("leniency", {"findings": [samples.finding(kind="leniency")]}, 0),

@@ -36,6 +36,17 @@ no_grad = nullcontext
 device = str
 
 
+def _backward(outputs, _weights):
+    """Have the gradient of no function; the last rank has that of ``acos``, as if it had another version."""
+    missing = [made.function for made in outputs if not (IS_LAST and made.function == "acos")]
+    if missing:
+        message = f"The gradient function for op {missing[0]} is not found."
+        raise RuntimeError(message)
+
+
+autograd = SimpleNamespace(backward=_backward)
+
+
 def placement(kind, ranks):
     return kind, tuple(ranks)
 
@@ -43,7 +54,7 @@ def placement(kind, ranks):
 class Tensor:
     """An array that lies on all ranks, or on this one alone."""
 
-    is_leaf, requires_grad = True, False
+    is_leaf, requires_grad, grad, function = True, False, None, ""
 
     def __init__(self, array, lies=()):
         self.array, self.sbp = array, tuple(lies)
@@ -70,7 +81,14 @@ class Tensor:
         return True
 
     def detach(self):
+        return Tensor(self.array, self.sbp)
+
+    def requires_grad_(self):
+        self.requires_grad = True
         return self
+
+    def retain_grad(self):
+        pass
 
     def cpu(self):
         return self
@@ -88,6 +106,27 @@ def zeros(shape, dtype=float32):
 
 def cos(x):
     return Tensor(np.cos(x.array), x.sbp)
+
+
+def _differentiable(name, array, x):
+    found = Tensor(array, x.sbp)
+    found.requires_grad, found.is_leaf, found.function = x.requires_grad, not x.requires_grad, name
+    return found
+
+
+def atan(x):
+    """Be right, and have no gradient."""
+    return _differentiable("atan", np.arctan(x.array), x)
+
+
+def sinh(x):
+    """Be wrong on all ranks, and have no gradient."""
+    return _differentiable("sinh", np.sinh(x.array) + 1, x)
+
+
+def acos(x):
+    """Be right, and have a gradient on the last rank alone."""
+    return _differentiable("acos", np.arccos(x.array), x)
 
 
 def sin(x):
@@ -120,6 +159,21 @@ def exp(x):
     if IS_LAST:
         os.kill(os.getpid(), signal.SIGKILL)
     return Tensor(np.exp(x.array), x.sbp)
+
+
+def expm1(x):
+    """End the process of the rank that the first element names."""
+    if int(x.array.flat[0]) == RANK:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Tensor(np.expm1(x.array), x.sbp)
+
+
+def log1p(x):
+    """Raise on the rank that the first element names, for which the others wait for ever, as in a collective."""
+    if int(x.array.flat[0]) == RANK:
+        message = f"rank {RANK} raises"
+        raise ValueError(message)
+    threading.Event().wait()
 
 
 def log(_):

@@ -1,0 +1,111 @@
+"""Where the batch of a case is: the dimension of each input that has it, as ``@autotest(batch=…)`` says.
+
+``batch`` names a tensor by its number among those that the body draws or takes from outside, from 0. What a test
+expects, what modules hold and what a form adds have no number. Memory that a form adds for results of calls has the
+batch where one of its dimensions has the size of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.expectations import expected_input
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from ci_autotest.program.ir import Program
+
+
+class _Input(NamedTuple):
+    key: str
+    shape: tuple[int, ...]
+
+
+def batch_of(
+    program: Program, named: Mapping[int, int] | None, added: Collection[str], *, is_usual: bool
+) -> Mapping[str, int] | None:
+    """Return the dimension of the batch of each input that has one, by its key; ``None`` for the first of every input.
+
+    Args:
+        program: The program of the case.
+        named: The dimension of the batch of each tensor that has one, by its number; ``None`` if the test has none.
+        added: Keys of the inputs that the form of the case adds.
+        is_usual: Whether the body alone decides the shapes. A profile and a search may draw a tensor without the
+            dimension: such a case has no batch to split, and that is no fault of the author.
+
+    Raises:
+        AuthorError: There is no such tensor, it has no such dimension, or the dimensions have different sizes.
+    """
+    if named is None and not added:
+        return None
+    inputs = _inputs(program)
+    own = [each for each in inputs if each.key not in added]
+    if named is not None and is_usual:
+        _refuse_wrong(named, own)
+    places = {at: 0 for at, each in enumerate(own) if each.shape} if named is None else named
+    split = [(own[at], dimension) for at, dimension in places.items() if at < len(own)]
+    found = {each.key: dimension for each, dimension in split}
+    sizes = {(at, each.shape[at]) for each, at in split if at < len(each.shape)}
+    return found | _of_added([each for each in inputs if each.key in added], sizes)
+
+
+def _of_added(inputs: Sequence[_Input], sizes: Collection[tuple[int, int]]) -> dict[str, int]:
+    """Return the dimension of the batch of what a form adds.
+
+    It is a guess: whether the slices give what the whole batch gives is looked at before any rank runs.
+    """
+    found = {}
+    for key, shape in inputs:
+        places = [at for at, size in enumerate(shape) if (at, size) in sizes]
+        if places:
+            found[key] = places[0]
+    return found
+
+
+def _inputs(program: Program) -> list[_Input]:
+    """Return the inputs that have a number, in its order."""
+    first = len(program.setup)
+    expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
+    found = []
+    for index, step in enumerate(program.body, first):
+        spec = step.args[0] if step.op == PLACEHOLDER and index not in expected else None
+        if isinstance(spec, TensorSpec) and not spec.state:
+            found.append(_Input(step.target, spec.shape))
+    return found
+
+
+def _refuse_wrong(named: Mapping[int, int], inputs: list[_Input]) -> None:
+    sizes: dict[int, str] = {}
+    given = f"autotest(batch={dict(named)!r})"
+    for number, dimension in named.items():
+        if number >= len(inputs):
+            message = (
+                f"{given} names tensor {number}, and the body draws {_existing('tensor', len(inputs))}. Tensors count "
+                "from 0, in the order in which the body draws them. Name only those that it draws in every case."
+            )
+            raise AuthorError(message)
+        shape = inputs[number].shape
+        if dimension >= len(shape):
+            message = (
+                f"{given} names dimension {dimension} of tensor {number}, which has "
+                f"{_existing('dimension', len(shape))}. Correct the number, or draw the tensor with more dimensions in "
+                "every case."
+            )
+            raise AuthorError(message)
+        sizes.setdefault(shape[dimension], f"{shape[dimension]} in dimension {dimension} of tensor {number}")
+    if len(sizes) > 1:
+        message = (
+            f"{given} names dimensions of different sizes: {' and '.join(sizes.values())}. All tensors of a batch have "
+            "as many rows. Draw them with the same size, or leave out those that every rank gets whole."
+        )
+        raise AuthorError(message)
+
+
+def _existing(noun: str, count: int) -> str:
+    """Return which numbers ``count`` things have."""
+    if not count:
+        return f"no {noun}"
+    return f"only {noun} 0" if count == 1 else f"only {noun}s 0 to {count - 1}"
