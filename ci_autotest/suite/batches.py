@@ -25,7 +25,6 @@ def one_dimension():
         lambda: torch.hstack((x, y)),
         lambda: torch.vstack((x, y)),
         lambda: torch.dstack((x, y)),
-        lambda: torch.row_stack((x, y)),
         lambda: torch.stack((number, number)),
         lambda: torch.hstack((number, number)),
         lambda: torch.cat((x, y), -1),
@@ -68,7 +67,7 @@ def batches_of_products():
     # Batches of another number of dimensions on each side, and of one that repeats.
     rows, inner, columns = oneof(4, 2, 1), oneof(3, 2, 1, 0), oneof(1, 2, 5)
     dtype = random_dtype(["float", "complex", "int64"])
-    batches = oneof(((), (2, 3)), ((2, 3), ()), ((3,), (2, 1)), ((2, 1), (1, 3)), ((1,), (4,)), ((0,), (1,))).value()
+    batches = oneof(((), (2, 3)), ((2, 1, 3), ()), ((3,), (2, 1)), ((2, 1), (1, 3)), ((1,), (4,)), ((0,), (1,))).value()
     x = random_tensor(dims=(*batches[0], rows, inner), dtype=dtype)
     y = random_tensor(dims=(*batches[1], inner, columns), dtype=dtype)
     row, column = random_tensor(dims=(inner,), dtype=dtype), random_tensor(dims=(rows,), dtype=dtype)
@@ -99,13 +98,13 @@ def batches_of_systems():
     # Whole matrices, of which a function reads one triangle; batches that repeat; several sides, one, and none.
     size, columns = oneof(1, 2, 4), oneof(1, 3, 0)
     dtype = oneof(torch.float64, torch.complex128)
-    batches = oneof(((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((0,), ())).value()
+    batches = oneof(((), ()), ((2, 1, 2), ()), ((), (3,)), ((2, 1), (3,)), ((0,), ())).value()
     x = random_tensor(dims=(*batches[0], size, size), dtype=dtype, low=-0.3, high=0.3) + 2 * torch.eye(
         size, dtype=dtype
     )
     y = random_tensor(dims=(*batches[1], size, columns), dtype=dtype)
     upper, unitriangular, linalg = random_bool(), random_bool(), torch.linalg
-    positive = x @ x.mH
+    positive = x @ x.mT.conj()
     return some_of(
         6,
         lambda: linalg.solve_triangular(x, y, upper=upper, unitriangular=unitriangular),

@@ -36,7 +36,7 @@ def moved_and_cut():
         lambda: torch.diag_embed(x, oneof(-1, 0, 2), 0, -1),
         lambda: torch.repeat_interleave(x, counts, -1),
         lambda: torch.tile(x, (2,)),
-        lambda: torch.tile(x, (2, 1, 1, 2)),
+        lambda: torch.tile(x, (2, 1, 1)),
         lambda: torch.cat((x, x[..., :0], x * 1), -1),
         lambda: torch.cat((x[:0], x), -3),
         lambda: torch.stack((x, x), -1),
