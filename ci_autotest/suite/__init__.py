@@ -27,3 +27,9 @@ FORMS = ("autocast", "out", "second_derivatives")
 def autotest(**options: Any) -> Callable[[F], F]:
     """Declare a test of the suite, with its dtypes and forms unless the test has others."""
     return ci_autotest.autotest(**{"dtypes": FLOATS, "forms": FORMS, **options})
+
+
+def some_of(parts: int, *calls: Callable[[], object]) -> tuple[object, ...]:
+    """Return the results of every ``parts``-th call: of many calls, each is made in a few of 20 cases."""
+    at: Any = ci_autotest.oneof(*range(parts))
+    return tuple(call() for call in calls[at.value() :: parts])

@@ -209,10 +209,11 @@ ARGUMENTS = {
     "test that does not exist": Row(f"run {FILE}::nope", f"{FILE} has no test 'nope'. It has add."),
     "family that does not exist": Row(
         "run builtin:suite::nope",
-        "'builtin:suite::nope' is not a family of the shipped suite. Known: activations, arithmetic, attention, autograd, "
-        "call_forms, comparison, complex_numbers, convolutions, creation, embedding, fourier, indexing, interpolation, "
-        "large_sizes, linear_algebra, losses, matrices, normalization, pointwise, pooling, randomness, recurrent, reductions, scatter, "
-        "shape, sorting, special_functions.",
+        "'builtin:suite::nope' is not a family of the shipped suite. Known: activations, arguments, "
+        "arithmetic, attention, autograd, batches, call_forms, comparison, complex_numbers, convolutions, "
+        "creation, edge_values, embedding, extreme_cases, fourier, indexing, interpolation, large_sizes, "
+        "linear_algebra, losses, matrices, normalization, places, pointwise, pooling, randomness, recurrent, "
+        "reductions, scatter, shape, sorting, special_functions, two_dtypes, windows.",
     ),
     "baseline without a report": Row(
         "run --baseline nowhere",
