@@ -19,9 +19,6 @@ from ci_autotest.suite import comparison
 from ci_autotest.values.case import test_key as key_of
 from tests.engine import attempts
 
-#: The sets whose results the page has.
-SCORED = ("seen", "holdout", "sample")
-
 README = Path(__file__).parents[2] / "benchmarks" / "README.md"
 
 
@@ -47,15 +44,17 @@ def test_readme__counts_of_bugs__are_those_of_the_table():
     text = " ".join(README.read_text("utf-8").split())
     parts = {part: [bug.name for bug in bugs() if bug.part == part] for part in get_args(Part)}
     counts = []
-    for part in SCORED:
-        found = len([name for name in parts[part] if name not in REASONS])
-        counts.append(f"{100 * found / len(parts[part]):.1f} % ({found})")
+    for names in parts.values():
+        found = len([name for name in names if name not in REASONS])
+        counts.append(f"{100 * found / len(names):.1f} % ({found})")
     seen, held_out, sample, fresh = map(len, parts.values())
 
     assert f"has {len(bugs())} historical bugs of {len({bug.tracker for bug in bugs()})} public trackers" in text
-    assert f"| | the first {seen} | {held_out} held out | {sample} of a fresh sample |" in text
+    assert (
+        f"| | the first {seen} | {held_out} held out | {sample} of a fresh sample | {fresh} of a fourth set |" in text
+    )
     assert f"**{fresh} of a fourth set** (`fresh`)" in text
-    assert f"chosen with all misses in view | {' | '.join(counts)} |" in text
+    assert f"chosen with the misses of the first three sets in view | {' | '.join(counts)} |" in text
 
 
 @pytest.mark.parametrize("part", ["sample", "fresh"])
