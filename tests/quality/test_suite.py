@@ -20,6 +20,9 @@ from tests.engine import judged, record
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
 
+# In a run torch's warnings are no errors: a variance of too few elements is NaN and a warning.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
 #: Ordinary attempts of each test, and the share that the reference must accept.
 ATTEMPTS = 16
 SHARE = 0.5

@@ -107,7 +107,7 @@ def test_select__id_of_a_shipped_test__is_that_test(project):
 def test_select__no_such_family__names_those_there_are(project, path):
     with pytest.raises(UsageError) as caught:
         select([path], project, project)
-    assert "Known: activations, arithmetic" in str(caught.value)
+    assert "Known: activations, arguments" in str(caught.value)
 
 
 def test_nothing_found__one_file__says_so(project):
