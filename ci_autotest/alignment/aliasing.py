@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, step_refs
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.program.ir import Program
 
 #: Operators that promise a view of their input.
 #: Source: https://docs.pytorch.org/docs/2.13/tensor_view.html, the list of view operators; without ``detach``,
@@ -98,8 +99,9 @@ def joined_results(program: Program, candidate: Trace, reference: Trace) -> list
     return [
         Misalignment(
             kind="aliasing", step=other,
-            at=Value(name=named[maker_of(steps, other)], aspect="memory", element=_element(steps[other])),
-            candidate=f"shares the memory of element {_element(steps[one])}", reference="has memory of its own",
+            at=value_place(named, steps, other, "memory"),
+            candidate=f"shares the memory of {str(value_place(named, steps, one)).removeprefix('value of ')}",
+            reference="has memory of its own",
         )
         for one, other in pairs
         if _is_one(one, other, candidate) and not _is_one(one, other, reference)
@@ -110,10 +112,6 @@ def _is_one(one: int, other: int, trace: Trace) -> bool:
     """Whether two values of a side lie in one memory."""
     memory = _memory(trace.values[one]) if _is_seen(one, trace) and _is_seen(other, trace) else None
     return memory is not None and memory == _memory(trace.values[other])
-
-
-def _element(step: Step) -> int | None:
-    return step.args[1] if isinstance(step.args[1], int) else None
 
 
 def _shared(index: int, arguments: Sequence[int], trace: Trace) -> int | None:

@@ -23,6 +23,7 @@ from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
+from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operator_checks import OperatorCheckError
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
@@ -35,7 +36,6 @@ from ci_autotest.program.ir import (
     HOOK,
     OUTPUT,
     PLACEHOLDER,
-    is_unpacking,
     operator_check_of,
     result_bands_of,
     step_refs,
@@ -44,14 +44,14 @@ from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Observation, Trace
     from ci_autotest.program.ir import Program, Step
-    from ci_autotest.values.verdict import Kind
+    from ci_autotest.values.verdict import Aspect
 
 #: Kinds of differences of a value other than its elements.
 ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
@@ -149,7 +149,9 @@ class Examination:
                 else:
                     misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
-                    at = _value(self.names, index, step, misalignment.kind)
+                    kind = misalignment.kind
+                    aspect: Aspect = kind if kind in ASPECTS else "value"  # type: ignore[assignment]
+                    at = value_place(self.names, self.steps, index, aspect)
                     found.append(msgspec.structs.replace(misalignment, step=index, at=at))
         return found
 
@@ -280,16 +282,6 @@ class Examination:
         return (
             placed(misalignment, "mutation", index, Value(name=self.names[index], aspect="end")) if misalignment else []
         )
-
-
-def _value(named: Sequence[str], index: int, step: Step, kind: Kind) -> Value:
-    """Return a step's value as a place; an element of a tuple by the name of the tuple and its index."""
-    element = step.args[1] if is_unpacking(step) and isinstance(step.args[1], int) else None
-    return Value(
-        name=named[index if element is None else step_refs(step)[0].index],
-        aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
-        element=element,
-    )
 
 
 def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:

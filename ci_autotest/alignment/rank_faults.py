@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.alignment.properties.call import nothing
 from ci_autotest.alignment.properties.table import row_of
+from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.ir import maker_of
-from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignment, State, Value
+from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignment, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +35,7 @@ def with_rank_faults(
         return found
     faults = [fault for fault in candidate.rank_faults if (fault.key is not None) is has_backward]
     own = [
-        _difference(fault, examination.names)
-        for fault in faults
-        if fault.is_call or _is_defined(fault, examination.steps)
+        _difference(fault, examination) for fault in faults if fault.is_call or _is_defined(fault, examination.steps)
     ]
     # A value that the ranks do not agree on has no elements that could be compared.
     places = {(item.step, str(item.at)) for item in own}
@@ -50,19 +49,21 @@ def _is_defined(fault: RankFault, steps: Sequence[Step]) -> bool:
     return row is None or row.broken is not nothing
 
 
-def _difference(fault: RankFault, names: Sequence[str]) -> Misalignment:
+def _difference(fault: RankFault, examination: Examination) -> Misalignment:
     return Misalignment(
-        kind="rank", step=fault.step, at=_place(fault, names), candidate=fault.seen, reference=fault.expected,
+        kind="rank", step=fault.step, at=_place(fault, examination), candidate=fault.seen, reference=fault.expected,
         detail=fault.detail[:2000],
     )  # fmt: skip
 
 
-def _place(fault: RankFault, names: Sequence[str]) -> Place:
+def _place(fault: RankFault, examination: Examination) -> Place:
+    names = examination.names
     if fault.state:
         return State(name=fault.state)
     if fault.key is None:
-        name = names[fault.step]
-        return Call(name=name) if fault.is_call else Value(name=name)
+        if fault.is_call:
+            return Call(name=names[fault.step])
+        return value_place(names, examination.steps, fault.step)
     if fault.is_call:
         return BackwardPass()
     return Gradient(name=names[fault.step], parameter="" if isinstance(fault.key, int) else fault.key[1])

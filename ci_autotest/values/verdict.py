@@ -67,6 +67,9 @@ class Difference(Struct, frozen=True, kw_only=True):
     atol: float
 
 
+Aspect: TypeAlias = Literal["value", "shape", "dtype", "metadata", "memory", "end"]
+
+
 class Value(Struct, frozen=True, kw_only=True, tag="value"):
     """The result of a step.
 
@@ -77,7 +80,7 @@ class Value(Struct, frozen=True, kw_only=True, tag="value"):
     """
 
     name: str
-    aspect: Literal["value", "shape", "dtype", "metadata", "memory", "end"] = "value"
+    aspect: Aspect = "value"
     element: int | None = None
 
     def __str__(self) -> str:

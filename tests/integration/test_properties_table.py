@@ -80,6 +80,10 @@ def median():
     return torch.median(random_tensor(ndim=2, dim0=3, dim1=5, low=0, high=3, dtype=int), 1)
 
 
+def mode():
+    return torch.mode(random_tensor(ndim=2, dim0=3, dim1=6, low=0, high=4, dtype=int), 1)
+
+
 def unique():
     x = random_tensor(ndim=1, dim0=9, dtype=int, low=0, high=4)
     return torch.unique(x, sorted=False, return_inverse=True, return_counts=True)
@@ -156,6 +160,13 @@ def last_median(x, dim, **_):
     return values, x.shape[dim] - 1 - (x.flip(dim) == values.unsqueeze(dim)).int().argmax(dim)
 
 
+def greatest_mode(x, dim, count_is_right=True, **_):
+    """Return the greatest of the most frequent; of all values if the count does not matter."""
+    counts = (x.unsqueeze(dim) == x.unsqueeze(dim + 1)).sum(dim + 1)
+    values = x.where((counts == counts.amax(dim, keepdim=True)) | (not count_is_right), -1).amax(dim)
+    return values, (x == values.unsqueeze(dim)).int().argmax(dim)
+
+
 def reversed_unique(x, inverse_is_right=True, **_):
     found, inverse, counts = real.unique(x, return_inverse=True, return_counts=True)
     return found.flip(0), len(found) - 1 - inverse if inverse_is_right else inverse, counts.flip(0)
@@ -197,6 +208,7 @@ OTHER_CHOICES = [
     (argsort, "argsort", last_order_of_ties),
     (topk, "topk", other_topk),
     (median, "median", last_median),
+    (mode, "mode", greatest_mode),
     (unique, "unique", reversed_unique),
     (dropout, "nn.functional.dropout", dropped),
     (dropout_of_a_module, "nn.functional.dropout", dropped),
@@ -218,6 +230,8 @@ BROKEN = [
     (stable_sort, "sort", last_of_ties, ""),
     (topk, "topk", lambda x, k, **_: (x.topk(k).values, x.topk(k).indices[:1].expand(k)), "select"),
     (median, "median", lambda x, dim, **_: (x.median(dim).values, x.argmax(dim)), "select"),
+    (mode, "mode", lambda x, dim, **_: greatest_mode(x, dim, count_is_right=False), "one of the most frequent"),
+    (mode, "mode", lambda x, dim, **_: (x.mode(dim).values, x.mode(dim).indices * 0), "select"),
     (unique, "unique", lambda x, **_: reversed_unique(x, inverse_is_right=False), "inverse"),
     (dropout, "nn.functional.dropout", lambda x, p=0.5, training=True, **_: dropped(x, p, scale=1), "neither 0 nor"),
     (dropout, "nn.functional.dropout", lambda x, p=0.5, training=True, **_: dropped(x, p, really=0.9), "elements are 0"),

@@ -127,7 +127,7 @@ def test_tried__gradient_of_one_of_them_is_asked_for__is_aliasing_and_says_which
     found = verdict.misalignment
     assert (verdict.kind, verdict.operator, verdict.accumulated) == ("aliasing", "torch.aminmax", False)
     assert (str(found.at), found.candidate, found.reference) == (
-        "memory of aminmax[1]", "shares the memory of element 0", "has memory of its own",
+        "memory of aminmax[1]", "shares the memory of aminmax[0]", "has memory of its own",
     )  # fmt: skip
 
 

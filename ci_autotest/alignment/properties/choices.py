@@ -66,6 +66,28 @@ def selects_value(call: Call) -> str:
     return "" if bool(same.all()) else "the indices do not select the values returned with them"
 
 
+def most_frequent(call: Call) -> str:
+    """Check that the values occur as often as the reference's, and that the indices select them."""
+    values, expected = call.output(0), call.reference[0]
+    source = call.input.detach()
+    if values is None or expected is None or source.dim() == 0 or values.shape != expected.shape or not values.numel():
+        return ""
+    dim = _dim(call)
+    kept = [one if one.dim() == source.dim() else one.unsqueeze(dim) for one in (values.detach(), expected.detach())]
+    counts = [(source == one).sum(dim) for one in kept]
+    same = (counts[0] == counts[1]) & (counts[1] > 0)
+    if not bool((same | (kept[0].isnan() & kept[1].isnan()).squeeze(dim)).all()):
+        return "a value is not one of the most frequent"
+    found = call.output(1)
+    if found is None:
+        return ""
+    if int(found.min()) < 0 or int(found.max()) >= source.shape[dim]:
+        return "an index is out of range"
+    picked = _gathered(source, dim, found.long())
+    same = (picked == values) | (picked.isnan() & values.isnan())
+    return "" if bool(same.all()) else "the indices do not select the values returned with them"
+
+
 def selects_pooled(call: Call) -> str:
     """Check that the indices into the flattened dimensions select the values that are returned with them."""
     values, found = call.output(0), call.output(1)

@@ -67,7 +67,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "torch.kthvalue": _PICKED,
     "torch.median": _PICKED,
     "torch.nanmedian": _PICKED,
-    "torch.mode": _PICKED._replace(source=f"{_DOCS}torch.mode.html: the index of one of them"),
+    "torch.mode": Row((0, 1), choices.most_frequent, f"{_DOCS}torch.mode.html: *a* value which appears most often"),
     "torch.cummax": _PICKED._replace(broken=choices.selects_value, source=f"{_DOCS}torch.cummax.html"),
     "torch.cummin": _PICKED._replace(broken=choices.selects_value, source=f"{_DOCS}torch.cummin.html"),
     "torch.max": _EXTREME,

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 #: A size that the body reads, as in ``x.size(0)``, is a number of the program too.
-_NO_FIXED_ROWS: Final = "Write the body so that it takes any number of rows: x.view(-1, 2), not x.view(x.size(0), 2)"
+_FEWER_ROWS: Final = (
+    "If the body holds the number of rows, write x.view(-1, 2) for x.view(x.size(0), 2); if it needs more rows than a "
+    "rank has, draw more"
+)
 
 
 class Plan(NamedTuple):
@@ -62,9 +65,9 @@ class NotSplitError(Exception):
 
 
 def raised_on_slice(raised: str, error: BaseException) -> NotSplitError:
-    """Return that the body cannot run on the rows of one rank, because it needs the number of rows of the whole."""
+    """Return that the body cannot run on the rows of one rank: it may hold the number of all rows, or need more."""
     text = error_text(error)[:200].rstrip(".")
-    detail = f"{raised}, and not on all of them: {text}. {_NO_FIXED_ROWS}"
+    detail = f"{raised}, and not on all of them: {text}. {_FEWER_ROWS}"
     return NotSplitError(UnsupportedReason.SLICE, detail)
 
 

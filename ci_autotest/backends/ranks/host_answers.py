@@ -125,7 +125,7 @@ def _decoded(frame: Frame, rank: int) -> Answer:
 
 def _stop(answer: Answer) -> _Stop | None:
     if answer.lacking is not None:
-        return _Stop(-1, answer.lacking.reason.value, answer.lacking.detail)
+        return _Stop(-1, "NotImplementedError", answer.lacking.detail)
     if answer.failure is not None:
         step, kind, message = answer.failure
         return _Stop(step, kind, f"{kind}: {message}")

@@ -147,7 +147,7 @@ class _Lockstep:
             self._summed(run)
         except FOREIGN as error:
             pass_interrupt(error)
-            raised = f"a backward pass of the body raises {type(error).__name__} on a part of the rows"
+            raised = f"a backward pass of the body raises {type(error).__name__} on the rows of one rank"
             raise raised_on_slice(raised, error) from error
 
     def _summed(self, run: Any) -> None:
@@ -255,7 +255,7 @@ class _Lockstep:
             self._summed(run)
         except FOREIGN as error:
             pass_interrupt(error)
-            raised = f"the backward pass raises {type(error).__name__} on a part of the rows"
+            raised = f"the backward pass raises {type(error).__name__} on the rows of one rank"
             raise raised_on_slice(raised, error) from error
 
     def _check_gradients(self, keys: Sequence[GradientKey]) -> None:

@@ -90,7 +90,7 @@ class ResponseTrace(Trace):
     def lack_backward(self, why: Unsupported) -> None:
         """Note that the framework lacks something of the backward pass; the values are those of the forward pass."""
         self.backward_lacking = why = why._replace(detail=f"in the backward pass, {why.detail}")
-        self.backward_failure = self.backward_failure or Raised(why.reason.value, why.detail)
+        self.backward_failure = self.backward_failure or Raised("NotImplementedError", why.detail)
 
     def _note_refusals(self) -> None:
         """Note for each step that the reference refused whether this side refused it or what it returned."""

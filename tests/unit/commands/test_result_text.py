@@ -49,9 +49,18 @@ def test_show_result__output_of_a_finding__its_end_without_codes_of_a_terminal(v
     assert lines == [f"    line {number}[2J" for number in range(30)][30 - shown :]
 
 
-def test_show_result__quiet_and_nothing_was_compared__says_why():
-    untested = msgspec.structs.replace(samples.rejected(), reason="softmax is unsupported")
-    result = samples.run(findings=(), results=(untested,), exit_code=3)
+def brief(**changes: object) -> list[str]:
     stream = io.StringIO()
-    show_result(result, stream, "out", Verbosity.QUIET)
-    assert f"not compared: {untested.test} on {untested.candidate}: {untested.reason}" in stream.getvalue().splitlines()
+    show_result(samples.run(**changes), stream, "out", Verbosity.QUIET)
+    return [line for line in stream.getvalue().splitlines() if ": " in line]
+
+
+def test_show_result__quiet__says_why_nothing_was_compared_or_the_run_could_not_go_on():
+    untested = msgspec.structs.replace(samples.rejected(), reason="softmax is unsupported")
+    away = msgspec.structs.replace(samples.COMPILED, available=False, reason="it is not installed")
+    run = {"results": (untested,), "candidates": (samples.KERNELS, away), "notes": ("the cluster is gone",)}
+    not_available = "not available: compiled: it is not installed"
+    not_compared = f"not compared: {untested.test} on {untested.candidate}: softmax is unsupported"
+    assert brief(**run, exit_code=3)[:2] == [not_available, not_compared]
+    assert brief(**run, exit_code=4)[0] == "note: the cluster is gone"
+    assert not {not_available, not_compared} & set(brief(**run, exit_code=1))
