@@ -159,14 +159,17 @@ class Case(NamedTuple):
     has_element: bool
 
 
-def operator_under(test: str, attempt: Any) -> str:
+def operator_under(test: str, attempt: Any, before: str) -> str:
     """Return the operator of a test: the longest that it calls and that is part of its name, else the last call.
 
     For a random operator it is the last call as well, because its own result may be any number: the test computes
-    properties of it.
+    properties of it. The operator stays that of the case before, unless the case does not call it: some tests call
+    others in each case.
     """
     mode = Fault("", "")
     TorchBackend().run(attempt.program, attempt.sources, around=mode)
+    if before in mode.seen:
+        return before
     if OPERATORS.get(test) in mode.seen:
         return OPERATORS[test]
     inside = [name for name in mode.seen if name and name in test]
@@ -188,7 +191,7 @@ def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts)
         attempt = accept(case, draw, {}, lambda _case, _name, _number: None).attempt
         if attempt is None:
             continue
-        operator = operator or operator_under(test.rpartition("::")[2], attempt)
+        operator = operator_under(test.rpartition("::")[2], attempt, operator)
         differentiate(attempt, reference)
         verdicts = [
             is_found(try_case(attempt, Contender(Wrong(operator, way), rules), reference).verdict)
