@@ -77,7 +77,7 @@ def test_agreed__ranks_hold_different_values__is_a_fault_at_each(frames: list[Fr
             [tensor(b"a"), frame(backward_failure=["RuntimeError", "x"])], -2, WHOLE_PASS,
             "rank 1 raised RuntimeError, rank 0 went on",
         ),
-        ([frame(lacking=["no_counterpart", "x"]), tensor(b"a")], -1, None, "rank 0 raised no_counterpart, rank 1 went on"),
+        ([frame(lacking=["no_counterpart", "x"]), tensor(b"a")], -1, None, "rank 0 raised NotImplementedError, rank 1 went on"),
     ],
     ids=["one", "different errors", "backward", "one lacks a function"],
 )  # fmt: skip
