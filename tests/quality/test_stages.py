@@ -15,20 +15,19 @@ from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.unconfirmed import as_seen
 from ci_autotest.findings.writer import verify, write
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
-from ci_autotest.run.messages import Broken, Confirm, Hello, Ready, Record, Tried, TryProgram
+from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from tests.engine import recorded
+from tests.fakes.asked_worker import HELLO, AskedWorker
 from tests.verdict_samples import BAD, GOOD, SUSPECT, TEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ci_autotest.findings.suspect import Suspect
 
-HELLO = Hello(
-    root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
-)
 LOST = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 1, 0, 0), "")
 HUNG = WorkerLostError("made no progress for 60 s and was ended", Spot(0, 0, 1, 0, 0), "", timed_out=True)
 CRASHED = SUSPECT._replace(verdict=None, lost=LOST)
@@ -54,34 +53,20 @@ class ForkClient:
         return 1
 
 
-class Worker:
-    """Answer each kind of question with what is listed for it, the last again and again."""
+def listed(answers: dict[type, list[Any]]) -> Callable[[Any], Any]:
+    """Return what answers each kind of question with what is listed for it, the last again and again."""
+    asked: defaultdict[type, int] = defaultdict(int)
 
-    def __init__(self, answers: dict[type, list[Any]]) -> None:
-        self.answers = answers
-        self.asked: defaultdict[type, int] = defaultdict(int)
+    def answer(message: Any) -> Any:
+        asked[type(message)] += 1
+        own = answers[type(message)]
+        return own[min(asked[type(message)], len(own)) - 1]
 
-    def printed(self) -> str:
-        return ""
-
-    def begin(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def ask(self, message: Any, _until: float | None = None) -> Any:
-        if isinstance(message, Hello):
-            return Ready(torch="2.13", candidates=[])
-        listed, self.asked[type(message)] = self.answers[type(message)], self.asked[type(message)] + 1
-        answer = listed[min(self.asked[type(message)], len(listed)) - 1]
-        if isinstance(answer, WorkerLostError):
-            raise answer
-        return answer
+    return answer
 
 
 def looked_at(suspect: Suspect, answers: dict[type, list[Any]], folder: Path, confirmed: Any = ()) -> Any:
-    worker = Worker(answers)
+    worker = AskedWorker(listed(answers))
     tools = Tools(lambda: worker, ForkClient(), HELLO, folder, (), 0, {})  # type: ignore[arg-type, return-value]
     return rendered(diagnosed(suspect, tools, confirmed), tools)
 

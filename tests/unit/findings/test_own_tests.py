@@ -11,38 +11,23 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.findings.own_tests import Unrepeated, repeated_alone, unrepeated_by, unrepeated_notes
 from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.triage import Triage
-from ci_autotest.run.messages import Confirm, Hello, Ready, RunCases, Tried
+from ci_autotest.run.messages import Confirm, RunCases, Tried
 from ci_autotest.values.result import CandidateInfo, Environment
+from tests.fakes.asked_worker import HELLO, AskedWorker
 from tests.verdict_samples import FIRST, OFF, SECOND, done
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HELLO = Hello(
-    root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
-)
 BEFORE = tuple(RunCases(test=test, cases=[0, 1], candidates=["here"]) for test in (FIRST, SECOND))
 SPOILED = Unrepeated(SECOND.id, "here", "torch.exp", "value")
 
 
-class Worker:
+def answered(message: Any) -> Tried:
     """Only the first test is misaligned in a process of its own."""
-
-    def printed(self) -> str:
-        return ""
-
-    def begin(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def ask(self, message: Any, _until: float | None = None) -> Any:
-        if isinstance(message, Hello):
-            return Ready(torch="2.13", candidates=[])
-        assert isinstance(message, Confirm)
-        is_first = message.test == FIRST
-        return Tried(verdict=OFF if is_first else msgspec.structs.replace(OFF, outcome="aligned", kind=None))
+    assert isinstance(message, Confirm)
+    is_first = message.test == FIRST
+    return Tried(verdict=OFF if is_first else msgspec.structs.replace(OFF, outcome="aligned", kind=None))
 
 
 def ledger() -> Ledger:
@@ -53,7 +38,7 @@ def ledger() -> Ledger:
 
 
 def tools(folder: Path) -> Tools:
-    return Tools(lambda: Worker(), None, HELLO, folder, (), 0, {})  # type: ignore[arg-type, return-value]
+    return Tools(lambda: AskedWorker(answered), None, HELLO, folder, (), 0, {})  # type: ignore[arg-type, return-value]
 
 
 def test_repeated_alone__one_test_is_aligned_in_its_own_process__is_no_part_of_the_suspect(tmp_path: Path):

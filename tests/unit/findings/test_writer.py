@@ -12,12 +12,13 @@ from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.tools import Allowance, Inspection, Tools
-from ci_autotest.run.messages import Broken, Hello, Ready, Tried, TryProgram
+from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.values.verdict import Verdict
 from tests.engine import recorded
+from tests.fakes.asked_worker import HELLO, AskedWorker
 from tests.verdict_samples import BAD, SUSPECT, TEST
 
 if TYPE_CHECKING:
@@ -37,37 +38,6 @@ class Ended:
         self, _script: Path, _paths: Sequence[str], _timeout_s: float, *, needs_package: bool = False
     ) -> int | None:
         return self._status
-
-
-HELLO = Hello(
-    root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
-)
-
-
-class Answering:
-    """A worker that gives one answer to every program."""
-
-    def __init__(self, answer: Tried | Broken | WorkerLostError) -> None:
-        self._answer = answer
-        self.asked: list[Any] = []
-        self.is_closed = False
-
-    def printed(self) -> str:
-        return ""
-
-    def begin(self) -> None:
-        pass
-
-    def ask(self, message: Any, _until: float | None = None) -> Any:
-        if isinstance(message, Hello):
-            return Ready(torch="2.13", candidates=[])
-        self.asked.append(message)
-        if isinstance(self._answer, WorkerLostError):
-            raise self._answer
-        return self._answer
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 def confirmed() -> Diagnosis:
@@ -100,7 +70,7 @@ def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
 def test_written__repro_says_that_all_is_well__saved_program_decides(
     answer: Tried | Broken | WorkerLostError, outcome: str, said: str, tmp_path: Path
 ):
-    worker, fork_client = Answering(answer), Ended(0)
+    worker, fork_client = AskedWorker(lambda _: answer), Ended(0)
     tools = Tools(lambda: worker, fork_client, HELLO, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
     finding = written(confirmed(), tools)
     folder = tmp_path / "findings" / finding.id
