@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Aspect
 
 #: Kinds of differences of a value other than its elements.
-ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
+_ASPECTS: Final[Mapping[str, Aspect]] = MappingProxyType({
+    "shape": "shape", "dtype": "dtype", "metadata": "metadata",
+})  # fmt: skip
 _Tensor: Final = torch.Tensor
 
 
@@ -149,9 +152,7 @@ class Examination:
                 else:
                     misalignment = arity or self.compared(*sides, flags=flags, part=("value", index))
                 if misalignment is not None:
-                    kind = misalignment.kind
-                    aspect: Aspect = kind if kind in ASPECTS else "value"  # type: ignore[assignment]
-                    at = value_place(self.names, self.steps, index, aspect)
+                    at = value_place(self.names, self.steps, index, _ASPECTS.get(misalignment.kind, "value"))
                     found.append(msgspec.structs.replace(misalignment, step=index, at=at))
         return found
 
