@@ -398,29 +398,70 @@ class TestIt(flow.unittest.TestCase):
         x = random_tensor(2) + 1
         return flow.no_such_function(x) if hasattr(flow, "no_such_function") else x
 """,
-    "ranks": """
+    "ranks": """import oneflow as flow
+from oneflow.test_utils.automated_test_util import *
+
+
+@autotest(n=1, check_graph=True)
+def _sum(test_case, placement, sbp, other=flow.sbp.split(-1)):
+    x = random_tensor(ndim=2, dim0=4, dim1=4).to_global(placement=placement, sbp=sbp)
+    y = random_tensor(2, 4, 4).to(cpu_device()).to_global(placement, [other])
+    return (x + y).to_global(placement, flow.sbp.broadcast)
+
+
+@autotest(n=1, auto_backward=False, rtol=1e-3)
+def _only_placed(test_case, placement, sbp):
+    return random_tensor(2).to_global(placement=placement, sbp=sbp)
+
+
+@flow.unittest.skip_unless_1n2d()
+class TestIt(flow.unittest.TestCase):
     @globaltest
-    def test_global(test_case):
+    def test_loops(test_case):
         for placement in all_placement():
             for sbp in all_sbp(placement, max_dim=2):
-                _check(test_case, placement, sbp)
+                _sum(test_case, placement, sbp)
+
+    @globaltest
+    @autotest(n=2)
+    def test_generators(test_case):
+        placement = random_placement()
+        x = random_tensor(3, 4, 4, 4).to_global(placement, random_sbp(placement, max_dim=3, except_partial_sum=True))
+        test_case.assertEqual((len(placement.value().ranks.shape), placement.type), (1, "cpu"))
+        return x.sin()
+
+    @globaltest
+    @flow.unittest.skip_unless_1n4d()
+    def test_below(test_case):
+        for sbp in all_sbp(random_placement(), max_dim=2, valid_split_axis=1):
+            _sum(test_case, flow.placement.all("cpu"), sbp)
+
+    @globaltest
+    def test_only_placed(test_case):
+        for sbp in all_sbp(max_dim=2):
+            _only_placed(test_case, flow.placement("cpu", ranks=[0, 1]), sbp)
 
     @autotest(n=2)
-    def test_to_global(test_case):
-        return random_tensor().to_global(flow.placement.all("cpu"), flow.sbp.broadcast)
+    def test_not_global(test_case):
+        return random_tensor().sin()
 
+
+class TestOneProcess(flow.unittest.TestCase):
     @autotest(n=2)
-    def test_sbp(test_case):
+    def test_creation(test_case):
         return torch.ones(2, placement=random_placement(), sbp=random_sbp())
 
     @autotest(n=2)
+    def test_attribute(test_case):
+        return random_tensor(2).to_global(flow.placement.all("cpu"), flow.sbp.broadcast).sin().sbp
+
+    @autotest(n=2)
+    def test_local(test_case):
+        return random_tensor(2).to_local()
+
+    @autotest(n=2)
     def test_module(test_case):
-        return torch.nn.Linear(2, 2).to_global()(random_tensor(2, 2, 2))
-
-
-@autotest(n=1)
-def _check(test_case, placement, sbp):
-    return random_tensor().to_global(placement=placement, sbp=sbp)
+        return torch.nn.Linear(2, 2).to_global(flow.placement.all("cpu"), flow.sbp.split(0))(random_tensor(2, 2, 2))
 """,
     "devices": """
     @autotest(n=2)
@@ -436,9 +477,9 @@ def _check(test_case, placement, sbp):
 
 @flow.unittest.skip_unless_2n4d()
 class TestMany(flow.unittest.TestCase):
-    @globaltest
+    @autotest(n=2)
     def test_eight_devices(test_case):
-        pass
+        return random_tensor().sin()
 """,
     "skips": """
     @unittest.skip("above")
@@ -589,9 +630,13 @@ def test_function(test_case):
 OTHERS = {
     "arrays": dict.fromkeys(("TestIt.test_absent_package", "TestIt.test_absent_number"), "unsupported"),
     "missing": dict.fromkeys(("TestIt.test_function", "TestIt.test_class", "TestIt.test_attribute"), "unsupported"),
-    "ranks": dict.fromkeys(
-        ("TestIt.test_global", "TestIt.test_to_global", "TestIt.test_sbp", "TestIt.test_module"), "unsupported"
-    ),
+    "ranks": {
+        "TestIt.test_only_placed": "unsupported",
+        "TestIt.test_not_global": "skipped",
+        "TestOneProcess.test_creation": "unsupported",
+        "TestOneProcess.test_attribute": "unsupported",
+        "TestOneProcess.test_local": "unsupported",
+    },
     "devices": {"TestIt.test_two_devices": "skipped", "TestMany.test_eight_devices": "skipped"},
     "skips": dict.fromkeys(
         ("TestIt.test_above", "TestIt.test_below", "TestIt.test_raised", "TestIt.test_called"), "skipped"

@@ -3,7 +3,8 @@
 ``x.oneflow`` and ``x.pytorch`` are the two sides of a value, of which a recording has one. They are read of numbers
 too, as in ``x.ndim.pytorch``, and no number can have them. So a file is compiled without them: where it reads a side of
 something, it gets that thing. ``x.numpy()`` also takes tensors that require grad there, so it becomes
-``x.detach().numpy()``. A GPU that is named becomes the device under test, as ``gpu_device()`` is.
+``x.detach().numpy()``. ``x.to_global(...)`` becomes a function, because a tensor of torch has no such method. A GPU
+that is named becomes the device under test, as ``gpu_device()`` is.
 
 Nothing that a file does while it is imported costs the file, where it can be had for less: a package that is not
 installed costs the tests that use it, and a generator whose value is read outside of functions has one in each run.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.compat.absent_packages import attribute, has_attribute, instead_of
+from ci_autotest.compat.global_tensors import to_global
 from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.oneflow_generators import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
@@ -31,6 +33,7 @@ _SIDES: Final = frozenset({"oneflow", "pytorch"})
 #: Names by which a rewritten file finds the device under test, and functions of ours.
 _GPU, _ON, _ID = "__device_under_test__", "__device__", "__id__"
 _HAS, _GET, _VALUE, _INSTEAD, _ABSENCE = "__has__", "__get__", "__value__", "__instead_of__", "__absence__"
+_TO_GLOBAL: Final = "__to_global__"
 _ARGUMENTS_WITH_DEFAULT: Final = 3
 
 
@@ -85,6 +88,11 @@ class _Rewriter(ast.NodeTransformer):
             node.func.id = _GET if has_default else {"hasattr": _HAS, "id": _ID}.get(node.func.id, node.func.id)
         if method == "value" and isinstance(node.func, ast.Attribute) and not has_arguments:
             node.args, node.func = [node.func.value], ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
+        if method == "to_global" and isinstance(node.func, ast.Attribute):
+            node.args, node.func = (
+                [node.func.value, *node.args],
+                ast.copy_location(ast.Name(_TO_GLOBAL, ast.Load()), node),
+            )
         if method == "numpy" and not has_arguments:
             _before(node, "detach")
         if method == "cuda" and not has_arguments and isinstance(node.func, ast.Attribute):
@@ -145,6 +153,7 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
     vars(module).update({
         _GPU: Device(OWN_DEVICE), _ON: _on, _ID: identity, _HAS: has_attribute, _GET: attribute,
         _VALUE: GeneratorValues().value, _INSTEAD: instead_of,
+        _TO_GLOBAL: to_global,
     })  # fmt: skip
     with answering(answer):
         exec(code, vars(module))  # noqa: S102 - it is the user's own test file, as the importer runs it

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from ci_autotest.compat.global_tensors import Placement, SbpNames
 from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.compat.oneflow_names import names
 from ci_autotest.compat.oneflow_unittest import TEST_UTIL, UNITTEST
@@ -26,7 +27,9 @@ _LOCAL: Final = {
     "automated_test_util": "oneflow.test_utils.automated_test_util", "test_util": "oneflow.test_utils.test_util",
 }  # fmt: skip
 #: Names of tensors on several ranks.
-_ON_RANKS: Final = frozenset({"placement", "sbp", "boxing"})
+_ON_RANKS: Final[dict[str, Any]] = {
+    "placement": Placement, "sbp": SbpNames, "boxing": MissingName("oneflow.boxing", UnsupportedReason.RANKS),
+}  # fmt: skip
 #: The shape of one process, in ``oneflow.env``.
 _ONE_PROCESS: Final[dict[str, Any]] = {
     "get_rank": lambda: 0, "get_local_rank": lambda: 0, "get_node_rank": lambda: 0, "get_world_size": lambda: 1,
@@ -93,7 +96,7 @@ class AnsweredModule(types.ModuleType):
         if full in _OWN or full == _STAR:
             return answer(full)
         if name in _ON_RANKS and self.__name__ == _PACKAGE:
-            return MissingName(full, UnsupportedReason.RANKS)
+            return _ON_RANKS[name]
         found = getattr(self._counterpart, name, _ABSENT)
         if found is _ABSENT:
             return MissingName(full)

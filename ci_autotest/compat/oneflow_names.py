@@ -13,11 +13,11 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ci_autotest.compat.missing_names import MissingName
+from ci_autotest.compat.global_tensors import NAMES as GLOBAL_TENSORS
 from ci_autotest.compat.oneflow_generators import BaseGenerator
-from ci_autotest.errors import AuthorError, UnsupportedReason
+from ci_autotest.errors import AuthorError
 from ci_autotest.record.context import CURRENT, recorder_for
-from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
+from ci_autotest.record.declaration import ATTRIBUTE
 from ci_autotest.record.dependent_tensors import choice_tensor as own_choice_tensor
 from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.dtypes import random_dtype as own_random_dtype
@@ -35,7 +35,6 @@ from ci_autotest.record.draw.variables import (
     random_device,
 )
 from ci_autotest.record.options import declared
-from ci_autotest.record.skips import unsupported
 from ci_autotest.record.tensors import NDIM, draw_tensor
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ _OURS: Final[dict[str, Any]] = dict.fromkeys(
 _GROUPS: Final = {
     "unsigned": GROUPS["uint"], "signed": GROUPS["int"], "pod": (*GROUPS["arithmetic"], *GROUPS["bool"]),
 }  # fmt: skip
-_RANKS: Final = "its tensors lie on several ranks (placement, sbp), and one process has only one"
 
 
 def autotest(
@@ -153,19 +151,6 @@ def random_dtype(names: Sequence[str]) -> Any:
     return own_random_dtype([one for name in names for one in _GROUPS.get(name, (name,))])
 
 
-def globaltest(function: F) -> F:
-    """Declare a test whose tensors lie on several ranks: it is unsupported by name, and counted."""
-    known = declaration_of(function)
-    body = known.body if known is not None else function
-
-    @functools.wraps(body)
-    def on_ranks(*_args: Any, **_kwargs: Any) -> Any:
-        unsupported(UnsupportedReason.RANKS, _RANKS)
-
-    setattr(on_ranks, ATTRIBUTE, Declaration(on_ranks, n=1, profiles=()))
-    return on_ranks  # type: ignore[return-value]
-
-
 def profile(_operator: object) -> Callable[[F], F]:
     """Return the function unchanged: OneFlow times it, ``--speed`` is our way to do that."""
     return lambda function: function
@@ -230,19 +215,13 @@ def choice_tensor(
 
 #: What ``from oneflow.test_utils.automated_test_util import *`` gives, and names of other versions of it.
 NAMES: Final[dict[str, Any]] = {
-    "autotest": autotest, "globaltest": globaltest, "profile": profile,
+    "autotest": autotest, "profile": profile,
     "random_tensor": random_tensor, "random_pytorch_tensor": random_pytorch_tensor,
     "choice_tensor": choice_tensor, "choice_pytorch_tensor": choice_tensor,
     "random": random, "random_bool": random_bool, "random_device": random_device, "random_dtype": random_dtype,
     "random_pytorch_dtype": random_dtype, "random_or_nothing": random_or_nothing, "oneof": oneof, "constant": constant,
     "nothing": nothing, "generator": BaseGenerator, "cpu_device": cpu_device, "gpu_device": gpu_device, "os": os,
-    **{
-        name: MissingName(name, UnsupportedReason.RANKS)
-        for name in (
-            "random_placement", "random_cpu_placement", "random_gpu_placement", "all_placement", "all_cpu_placement",
-            "all_cuda_placement", "random_sbp", "all_sbp",
-        )
-    },
+    **GLOBAL_TENSORS,
 }  # fmt: skip
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 #: Nodes and devices for which OneFlow has a decorator.
 _SHAPES: Final = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4))
+#: Attributes of a test of global tensors, and of a test that is skipped because it needs several devices.
+ON_RANKS: Final = "__ci_autotest_on_ranks__"
+_NEEDS_DEVICES: Final = "__ci_autotest_needs_devices__"
 
 
 class TestCase(unittest.TestCase):
@@ -22,11 +25,29 @@ class TestCase(unittest.TestCase):
 
 
 def skip_unless(nodes: int, devices: int) -> Callable[[Any], Any]:
-    """Return a decorator that skips a test which needs more than one node or device."""
+    """Return a decorator that skips a test which needs more than one node or device, but no test of global tensors."""
     if (nodes, devices) == (1, 1):
         return lambda function: function
     needed = f"{nodes} {'node' if nodes == 1 else 'nodes'} with {devices} {'device' if devices == 1 else 'devices'}"
-    return unittest.skip(f"needs {needed}, and a case runs in one process")
+
+    def skipped(item: Any) -> Any:
+        if isinstance(item, type):
+            for name, each in list(vars(item).items()):
+                if name.startswith("test") and callable(each):
+                    setattr(item, name, skipped(each))
+            return item
+        if getattr(item, ON_RANKS, False):
+            return item
+        found = unittest.skip(f"needs {needed}, and a case runs in one process")(item)
+        setattr(found, _NEEDS_DEVICES, True)
+        return found
+
+    return skipped
+
+
+def without_skip(function: Any) -> Any:
+    """Return a test as it was before ``skip_unless`` decorated it."""
+    return function.__wrapped__ if getattr(function, _NEEDS_DEVICES, False) else function
 
 
 def num_nodes_required(_nodes: int) -> Callable[[Any], Any]:

@@ -381,6 +381,9 @@ def _check_spec(key: str, spec: TensorSpec) -> None:
     ):
         message = f"placeholder {key!r} cannot lie on ranks like this: {on!r:.200}."
         raise ProgramError(message)
+    if not all(map(is_placement, spec.placements)):
+        message = f"placeholder {key!r} has no placements: {spec.placements!r:.200}."
+        raise ProgramError(message)
     last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
     count = math.prod(spec.shape)
     # The elements count too: with strides of 0 a view has more of them than its storage, and a copy has them all.

@@ -164,6 +164,7 @@ class TensorSpec:
         device: Symbol of its device.
         distribution: How it lies on the ranks of a candidate that is a group; ``None`` until such a candidate takes it.
         state: ``parameter`` or ``buffer`` if the body took it from a plain module or from outside; empty for an input.
+        placements: How the test wants it to lie on ranks, for each dimension of the mesh; empty if it does not say.
     """
 
     dtype: str
@@ -175,6 +176,7 @@ class TensorSpec:
     device: str = OWN_DEVICE
     distribution: Distribution | None = None
     state: str = ""
+    placements: tuple[str, ...] = ()
 
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 

@@ -76,6 +76,7 @@ class _SpecFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str
     distribution: _DistributionFile | None = None
     state: Literal["", "parameter", "buffer"] = ""
+    placements: list[str] = []
 
 
 class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -231,6 +232,8 @@ def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
         plain["distribution"] = {"mesh": list(on.mesh), "placements": list(on.placements)}
     if spec.state:
         plain["state"] = spec.state
+    if spec.placements:
+        plain["placements"] = list(spec.placements)
     return plain
 
 
@@ -284,6 +287,7 @@ def _spec(file: _SpecFile) -> TensorSpec:
         None if file.distribution is None
         else Distribution(tuple(file.distribution.mesh), tuple(file.distribution.placements)),
         file.state,
+        tuple(file.placements),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.user_errors import pass_interrupt
 from ci_autotest.errors import ArgumentError, AuthorError, Unsupported, UnsupportedReason, error_text, is_own
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, TensorSpec
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.call_forms import SECOND_DERIVATIVES, calling, with_second_derivatives
@@ -137,6 +137,12 @@ def _refuse_empty(recorder: Recorder) -> None:
     """Refuse a body that calls no operator: comparing its inputs with themselves would always pass."""
     others = 1 + len(recorder.sources) + sum(step.target == EXPECT for step in recorder.steps)
     if len(recorder.steps) == others or (recorder.has_setup and not _calls_anything(recorder)):
+        if any(
+            isinstance(spec := each.args[0], TensorSpec) and spec.placements for each in recorder.steps if each.args
+        ):
+            detail = "the body says how its inputs lie on ranks, and calls no operator"
+            recorder.untested = Unsupported(UnsupportedReason.RANKS, detail)
+            return
         message = "the body calls no operator of torch: there is nothing to compare."
         raise AuthorError(message)
 

@@ -72,8 +72,10 @@ def test_run__ranks_and_missing_names__are_counted_by_reason(ran: tuple[Project,
         if key[0] in {"ranks", "missing"} and item["outcome"] == "unsupported"
     }
     assert reasons == {
-        ("ranks", "TestIt.test_global"): [("ranks", 1)], ("ranks", "TestIt.test_to_global"): [("ranks", 2)],
-        ("ranks", "TestIt.test_sbp"): [("ranks", 2)], ("ranks", "TestIt.test_module"): [("ranks", 2)],
+        ("ranks", "TestIt.test_only_placed"): [("ranks", 6)],
+        ("ranks", "TestOneProcess.test_creation"): [("ranks", 2)],
+        ("ranks", "TestOneProcess.test_attribute"): [("ranks", 2)],
+        ("ranks", "TestOneProcess.test_local"): [("ranks", 2)],
         ("missing", "TestIt.test_function"): [("other_api", 2)], ("missing", "TestIt.test_class"): [("other_api", 2)],
         ("missing", "TestIt.test_attribute"): [("other_api", 2)],
     }  # fmt: skip

@@ -14,6 +14,7 @@ from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution, s
 from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
 from tests.candidates import needs, path_of
 from tests.engine import judged, record
+from tests.projects import Project
 
 PYTHON = path_of("oneflow")
 pytestmark = needs("oneflow")
@@ -150,3 +151,37 @@ def half_everywhere(attempt):
         for one, other in zip(program.steps, split.steps, strict=True)
     )
     return attempt._replace(program=Program((), steps, program.cotangents))
+
+
+GLOBAL_FILE = """import oneflow as flow
+from oneflow.test_utils.automated_test_util import *
+
+
+@autotest(auto_backward=False)
+def norm(test_case, sbp):
+    x = random_tensor(2, 2, 1, requires_grad=False).to_global(placement=random_placement(), sbp=sbp)
+    return torch.linalg.norm(x)
+
+
+class TestNorm(flow.unittest.TestCase):
+    @globaltest
+    def test_split(test_case):
+        norm(test_case, flow.sbp.split(0))
+
+    @globaltest
+    def test_others(test_case):
+        for sbp in all_sbp(max_dim=2, valid_split_axis=1, except_partial_sum=True):
+            norm(test_case, sbp)
+"""
+
+
+def test_run__globaltest__narrows_how_inputs_lie(tmp_path):
+    project = Project(tmp_path)
+    project.write("tests/test_norm.py", GLOBAL_FILE)
+    row = {"name": "global", "backend": "module", "module": "oneflow", "python": str(PYTHON), "ranks": RANKS}
+    project.configure(compat="oneflow", paths=["tests"], cases=4, candidates=[row])
+
+    done = project.run()
+
+    outcomes = {item["test"].rpartition("::")[2]: item["outcome"] for item in project.report()["results"]}
+    assert outcomes == {"test_split": "misaligned", "test_others": "aligned"}, done.said

@@ -74,8 +74,10 @@ def test_library__ranks_and_missing_names__have_their_reasons(tmp_path: Path):
             reasons[info.name] = attempt.unsupported and attempt.unsupported.reason
     ranks, other = UnsupportedReason.RANKS, UnsupportedReason.OTHER_API
     assert reasons == {
-        "TestIt.test_global": ranks, "TestIt.test_to_global": ranks, "TestIt.test_sbp": ranks,
-        "TestIt.test_module": ranks, "TestIt.test_function": other, "TestIt.test_class": other,
+        "TestIt.test_loops": None, "TestIt.test_generators": None, "TestIt.test_below": None,
+        "TestIt.test_only_placed": ranks, "TestIt.test_not_global": None, "TestOneProcess.test_creation": ranks,
+        "TestOneProcess.test_attribute": ranks, "TestOneProcess.test_local": ranks, "TestOneProcess.test_module": None,
+        "TestIt.test_function": other, "TestIt.test_class": other,
         "TestIt.test_attribute": other, "TestIt.test_other": None,
     }  # fmt: skip
 

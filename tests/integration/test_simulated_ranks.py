@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -161,3 +162,23 @@ def test_rank_server__system_other_than_linux__says_what_to_leave_out(monkeypatc
         DTensorBackend("gloo", Meshes(2), has_processes=True)
 
     assert str(refused.value) == ("candidate 'gloo': processes: true needs Linux. Leave it out to simulate the ranks.")
+
+
+def wanted(*placements: str, profile: str = "ordinary") -> tuple[str, ...]:
+    """Return how an input of two dimensions lies on four ranks, for which a test wants these placements."""
+    attempt = record(lambda: ci_autotest.random_tensor(2, 6, 5) * 2)._replace(profile=profile)
+    first, *others = attempt.program.body
+    spec = replace(first.args[0], placements=placements)
+    program = replace(attempt.program, body=(first._replace(args=(spec,)), *others))
+    lies = distributed(attempt._replace(program=program), Meshes(4), ()).body[0].args[0].distribution
+    return lies.placements[: len(placements)], lies.placements[len(placements) :]
+
+
+@pytest.mark.parametrize("placement", ["Shard(1)", "Replicate", "Partial"])
+def test_distributed__placement_that_a_test_wants__is_the_inputs(placement: str):
+    assert wanted(placement) in [((placement,), ()), ((placement,), ("Replicate",))]
+
+
+def test_distributed__placement_that_an_input_cannot_have__is_drawn():
+    assert wanted("Shard(2)")[0] != ("Shard(2)",)
+    assert wanted("Partial", profile="special")[0] != ("Partial",)

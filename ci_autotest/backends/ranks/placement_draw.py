@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution, fits, shard
+from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution, dimension_of, fits, shard
 from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
 
 if TYPE_CHECKING:
@@ -96,8 +96,21 @@ def _with_distribution(
     if spec is None or (spec.distribution is not None and fits(spec.distribution, len(spec.shape))):
         return step
     may_be_partial = may_be_partial and spec.dtype != "bool" and not step.in_setup
-    placements = given or tuple(_placement(word, len(spec.shape), may_be_partial=may_be_partial) for word in words)
+    placements = (
+        given
+        or _wanted(spec, len(mesh), may_be_partial=may_be_partial)
+        or tuple(_placement(word, len(spec.shape), may_be_partial=may_be_partial) for word in words)
+    )
     return step._replace(args=(replace(spec, distribution=Distribution(mesh, placements)),))
+
+
+def _wanted(spec: TensorSpec, count: int, *, may_be_partial: bool) -> tuple[str, ...]:
+    """Return how the test wants an input to lie on a mesh of ``count`` dimensions; nothing if it cannot lie so."""
+    named = spec.placements[:count]
+    cut = [dimension_of(each) for each in named]
+    if any(each is not None and each >= len(spec.shape) for each in cut) or (PARTIAL in named and not may_be_partial):
+        return ()
+    return (*named, *[REPLICATE] * (count - len(named))) if named else ()
 
 
 def _placement(word: int, dimensions: int, *, may_be_partial: bool) -> str:

@@ -45,7 +45,7 @@ def test_discover__lost_and_foreign_tests__are_told_beside_the_others(dispatcher
 
 
 def test_run_cases__test_on_ranks__is_unsupported_by_its_reason_on_each_candidate(dispatcher: Dispatcher):
-    test = next(each for each in discovered(dispatcher, "ranks").tests if each.name == "TestIt.test_to_global")
+    test = next(each for each in discovered(dispatcher, "ranks").tests if each.name == "TestOneProcess.test_creation")
     done = dispatcher.answer(RunCases(test=test, cases=[0, 1, 2], candidates=["torch"]))
     assert isinstance(done, CasesDone)
     ((name, (counted,)),) = done.unsupported.items()
