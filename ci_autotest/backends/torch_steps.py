@@ -108,14 +108,14 @@ def expected_result(_: object, expected: torch.Tensor, *__: object) -> torch.Ten
     return expected.clone()
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *flags: Any, **options: Any) -> Any:
     """Call ``torch.autograd.grad``, or the engine if each output has a cotangent: torch would import sympy to check."""
-    is_weighted = type(outputs) is type(inputs) is type(grad_outputs) is tuple
+    is_weighted = type(outputs) is type(inputs) is type(grad_outputs) is tuple and not flags
     if is_weighted and options == {"allow_unused": True}:
         return gradients(outputs, grad_outputs, inputs)
     if is_weighted and options == {"retain_graph": True, "allow_unused": True}:
         return gradients(outputs, grad_outputs, inputs, keeps_graph=True)
-    return torch.autograd.grad(outputs, inputs, grad_outputs, **options)
+    return torch.autograd.grad(outputs, inputs, grad_outputs, *flags, **options)
 
 
 #: Functions that are called in the place of torch's own.

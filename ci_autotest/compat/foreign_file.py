@@ -88,7 +88,7 @@ class _Rewriter(ast.NodeTransformer):
             node.func.id = _GET if has_default else {"hasattr": _HAS, "id": _ID}.get(node.func.id, node.func.id)
         if method == "value" and isinstance(node.func, ast.Attribute) and not has_arguments:
             node.args, node.func = [node.func.value], ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
-        if method == "to_global" and isinstance(node.func, ast.Attribute):
+        if method in {"to_global", "to_consistent"} and isinstance(node.func, ast.Attribute):
             node.args, node.func = (
                 [node.func.value, *node.args],
                 ast.copy_location(ast.Name(_TO_GLOBAL, ast.Load()), node),

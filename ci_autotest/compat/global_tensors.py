@@ -267,9 +267,9 @@ def _declaration(body: Callable[..., Any]) -> Declaration:
     )
 
 
-#: Names of the star import.
+#: Names of the star import; ``consistent`` is that of versions before 0.8.
 NAMES: Final[dict[str, Any]] = {
-    "globaltest": globaltest,
+    "globaltest": globaltest, "consistent": globaltest,
     **dict.fromkeys(
         (
             "all_placement", "all_cpu_placement", "all_cuda_placement", "random_placement", "random_cpu_placement",

@@ -15,19 +15,21 @@ from ci_autotest.program.ir import CALL_FUNCTION, Ref
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Step
     from ci_autotest.record.protocol import Recorder
 
 _FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+#: Options of ``torch.autograd.grad`` that keep the graph, and the position of the first.
 _KEEPING: Final = ("retain_graph", "create_graph")
+_KEEPING_AT: Final = 3
 
 
-def ends_the_graph(target: str, kwargs: Mapping[str, Any]) -> bool:
+def ends_the_graph(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call frees the graph, or leaves gradients to which an automatic backward pass would add."""
     if target == "torch.autograd.grad":
-        return not any(kwargs.get(name) for name in _KEEPING)
+        return not any(args[_KEEPING_AT:][: len(_KEEPING)]) and not any(kwargs.get(name) for name in _KEEPING)
     return target in {"backward", *_FUNCTIONS}
 
 

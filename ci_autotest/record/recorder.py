@@ -225,7 +225,7 @@ class Recorder:
         if not function.is_operator:
             return self._in_python(function, args, kwargs)
         if function.is_autograd:
-            self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, kwargs)
+            self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, args, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
         seed = self.seed() if function.is_random else None
         step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)

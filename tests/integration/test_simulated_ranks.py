@@ -95,7 +95,14 @@ def _branch() -> object:
     return x.mm(x.t()).reshape(-1)[2:7]
 
 
-@pytest.mark.parametrize("body", [_body, _linear, _written, _branch], ids=lambda body: body.__name__)
+def _array() -> object:
+    x = ci_autotest.random_tensor(2, 6, 5, requires_grad=False)
+    y = x * 2
+    y.numpy()
+    return y
+
+
+@pytest.mark.parametrize("body", [_body, _linear, _written, _branch, _array], ids=lambda body: body.__name__)
 def test_judged__right_operators_on_ranks__are_aligned_or_refused_by_their_own_word(
     body: Callable[[], object], backend: DTensorBackend
 ):

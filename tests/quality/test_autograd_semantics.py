@@ -175,6 +175,13 @@ def penalty() -> Any:
     return (gradient**2).sum()
 
 
+def penalty_by_position() -> Any:
+    x = random_tensor(1, 4)
+    weight = torch.ones(4)
+    (gradient,) = torch.autograd.grad(torch.exp(x), x, weight, True, True)
+    return (gradient**2).sum()
+
+
 def none_gradient() -> Any:
     x, y = random_tensor(1, 4), random_tensor(1, 4)
     used, unused = torch.autograd.grad(torch.exp(x).sum(), (x, y), allow_unused=True)
@@ -234,6 +241,7 @@ BROKEN = {
     "gradient of retain_grad": (retained, _Halved.apply, {"gradient"}),
     "gradient after two passes": (twice_kept, _Halved.apply, {"gradient"}),
     "gradient of a gradient": (penalty, _NotTwice.apply, {"metadata"}),
+    "gradient of a gradient, by position": (penalty_by_position, _NotTwice.apply, {"metadata"}),
     "gradient asked for by name": (none_gradient, _Halved.apply, {"gradient"}),
     "gradient of a parameter": (parameter_gradient, _Halved.apply, {"gradient"}),
     "gradient of an input": (unused_input, _Halved.apply, {"gradient"}),

@@ -87,7 +87,7 @@ class DTensorBackend(Backend):
         group = self._group(attempt.program)
         if outside is not None or not isinstance(group, Processes):
             return self.run(attempt.program, attempt.sources)
-        return group.whole_run(attempt.program, attempt.sources, attempt.cotangents)
+        return group.whole_run(attempt.program, attempt.sources, attempt.cotangents).with_arrays(attempt.program)
 
     def run(
         self,
@@ -103,7 +103,8 @@ class DTensorBackend(Backend):
             trace = GroupTrace(len(program.steps), snapshots=snapshots)
             trace.untested, trace.shown = refused, frozenset()
             return trace
-        return self._group(program).forward(program, sources, self.on_step, snapshots=snapshots)
+        found = self._group(program).forward(program, sources, self.on_step, snapshots=snapshots)
+        return found.with_arrays(program)
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run the backward pass on all ranks."""

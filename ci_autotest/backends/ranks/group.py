@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 from ci_autotest.backends.trace import Trace
+from ci_autotest.program.ir import ARRAY, CALL_METHOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +36,13 @@ class GroupTrace(Trace):
         self.distributions: dict[int, Distribution] = {}
         if snapshots:
             self.observations = [None] * count
+
+    def with_arrays(self, program: Program) -> GroupTrace:
+        """Return this trace with an array of each ``.numpy()``, of which the ranks have a tensor."""
+        for index, step in enumerate(program.steps[: len(self.values)]):
+            if step.op == CALL_METHOD and step.target == ARRAY and isinstance(self.values[index], torch.Tensor):
+                self.values[index] = self.values[index].numpy()
+        return self
 
 
 class Group(Protocol):

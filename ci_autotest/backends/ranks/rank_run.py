@@ -22,7 +22,17 @@ from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, UnsupportedReason, error_text, user_frame_text
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution
-from ci_autotest.program.ir import LOADS_STATE, OUTPUT, PLACEHOLDER, Mapping_, Ref, TensorSpec, step_refs
+from ci_autotest.program.ir import (
+    ARRAY,
+    CALL_METHOD,
+    LOADS_STATE,
+    OUTPUT,
+    PLACEHOLDER,
+    Mapping_,
+    Ref,
+    TensorSpec,
+    step_refs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -149,6 +159,8 @@ class RankRun:
                 self._ranks.seed(step.seed)
             if step.op == PLACEHOLDER and not step.in_setup:
                 value = self.placed(sources[step.target], step.args[0])  # type: ignore[arg-type]
+            elif (tensor := _converted(step, values)) is not None:
+                value = tensor.detach().clone()  # the whole array exists where ranks are gathered
             else:
                 value = execute_step(step, values, binding)
             if not step.in_setup and isinstance(value, _Tensor) and self._is_new(step, value, values):
@@ -237,3 +249,12 @@ class RankRun:
             for name, buffer in list(owner.named_buffers(recurse=False)):
                 if not isinstance(buffer, DTensor):
                     owner._buffers[name] = self._cut(buffer, self._everywhere)
+
+
+def _converted(step: Step, values: list[Any]) -> DTensor | None:
+    """Return the tensor of which a step wants an array; ``None`` of another step, and where torch refuses it."""
+    if step.op != CALL_METHOD or step.target != ARRAY or not isinstance(step.args[0], Ref):
+        return None
+    found = values[step.args[0].index]
+    is_free = isinstance(found, DTensor) and (not found.requires_grad or dict(step.kwargs).get("force") is True)
+    return found if is_free else None
