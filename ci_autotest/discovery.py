@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import os
 import re
 from dataclasses import dataclass
@@ -166,7 +167,9 @@ def _suite(path: str) -> list[str]:
     if not family:
         return [f"{SUITE}/{name}" for name in known]
     if family not in known:
-        message = f"'{path}' is not a family of the shipped suite. Known: {', '.join(known)}."
+        nearest = difflib.get_close_matches(family, known, 1, 0.7)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(known)}."
+        message = f"'{path}' is not a family of the shipped suite. {hint}"
         raise UsageError(message)
     return [f"{SUITE}/{family}"]
 

@@ -50,9 +50,17 @@ def _modules(candidate: Candidate, device: str) -> Backend:
     return ModuleBackend(candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device)
 
 
+def _compiled(candidate: Candidate, device: str) -> Backend:
+    try:
+        return CompileBackend(candidate.options, device)
+    except ConfigError as error:
+        message = f"candidate '{candidate.name}': {error}"
+        raise ConfigError(message) from error
+
+
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device, is_candidate=True),
-    "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
+    "torch.compile": _compiled,
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
     "dtensor": _ranks,

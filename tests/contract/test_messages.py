@@ -207,6 +207,10 @@ ARGUMENTS = {
         "path 'nowhere' does not exist (looked for {folder}/nowhere). Give a file, a folder or builtin:suite.",
     ),
     "test that does not exist": Row(f"run {FILE}::nope", f"{FILE} has no test 'nope'. It has add."),
+    "family with a spelling mistake": Row(
+        "run builtin:suite/reduction",
+        "'builtin:suite/reduction' is not a family of the shipped suite. Did you mean 'reductions'?",
+    ),
     "family that does not exist": Row(
         "run builtin:suite::nope",
         "'builtin:suite::nope' is not a family of the shipped suite. Known: activations, arguments, "

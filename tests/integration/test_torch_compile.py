@@ -10,8 +10,10 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.body_function import begun, prepared
+from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.config import Candidate
 from ci_autotest.errors import ConfigError, UnsupportedReason
 from tests.engine import differences, judged, record, substitute, tried
 
@@ -189,10 +191,11 @@ def test_body_calls__of_a_compiler__gives_what_the_steps_give():
     ],
 )
 def test_backend__no_such_compiler__names_the_nearest_and_all_that_work_here(compiler: str, said: str):
+    row = Candidate(name="ours", backend="torch.compile", options={"backend": compiler})
     with pytest.raises(ConfigError) as caught:
-        CompileBackend({"backend": compiler})
+        build(row, "cpu")
     message = str(caught.value)
-    assert message.startswith(f"torch.compile has no backend {compiler!r}. {said}")
+    assert message.startswith(f"candidate 'ours': torch.compile has no backend {compiler!r}. {said}")
     assert "inductor" in message
     assert ("openxla" in message) == (find_spec("torch_xla") is not None)
     assert "TESTING_ONLY" not in message
