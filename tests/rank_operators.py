@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 if TYPE_CHECKING:
@@ -45,13 +45,22 @@ def fills(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def waits(x: torch.Tensor) -> torch.Tensor:
+    # The others go on into the sum over ranks that its rule says is missing.
+    if _is_last():
+        message = "the last rank raises"
+        raise IndexError(message)
+    return x * 2
+
+
 def _register(body: Callable[[torch.Tensor], torch.Tensor]) -> None:
     schema = "(Tensor x) -> Tensor"
     operator = torch.library.custom_op(f"remote::{body.__name__}", body, mutates_args=(), schema=schema)
     operator.register_fake(lambda x: x * 2)
     own = getattr(torch.ops.remote, body.__name__)
-    register_sharding(own.default)(lambda _: [([Replicate()], [Replicate()]), ([Shard(0)], [Shard(0)])])
+    given = Partial() if body is waits else Replicate()
+    register_sharding(own.default)(lambda _: [([given], [Replicate()]), ([Shard(0)], [Shard(0)])])
 
 
-for each in (right, differs, ends, fills):
+for each in (right, differs, ends, fills, waits):
     _register(each)

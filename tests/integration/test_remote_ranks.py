@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,7 @@ import pytest
 import ci_autotest
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.connection import wire_of
+from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.ranks.rank_node import Setup, interface_of
 from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
@@ -48,8 +52,12 @@ class Far:
         self.servers = RankServers(addresses, _SECRET, rank_operators.MEMORY_BYTES)
         self.backend = self.backend_of(candidate())
 
-    def backend_of(self, row: Candidate) -> DTensorBackend:
-        launcher = RemoteRanks(row, self.servers, [_ROOT])
+    def restart(self, answer_s: float = 60.0) -> None:
+        self.backend.close()
+        self.backend = self.backend_of(candidate(), answer_s)
+
+    def backend_of(self, row: Candidate, answer_s: float = 60.0) -> DTensorBackend:
+        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s)
         meshes = Meshes(_RANKS, (_RANKS,))
         return DTensorBackend(row.name, meshes, ("Replicate",), has_processes=True, launcher=launcher)
 
@@ -87,11 +95,18 @@ def test_launch__three_ranks_on_two_nodes__are_dealt_in_turn_and_aligned(far: Fa
     assert judged(record(_linear, test="linear"), far.backend).verdict.outcome == "aligned"
 
 
+def test_judged__ranks_that_share_a_batch_on_two_nodes__are_aligned(far: Far):
+    row = Candidate(name="ddp", backend="ddp", ranks=2)
+    with closing(ModuleBackend("ddp", "ddp", 2, launcher=RemoteRanks(row, far.servers, [_ROOT]))) as backend:
+        assert judged(record(_linear, test="linear"), backend).verdict.outcome == "aligned"
+
+
 @pytest.mark.parametrize(
     ("name", "seen"),
     [
         ("differs", "rank 2 holds other bits than ranks 0 and 1"),
         ("ends", "rank 2 ended with status 3, ranks 0 and 1 went on"),
+        ("waits", "rank 2 raised IndexError, ranks 0 and 1 wait for ever in all_reduce"),
         ("fills", "rank 2 held more memory than its limit of 1.0 GiB and was ended, ranks 0 and 1 went on"),
     ],
 )
@@ -123,6 +138,22 @@ def test_launch__node_without_a_server__is_one_sentence(far: Far):
         gone = RankServers([listener.getsockname()], _SECRET)
     with pytest.raises(OSError, match="every node of the cluster that had ranks is lost"):
         RemoteRanks(candidate(), gone, []).launch(2)
+
+
+def test_judged__node_that_says_nothing_any_more__names_its_rank_and_goes_on_without_the_node(
+    far: Far,
+):
+    far.restart(3.0)
+    assert far.judged("right").outcome == "aligned"
+    os.killpg(far.nodes[1].pid(), signal.SIGSTOP)
+
+    lost = far.judged("right")
+
+    assert "rank 1 was lost with its node" in lost.misalignment.detail
+    assert len(set(far.parents())) == 1
+    os.killpg(far.nodes[1].pid(), signal.SIGCONT)
+    far.restart()
+    assert len(set(far.parents())) == 2
 
 
 def test_judged__node_that_is_lost__names_its_rank_once_and_goes_on_without_the_node(far: Far):

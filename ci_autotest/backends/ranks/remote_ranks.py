@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a server may take to import PyTorch and a candidate's modules.
 _SETUP_S: Final = 170.0
-#: Seconds that a server may take to answer: it does nothing but fork and look.
-_ANSWER_S: Final = 10.0
+#: Seconds that a server may take to answer, also on a machine that has much else to do: it only forks and looks.
+_ANSWER_S: Final = 30.0
 _REPORTS: Final = msgspec.json.Decoder(Report | None)
 _GREETINGS: Final = msgspec.json.Decoder(Greeting)
 
@@ -78,13 +78,16 @@ class RemoteRanks:
         candidate: The candidate.
         servers: Where the servers are.
         folders: Folders of the user's own modules.
+        answer_s: Seconds of silence after which a server counts as lost.
     """
 
     advice = "Look at the nodes of the cluster, or run without it."
 
-    def __init__(self, candidate: Candidate, servers: RankServers, folders: Sequence[str]) -> None:
+    def __init__(
+        self, candidate: Candidate, servers: RankServers, folders: Sequence[str], answer_s: float = _ANSWER_S
+    ) -> None:
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
-        self._addresses = servers.addresses
+        self._addresses, self._answer_s = servers.addresses, answer_s
         self._servers: list[_Server] | None = None
         # The store of a group must live as long as the group does.
         self._store: Any = None
@@ -114,7 +117,7 @@ class RemoteRanks:
             self._servers = []
             for address in self._addresses:
                 with contextlib.suppress(OSError, WireError):
-                    self._servers.append(_Server(address, self._setup))
+                    self._servers.append(_Server(address, self._setup, self._answer_s))
         return self._servers
 
     def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
@@ -162,6 +165,7 @@ class _Server:
     Args:
         address: Its host and port.
         setup: What it needs.
+        answer_s: Seconds that it may take to answer.
 
     Attributes:
         is_alive: Whether it has answered so far.
@@ -173,17 +177,17 @@ class _Server:
         UnavailableError: Its node lacks what the candidate needs.
     """
 
-    def __init__(self, address: tuple[str, int], setup: Setup) -> None:
+    def __init__(self, address: tuple[str, int], setup: Setup, answer_s: float) -> None:
         connection = connected(address)
         self.own_host: str = connection.getsockname()[0]
-        self._wire, self.is_alive = wire_of(connection), True
+        self._wire, self._answer_s, self.is_alive = wire_of(connection), answer_s, True
         fault = msgspec.json.decode(self.ask(setup, _SETUP_S), type=str)
         if fault:
             self.close()
             message = f"candidate '{setup.candidate.name}': on node {address[0]}, {fault}"
             raise UnavailableError(message)
 
-    def ask(self, message: msgspec.Struct, wait_s: float = _ANSWER_S) -> bytes:
+    def ask(self, message: msgspec.Struct, wait_s: float | None = None) -> bytes:
         """Send a message and return the answer.
 
         Raises:
@@ -192,7 +196,7 @@ class _Server:
         try:
             if self.is_alive:
                 self._wire.send(msgspec.json.encode(message))
-                return self._wire.receive(time.monotonic() + wait_s)[0]
+                return self._wire.receive(time.monotonic() + (wait_s or self._answer_s))[0]
         except (WireError, OSError):
             self.close()
         lost = "a node of the cluster is lost"

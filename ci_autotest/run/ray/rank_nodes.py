@@ -56,6 +56,10 @@ class RankNode:
         """Return the host and the port of the server."""
         return self._address
 
+    def pid(self) -> int:
+        """Return the process of the server, whose group has all ranks on the node."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the server and all ranks on the node."""
         with contextlib.suppress(ProcessLookupError):
