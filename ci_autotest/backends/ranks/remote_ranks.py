@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ci_autotest.host.wire import Wire
 
 #: Seconds that a server may take to import PyTorch and a candidate's modules.
-_SETUP_S: Final = 170.0
+_SETUP_S: Final = 120.0
 #: Seconds that a server may take to answer, also on a machine that has much else to do: it only forks and looks.
 _ANSWER_S: Final = 30.0
 _REPORTS: Final = msgspec.json.Decoder(Report | None)
@@ -118,6 +118,10 @@ class RemoteRanks:
             for address in self._addresses:
                 with contextlib.suppress(OSError, WireError):
                     self._servers.append(_Server(address, self._setup, self._answer_s))
+            until = time.monotonic() + _SETUP_S
+            for server in self._servers:
+                with contextlib.suppress(_LostServerError):
+                    server.greet(until)
         return self._servers
 
     def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
@@ -173,31 +177,46 @@ class _Server:
 
     Raises:
         OSError: It cannot be reached.
-        WireError: It does not answer.
-        UnavailableError: Its node lacks what the candidate needs.
+        WireError: It is gone.
     """
 
     def __init__(self, address: tuple[str, int], setup: Setup, answer_s: float) -> None:
         connection = connected(address)
         self.own_host: str = connection.getsockname()[0]
         self._wire, self._answer_s, self.is_alive = wire_of(connection), answer_s, True
-        fault = msgspec.json.decode(self.ask(setup, _SETUP_S), type=str)
+        self._named = f"candidate '{setup.candidate.name}': on node {address[0]}"
+        # Answered later (`greet`), so that all nodes import at once.
+        self._wire.send(msgspec.json.encode(setup))
+
+    def greet(self, until: float) -> None:
+        """Wait until it is ready to fork; ``until`` is in monotonic seconds.
+
+        Raises:
+            UnavailableError: Its node lacks what the candidate needs.
+            _LostServerError: It does not answer.
+        """
+        fault = msgspec.json.decode(self._answer(until), type=str)
         if fault:
             self.close()
-            message = f"candidate '{setup.candidate.name}': on node {address[0]}, {fault}"
+            message = f"{self._named}, {fault}"
             raise UnavailableError(message)
 
-    def ask(self, message: msgspec.Struct, wait_s: float | None = None) -> bytes:
+    def ask(self, message: msgspec.Struct) -> bytes:
         """Send a message and return the answer.
 
         Raises:
             _LostServerError: There is none, now and later.
         """
+        if self.is_alive:
+            with contextlib.suppress(WireError):  # It shows when the answer is read.
+                self._wire.send(msgspec.json.encode(message))
+        return self._answer(time.monotonic() + self._answer_s)
+
+    def _answer(self, until: float) -> bytes:
         try:
             if self.is_alive:
-                self._wire.send(msgspec.json.encode(message))
-                return self._wire.receive(time.monotonic() + (wait_s or self._answer_s))[0]
-        except (WireError, OSError):
+                return self._wire.receive(until)[0]
+        except WireError:
             self.close()
         lost = "a node of the cluster is lost"
         raise _LostServerError(lost)
