@@ -117,6 +117,17 @@ def test_judged__fault_of_a_rank__is_found_and_the_rank_named(far: Far, name: st
     assert far.judged("right").outcome == "aligned"
 
 
+def test_judged__mesh_of_two_dimensions_after_a_smaller_group__finds_its_ranks_by_the_first_store(far: Far):
+    launcher = RemoteRanks(candidate(ranks=4), far.servers, [_ROOT])
+    with closing(DTensorBackend("far", Meshes(4), has_processes=True, launcher=launcher)) as backend:
+        smaller = DTensorBackend("far", Meshes(2), has_processes=True, launcher=launcher)
+        outcomes = [judged(record(_linear, case, test="linear"), backend) for case in range(8)]
+        meshes = {len(group) for group in backend._groups}
+
+        assert ({each.verdict.outcome for each in outcomes}, meshes) == ({"aligned"}, {1, 2})
+        del smaller
+
+
 def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):
     wire = wire_of(socket.create_connection(far.servers.addresses[0]))
     wire.send(msgspec.json.encode(Setup("a guess", candidate(), [], 0)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.connection import KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
 from ci_autotest.backends.ranks.process_group import Look
 from ci_autotest.backends.ranks.rank_node import End, Fork, Greeting, Inquiry, Report, Setup
 from ci_autotest.errors import UnavailableError
@@ -48,10 +48,11 @@ class RemoteRank:
         server: What forked it.
         pid: Its process id there.
         wire: Frames to it and from it.
+        store: Where its group finds each other, also later for a mesh of two dimensions.
     """
 
-    def __init__(self, server: _Server, pid: int, wire: Wire) -> None:
-        self._server, self.pid, self.wire = server, pid, wire
+    def __init__(self, server: _Server, pid: int, wire: Wire, store: Any) -> None:
+        self._server, self.pid, self.wire, self._store = server, pid, wire, store
 
     def look(self) -> Look | None:
         """Return what it does; ``None`` if it has ended or its node is lost."""
@@ -89,8 +90,6 @@ class RemoteRanks:
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
         self._addresses, self._answer_s = servers.addresses, answer_s
         self._servers: list[_Server] | None = None
-        # The store of a group must live as long as the group does.
-        self._store: Any = None
 
     def launch(self, count: int) -> list[RemoteRank]:
         """Return the processes of a new group.
@@ -110,7 +109,7 @@ class RemoteRanks:
         """End every rank, with the connections to the servers."""
         for server in self._servers or ():
             server.close()
-        self._servers, self._store = [], None
+        self._servers = []
 
     def _connected(self) -> list[_Server]:
         if self._servers is None:
@@ -126,13 +125,13 @@ class RemoteRanks:
 
     def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
         host = live[0].own_host
-        self._store = torch._C._distributed_c10d.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=KEPT)
+        store = torch._C._distributed_c10d.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=KEPT)
         forked: list[tuple[_Server, int]] = []
         try:
             with socket.create_server((host, 0)) as listener:
                 for rank in range(count):
                     server = live[rank % len(live)]
-                    job = Fork(rank, count, listener.getsockname()[:2], (host, self._store.port))
+                    job = Fork(rank, count, listener.getsockname()[:2], (host, store.port))
                     forked.append((server, msgspec.json.decode(server.ask(job), type=int)))
                 wires = self._accepted(listener, count)
         except (OSError, WireError):
@@ -140,7 +139,7 @@ class RemoteRanks:
                 with contextlib.suppress(_LostServerError):
                     server.ask(End(pid))
             raise
-        return [RemoteRank(*forked[rank], wires[rank]) for rank in range(count)]
+        return [RemoteRank(*forked[rank], wires[rank], store) for rank in range(count)]
 
     def _accepted(self, listener: socket.socket, count: int) -> dict[int, Wire]:
         """Return the wire of each rank."""
@@ -151,7 +150,7 @@ class RemoteRanks:
             connection, _ = listener.accept()
             wire = wire_of(connection)
             with contextlib.suppress(WireError, msgspec.DecodeError):
-                greeting = _GREETINGS.decode(wire.receive(until)[0])
+                greeting = _GREETINGS.decode(wire.receive(min(until, time.monotonic() + GREETING_S))[0])
                 if hmac.compare_digest(greeting.secret.encode(), self._setup.secret.encode()):
                     found[greeting.rank] = wire
                     continue
