@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Final
-
-import torch
 
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.fx import FxBackend
@@ -16,23 +13,26 @@ from ci_autotest.backends.mapping.table import Table, has_table, load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
+from ci_autotest.backends.operators.registration import register
 from ci_autotest.backends.operators.user_operators import find, is_module_class
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import ConfigError, ProgramError, UnavailableError, error_text, import_failure
+from ci_autotest.errors import ConfigError, ProgramError
 from ci_autotest.program.targets import is_own
+from ci_autotest.values.rank_servers import RANK_SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.ranks.process_group import Launcher
     from ci_autotest.config import Candidate
 
 
-def _ranks(candidate: Candidate, device: str) -> Backend:
+def _ranks(candidate: Candidate, device: str, folders: Sequence[str]) -> Backend:
     """Return a group of ranks. DTensor takes 0.6 s to import, which no other candidate should wait for."""
     from ci_autotest.backends.ranks.backend import DTensorBackend  # noqa: PLC0415
     from ci_autotest.backends.ranks.placement_draw import Meshes  # noqa: PLC0415
@@ -40,17 +40,23 @@ def _ranks(candidate: Candidate, device: str) -> Backend:
     ranks = candidate.ranks or 0
     # Placements that are given are those of one dimension if no mesh is.
     meshes = Meshes(ranks, candidate.mesh or ((ranks,) if candidate.placements else ()))
-    return DTensorBackend(candidate.name, meshes, candidate.placements, device, has_processes=candidate.processes)
+    return DTensorBackend(
+        candidate.name, meshes, candidate.placements, device, has_processes=candidate.processes,
+        launcher=_cluster(candidate, folders),
+    )  # fmt: skip
 
 
-def _modules(candidate: Candidate, device: str) -> Backend:
+def _modules(candidate: Candidate, device: str, folders: Sequence[str]) -> Backend:
     """Return ranks that share the batch of a module, which no other candidate should wait to import."""
     from ci_autotest.backends.ranks.module_backend import ModuleBackend  # noqa: PLC0415
 
-    return ModuleBackend(candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device)
+    return ModuleBackend(
+        candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device,
+        launcher=_cluster(candidate, folders),
+    )  # fmt: skip
 
 
-def _compiled(candidate: Candidate, device: str) -> Backend:
+def _compiled(candidate: Candidate, device: str, _: Sequence[str]) -> Backend:
     try:
         return CompileBackend(candidate.options, device)
     except ConfigError as error:
@@ -58,15 +64,24 @@ def _compiled(candidate: Candidate, device: str) -> Backend:
         raise ConfigError(message) from error
 
 
-_BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
-    "torch": lambda _, device: TorchBackend(device, is_candidate=True),
+def _cluster(candidate: Candidate, folders: Sequence[str]) -> Launcher | None:
+    """Return what starts ranks on the nodes of a cluster; ``None`` if ranks are processes of this machine."""
+    if RANK_SERVERS not in os.environ:
+        return None
+    from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415
+
+    return RemoteRanks(candidate, servers_in(os.environ[RANK_SERVERS]), folders)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Candidate, str, Sequence[str]], Backend]]] = {
+    "torch": lambda _, device, __: TorchBackend(device, is_candidate=True),
     "torch.compile": _compiled,
-    "fx": lambda candidate, device: FxBackend(candidate.transform, device),
-    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
+    "fx": lambda candidate, device, _: FxBackend(candidate.transform, device),
+    "onnxruntime": lambda candidate, device, _: OnnxBackend(candidate.options, device, candidate.name),
     "dtensor": _ranks,
     "ddp": _modules,
     "fsdp": _modules,
-    "substitute": lambda candidate, device: SubstituteBackend(
+    "substitute": lambda candidate, device, _: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),
 }
@@ -78,7 +93,7 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     Args:
         candidate: The candidate.
         device: ``cpu``, ``cuda``, or the device that the candidate's module registers.
-        folders: Folders of the user's own modules, for a host.
+        folders: Folders of the user's own modules, for a host or for ranks on other machines.
         isolated: Whether this process is a worker, which may end as the candidate's host ends.
 
     Raises:
@@ -96,7 +111,7 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
         return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
     register(candidate)
     attach(candidate, device)
-    return _BUILDERS[candidate.backend](candidate, device)
+    return _BUILDERS[candidate.backend](candidate, device, folders)
 
 
 def _replaced(candidate: Candidate) -> Mapping[str, str]:
@@ -129,28 +144,6 @@ def _refuse_missing(operator: str, candidate: Candidate) -> None:
             "`load`, or the module that registers it in `import`."
         )
         raise ConfigError(message) from error
-
-
-def register(candidate: Candidate) -> None:
-    """Load the libraries and import the modules with which a candidate registers operators.
-
-    Raises:
-        UnavailableError: One cannot be loaded or imported.
-    """
-    for path in candidate.load:
-        try:
-            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
-        except Exception as error:
-            message = (
-                f"library {path!r} of `load` cannot be loaded: {error_text(error)}. Build it, or correct the path."
-            )
-            raise UnavailableError(message) from error
-    for name in candidate.imports:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            message = f"module {name!r} of `import` cannot be imported: {import_failure(error, name)}"
-            raise UnavailableError(message) from error
 
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:

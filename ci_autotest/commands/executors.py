@@ -74,7 +74,10 @@ def means_for(request: Request, surroundings: Surroundings) -> Means:
 
     silence_s = _silence_s(request)
     allowed = configuration.size_bytes(request.config.memory)
-    executor = RayExecutor(environ, silence_s, allowed, _workers(request), needs_gpu(request))
+    executor = RayExecutor(
+        environ, silence_s, allowed, _workers(request), needs_gpu(request),
+        has_ranks=any(candidate.has_rank_processes for candidate in request.candidates),
+    )  # fmt: skip
     limits = Limits(silence_s, memory_limit(request, executor.slots))
     return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)))
 

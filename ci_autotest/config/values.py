@@ -157,6 +157,11 @@ class Candidate(Section, frozen=True, kw_only=True):
         return self.backend == "substitute" and (self.isolated or bool(self.env))
 
     @property
+    def has_rank_processes(self) -> bool:
+        """Whether it is a group of ranks that are processes with PyTorch."""
+        return self.processes or self.backend in {"ddp", "fsdp"}
+
+    @property
     def has_guard(self) -> bool:
         """Whether cases in which code outside of torch runs are guarded."""
         return self.backend == "substitute" and self.guard is not False

@@ -70,6 +70,8 @@ class Culprit(NamedTuple):
 
 
 NOWHERE: Final = Culprit(None, has_backward=False)
+#: Characters of what a first run did in the result of a flaky case.
+_SEEN_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
 def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosis:
     """Return the diagnosis of a case whose second run showed something else; the detail names both results."""
     verdict = suspect.verdict
-    first = f"first run: {verdict.outcome}, {verdict.operator} ({verdict.kind})" if verdict else "first run: lost"
+    first = f"first run: {_seen_in(verdict)}" if verdict else "first run: lost"
     if isinstance(again, Tried):
         other = again.verdict
         second = f"in a fresh process: {other.outcome}" + (f", {other.operator} ({other.kind})" if other.kind else "")
@@ -173,6 +175,13 @@ def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosi
         second = f"in a fresh process the worker {again.reason}"
     seen = verdict or Verdict(outcome="flaky", kind="crash")  # A lost worker leaves no verdict.
     return Diagnosis(suspect, seen, Route.SETTLED).doubted(f"{first}; {second}")
+
+
+def _seen_in(verdict: Verdict) -> str:
+    """Return a first run's result, with what ranks or a side that differs from itself did: nothing else will tell."""
+    found = verdict.misalignment
+    told = {"rank": found.candidate, "nondeterminism": found.detail}.get(found.kind, "") if found else ""
+    return f"{verdict.outcome}, {verdict.operator} ({verdict.kind})" + (f", {told[:_SEEN_CHARS]}" if told else "")
 
 
 def shown_of(tried: Tried) -> Shown:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.projects import Done, Project, ended, processes, wait_until, without_times
+from tests.projects import Done, Project, ended, finding_of, outcomes, processes, wait_until, without_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +67,11 @@ class Nodes:
         for _ in range(count):
             self._cluster.remove_node(self._nodes.pop(), allow_graceful=False)
 
+    def lose_node(self, raylet: int) -> None:
+        """Lose the node whose raylet is the process with a number."""
+        node = next(each for each in self._nodes if each.all_processes["raylet"][0].process.pid == raylet)
+        self._cluster.remove_node(node, allow_graceful=False)
+
     def shutdown(self) -> None:
         self._cluster.shutdown()
 
@@ -104,9 +110,23 @@ def calls(project: Project) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def marked(module: str) -> list[int]:
+    """Return the processes of the cluster that run a module."""
+    return [int(line.split()[0]) for line in processes(f"{MARK}={os.environ[MARK]}") if module in line]
+
+
 def workers() -> int:
     """Return how many processes of the cluster run cases."""
-    return sum("ci_autotest.run.worker.main" in line for line in processes(f"{MARK}={os.environ[MARK]}"))
+    return len(marked("ci_autotest.run.worker.main"))
+
+
+def raylet_of(pid: int) -> int:
+    """Return the process that stands for the node of a process; 0 if it has ended."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return 0
+    return next((int(each.partition(b"=")[2]) for each in variables if each.startswith(b"RAY_RAYLET_PID=")), 0)
 
 
 def run(project: Project, output: str, nodes: Nodes, losses: dict[int, int], *words: str) -> Done:
@@ -186,3 +206,91 @@ def test_run__shards_each_with_a_node_lost__merge_into_the_local_run(project: Pr
     done = project.command("report", "shard1", "shard2", "--output", "merged")
     assert done.status == 1, done.said
     assert shown(project.report("merged")) == shown(project.report("local"))
+
+
+#: `doubled` is right, writes down which rank ran on which node, and waits from the third case on until a node is lost.
+#: The last rank triples in `tripled`.
+RULES = """
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+CALLS, LOST = Path(__file__).with_name("calls"), Path(__file__).with_name("lost")
+
+
+@torch.library.custom_op("spread::doubled", mutates_args=(), schema="(Tensor x) -> Tensor")
+def doubled(x):
+    if dist.is_initialized():
+        with CALLS.open("a") as file:
+            file.write(f"{dist.get_rank()} {os.environ['RAY_RAYLET_PID']}\\n")
+        while len(CALLS.read_text().splitlines()) > 4 and not LOST.exists():
+            time.sleep(0.02)
+    return x * 2
+
+
+@torch.library.custom_op("spread::tripled", mutates_args=(), schema="(Tensor x) -> Tensor")
+def tripled(x):
+    return x * (3 if dist.is_initialized() and dist.get_rank() == 1 else 2)
+
+
+for operator in (doubled, tripled):
+    operator.register_fake(lambda x: x * 2)
+register_sharding(torch.ops.spread.doubled.default)(lambda x: [([Shard(0)], [Shard(0)]), ([Replicate()], [Replicate()])])
+register_sharding(torch.ops.spread.tripled.default)(lambda x: [([Replicate()], [Replicate()])])
+"""
+ON_RANKS = """
+@autotest(n=6, profiles=())
+def doubled():
+    return torch.ops.spread.doubled(random_tensor(2, 4, 3, requires_grad=False))
+
+
+@autotest(n=2, profiles=())
+def tripled():
+    return torch.ops.spread.tripled(random_tensor(2, 4, 3, requires_grad=False))
+"""
+
+
+def test_run__ranks_on_three_nodes_of_which_one_is_lost__costs_one_case_and_leaves_nothing(
+    tmp_path: Path, cluster: Any
+):
+    project = Project(tmp_path, _GREATEST_S)
+    project.write("spread_rules.py", RULES)
+    project.tests(ON_RANKS)
+    row = {"name": "spread", "backend": "dtensor", "ranks": 2, "processes": True, "import": ["spread_rules"]}
+    project.configure(candidates=[row], case_timeout="300s")
+    nodes = cluster(3)
+    process = project.start("run", "--executor", "ray", "--workers", "1", environ={"RAY_ADDRESS": nodes.address})
+    assert wait_until(lambda: len(ran(project)) > 4, _GREATEST_S)
+
+    before = ran(project)[-2:]
+    worker = raylet_of(marked("ci_autotest.run.worker.main")[0])
+    rank, lost = next((rank, node) for rank, node in before if node != worker)
+    nodes.lose_node(lost)
+    assert wait_until(lambda: lost not in map(raylet_of, marked("rank_node")), _GREATEST_S)
+    project.write("lost", "")
+    done = ended(process, _GREATEST_S)
+
+    assert done.status == 1, done.said
+    report = project.report()
+    doubled, tripled = (finding_of(report, name) for name in ("doubled", "tripled"))
+    assert outcomes(report) == {("doubled", "spread"): "flaky", ("tripled", "spread"): "misaligned"}
+    assert [(each["cases"]["aligned"], each["cases"]["flaky"]) for each in report["results"]] == [(5, 1), (0, 0)]
+    assert f"rank {rank} was lost with its node" in doubled["detail"]
+    assert (tripled["kind"], tripled["confirmed"]) == ("rank", True)
+    assert "rank 1 holds other bits than rank 0" in tripled["message"]
+    assert len({node for _, node in before}) == 2
+    after = {node for _, node in ran(project)[-2:]}
+    assert (len(after), lost in after) == (2, False)
+    assert wait_until(lambda: marked("rank_node") == [], 60)
+
+
+def ran(project: Project) -> list[tuple[int, int]]:
+    """Return the rank and the node of each call so far."""
+    path = project.folder / "calls"
+    text = path.read_text() if path.exists() else ""
+    return [(int(rank), int(node)) for rank, node in map(str.split, text.splitlines())]

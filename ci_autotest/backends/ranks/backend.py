@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.ranks.group import Group
     from ci_autotest.backends.ranks.placement_draw import Meshes
+    from ci_autotest.backends.ranks.process_group import Launcher
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -39,6 +40,7 @@ class DTensorBackend(Backend):
         placements: The placements of every input; empty to draw them.
         device: Device of the ranks.
         has_processes: Whether each rank is a process of its own.
+        launcher: Starts the processes; ``None`` to fork them here.
 
     Raises:
         UnavailableError: The ranks cannot be started here.
@@ -54,6 +56,7 @@ class DTensorBackend(Backend):
         device: str = "cpu",
         *,
         has_processes: bool = False,
+        launcher: Launcher | None = None,
     ) -> None:
         if device != "cpu":
             message = (
@@ -65,11 +68,11 @@ class DTensorBackend(Backend):
         self._meshes, self._placements = meshes, placements
         self._steps = TorchSteps()
         # Before anything has run here: what was forked later could not run a backward pass.
-        self._server = RankServer(candidate, DTensorRank) if has_processes else None
+        self._launcher = (launcher or RankServer(candidate, DTensorRank)) if has_processes else None
         self._processes: dict[int, ProcessGroup] = {}
         self._groups: dict[tuple[int, ...], Group] = {}
         self._group_of(meshes.plain)
-        if self._server is not None:
+        if self._launcher is not None:
             self._processes[math.prod(meshes.plain)].start()
 
     def adapted(self, attempt: Attempt) -> Attempt:
@@ -79,7 +82,7 @@ class DTensorBackend(Backend):
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch without its probes: whether a kernel remembers is asked of candidates without ranks."""
         own = [self.adapted(attempt) for attempt in attempts if not attempt.is_probe]
-        return super().submit(own, enter) if self._server is None else WholeRuns(self.whole_run, own, enter)
+        return super().submit(own, enter) if self._launcher is None else WholeRuns(self.whole_run, own, enter)
 
     def whole_run(self, attempt: Attempt) -> Trace:
         """Run an attempt forward and backward at once, as ranks in processes of their own do."""
@@ -115,8 +118,8 @@ class DTensorBackend(Backend):
         """End the ranks."""
         for group in self._groups.values():
             group.close()
-        if self._server is not None:
-            self._server.close()
+        if self._launcher is not None:
+            self._launcher.close()
 
     def _group(self, program: Program) -> Group:
         """Return the ranks of the mesh that a program names; a shrunk one may have fewer than the candidate."""
@@ -127,15 +130,15 @@ class DTensorBackend(Backend):
 
     def _group_of(self, mesh: tuple[int, ...]) -> Group:
         if mesh not in self._groups:
-            self._groups[mesh] = Simulation(mesh, self._steps) if self._server is None else self._started(mesh)
+            self._groups[mesh] = Simulation(mesh, self._steps) if self._launcher is None else self._started(mesh)
         return self._groups[mesh]
 
     def _started(self, mesh: tuple[int, ...]) -> Group:
         """Return the processes of a mesh; all meshes of one size share theirs."""
-        assert self._server is not None  # noqa: S101 - the caller has looked
+        assert self._launcher is not None  # noqa: S101 - the caller has looked
         count = math.prod(mesh)
         if count not in self._processes:
-            self._processes[count] = ProcessGroup(self._server, count)
+            self._processes[count] = ProcessGroup(self._launcher, count)
         return Processes(self._processes[count], mesh)
 
 

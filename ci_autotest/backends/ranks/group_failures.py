@@ -39,8 +39,8 @@ def with_stuck(
     if failed:
         error = next(iter(failed.values()))
         parts.append(f"{numbered(failed)} raised {error.kind}" if not error.seen else error.seen)
-    if stuck.ended:
-        parts.append(f"{numbered(stuck.ended)} ended")
+    for how in dict.fromkeys(stuck.ended.values()):
+        parts.append(f"{numbered([rank for rank, other in stuck.ended.items() if other == how])} {how}")
     done = [rank for rank in answers if rank not in failed]
     if done:
         parts.append(f"{numbered(done)} went on")
@@ -56,11 +56,14 @@ def with_stuck(
     last = program_end(program)
     step = last if is_backward or not at else max(0, min(at))
     key = -1 if is_backward else None
-    trace.rank_faults = [RankFault(step, key, is_call=True, seen=", ".join(parts), expected=ALL_AGREE, detail=detail)]
+    seen = ", ".join(parts)
+    trace.rank_faults = [RankFault(step, key, is_call=True, seen=seen, expected=ALL_AGREE, detail=detail)]
+    # With the ranks: a group that is lost once may do better the next time, and then this is all that is shown.
+    message = f"{seen}: {detail}" if detail else seen
     if is_backward:
-        trace.backward_failure = Raised("RankError", detail or ", ".join(parts))
+        trace.backward_failure = Raised("RankError", message)
     else:
-        trace.failure = Failure(step, "RankError", detail or ", ".join(parts))
+        trace.failure = Failure(step, "RankError", message)
         del trace.values[step:], trace.facts[step:]
     return trace
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
+    from ci_autotest.backends.ranks.process_group import Launcher
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Program
 
@@ -42,6 +43,7 @@ class ModuleBackend(Backend):
         ranks: Number of ranks.
         wrap: The user's function, ``module:function``; empty for PyTorch's own wrapper.
         device: Device of the ranks.
+        launcher: Starts their processes; ``None`` to fork them here.
 
     Raises:
         UnavailableError: The ranks cannot be started here, or there is no such function.
@@ -50,7 +52,16 @@ class ModuleBackend(Backend):
     is_in_process = False
     shows_steps = False
 
-    def __init__(self, candidate: str, backend: str, ranks: int, wrap: str = "", device: str = "cpu") -> None:
+    def __init__(
+        self,
+        candidate: str,
+        backend: str,
+        ranks: int,
+        wrap: str = "",
+        device: str = "cpu",
+        *,
+        launcher: Launcher | None = None,
+    ) -> None:
         if device != "cpu":
             message = (
                 f"candidate '{candidate}': ranks of backend {backend} run on cpu, not on '{device}'. Write device: cpu."
@@ -62,8 +73,8 @@ class ModuleBackend(Backend):
         self.mode = f"{ranks} ranks, gloo"
         self._how, self._count = (backend, wrap), ranks
         # Before anything has run here: what was forked later could not run a backward pass.
-        self._server = RankServer(candidate, ModuleRank, backend)
-        self._groups = {ranks: ProcessGroup(self._server, ranks)}
+        self._launcher: Launcher = launcher or RankServer(candidate, ModuleRank, backend)
+        self._groups = {ranks: ProcessGroup(self._launcher, ranks)}
         self._groups[ranks].start()
 
     def adapted(self, attempt: Attempt) -> Attempt:
@@ -136,7 +147,7 @@ class ModuleBackend(Backend):
         """End the ranks."""
         for group in self._groups.values():
             group.end()
-        self._server.close()
+        self._launcher.close()
 
     def _ran(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], *, snapshots: bool
@@ -155,7 +166,7 @@ class ModuleBackend(Backend):
         if self.on_step is not None and program.calls:
             self.on_step(program.calls[0][0])
         if ranks not in self._groups:
-            self._groups[ranks] = ProcessGroup(self._server, ranks)
+            self._groups[ranks] = ProcessGroup(self._launcher, ranks)
         trace = run_on_ranks(self._groups[ranks], program, slices, plan, self._how, snapshots=snapshots)
         is_faulty = trace.rank_faults or trace.failure is not None or trace.backward_failure is not None
         if plan.mixes is not None and not is_faulty:

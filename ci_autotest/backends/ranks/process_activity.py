@@ -50,7 +50,7 @@ class Watch:
         now, used_s = time.monotonic(), _used_s(self._pid)
         if self._mark is None or place != self._mark.place:
             self._mark = _Mark(place, used_s, now)
-        elif _could_run(self._pid):
+        elif could_run(self._pid):
             self._mark = self._mark._replace(since_s=now)
         return max(used_s - self._mark.used_s, now - self._mark.since_s) > self._silence_s
 
@@ -66,7 +66,7 @@ def _used_s(pid: int) -> float:
     return 0.0
 
 
-def _could_run(pid: int) -> bool:
+def could_run(pid: int) -> bool:
     """Whether a thread of a process runs, or could run if it got a processor."""
     for stat in Path(_TASKS.format(pid)).glob("*/stat"):
         with suppress(OSError):

@@ -8,29 +8,70 @@ A rank that waits elsewhere may be slow, and the parent ends the worker when the
 from __future__ import annotations
 
 import contextlib
-import os
 import select
-import signal
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ci_autotest.backends.ranks.rank_process import read_place
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.backends.ranks.rank_process import Place
-    from ci_autotest.backends.ranks.rank_server import Rank, RankServer
+    from ci_autotest.host.wire import Wire
 
 #: Seconds that a group may take to join.
 _START_S: Final = 60.0
 #: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
 _SILENCE_S: Final = 1.5
 _LOOK_S: Final = 0.1
-_TASKS: Final = "/proc/{}/task"
+
+
+class Look(NamedTuple):
+    """What a rank does.
+
+    Attributes:
+        place: Where it is.
+        is_running: Whether one of its threads runs, or could run if it got a processor.
+    """
+
+    place: Place
+    is_running: bool
+
+
+class Rank(Protocol):
+    """A rank's process, seen from the worker.
+
+    Attributes:
+        pid: Its process id, on the machine that it runs on.
+        wire: Frames to it and from it.
+    """
+
+    pid: int
+    wire: Wire
+
+    def look(self) -> Look | None:
+        """Return what it does; ``None`` if that cannot be known any more."""
+
+    def end(self) -> str:
+        """End it, and return in words how it ended if it had ended before."""
+
+
+class Launcher(Protocol):
+    """What starts the processes of ranks.
+
+    Attributes:
+        advice: What to do where they cannot be had.
+    """
+
+    advice: str
+
+    def launch(self, count: int) -> Sequence[Rank]:
+        """Return the processes of a new group; raise ``OSError`` or ``WireError`` if they cannot be had."""
+
+    def close(self) -> None:
+        """End every process."""
 
 
 class Stuck(NamedTuple):
@@ -39,25 +80,25 @@ class Stuck(NamedTuple):
     Attributes:
         answers: Answer of each rank that gave one.
         places: Where each other rank waited.
-        ended: Ranks whose processes had ended.
+        ended: How each rank ended whose process had ended, in words.
     """
 
     answers: dict[int, tuple[bytes, list[memoryview]]]
     places: dict[int, Place]
-    ended: frozenset[int]
+    ended: dict[int, str]
 
 
 class ProcessGroup:
     """A group.
 
     Args:
-        server: Forks the ranks.
+        launcher: Starts the ranks.
         count: Number of ranks.
     """
 
-    def __init__(self, server: RankServer, count: int) -> None:
-        self._server, self.count = server, count
-        self._ranks: list[Rank] = []
+    def __init__(self, launcher: Launcher, count: int) -> None:
+        self._launcher, self.count = launcher, count
+        self._ranks: Sequence[Rank] = []
 
     def start(self) -> None:
         """Start the ranks, unless they run.
@@ -68,13 +109,13 @@ class ProcessGroup:
         if self._ranks:
             return
         try:
-            self._ranks = self._server.fork(self.count)
+            self._ranks = self._launcher.launch(self.count)
             until = time.monotonic() + _START_S
             for rank in self._ranks:
                 rank.wire.receive(until)
         except (OSError, WireError) as error:
             self.end()
-            message = f"{self.count} ranks cannot be started here: {error}. {self._server.advice}"
+            message = f"{self.count} ranks cannot be started here: {error}. {self._launcher.advice}"
             raise UnavailableError(message) from error
 
     def exchange(
@@ -87,7 +128,8 @@ class ProcessGroup:
                 rank.wire.send(head, buffers)
         answers: dict[int, tuple[bytes, list[memoryview]]] = {}
         ended: set[int] = set()
-        seen, since = self._moves(), time.monotonic()
+        looks: dict[int, Look] = {}
+        since = time.monotonic()
         while len(answers) + len(ended) < self.count:
             waiting = {
                 each.wire.read_fd: rank for rank, each in enumerate(self._ranks) if rank not in {*answers, *ended}
@@ -98,46 +140,23 @@ class ProcessGroup:
                     answers[waiting[fd]] = self._ranks[waiting[fd]].wire.receive()
                 except WireError:
                     ended.add(waiting[fd])
-            moves = self._moves()
-            if ready or moves != seen or self._is_running(waiting.values()):
-                seen, since = moves, time.monotonic()
-            elif time.monotonic() - since > _SILENCE_S and self._is_in_collectives(waiting.values()):
+            if ready:
+                since = time.monotonic()
+                continue
+            seen, looks = looks, {rank: look for rank in waiting.values() if (look := self._ranks[rank].look())}
+            ended.update(set(waiting.values()) - set(looks))
+            if looks != seen or any(look.is_running for look in looks.values()):
+                since = time.monotonic()
+            # Outside of a collective a rank may sleep and then go on.
+            elif time.monotonic() - since > _SILENCE_S and all(look.place.collective for look in looks.values()):
                 break
         if len(answers) == self.count:
             return answers
-        places = {
-            rank: read_place(each.place) for rank, each in enumerate(self._ranks) if rank not in {*answers, *ended}
-        }
-        self.end()
-        return Stuck(answers, places, frozenset(ended))
+        places = {rank: look.place for rank, look in looks.items() if rank not in {*answers, *ended}}
+        ends = self.end()
+        return Stuck(answers, places, {rank: ends[rank] for rank in sorted(ended)})
 
-    def end(self) -> None:
-        """End all ranks."""
-        for rank in self._ranks:
-            with contextlib.suppress(OSError):
-                os.kill(rank.pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                rank.wire.close()
-            rank.place.close()
-        self._ranks = []
-
-    def _moves(self) -> list[int]:
-        return [read_place(rank.place).moves for rank in self._ranks]
-
-    def _is_in_collectives(self, ranks: Iterable[int]) -> bool:
-        """Whether each of some ranks has entered a collective: outside of one a rank may sleep and then go on."""
-        return all(read_place(self._ranks[rank].place).collective for rank in ranks)
-
-    def _is_running(self, ranks: Iterable[int]) -> bool:
-        """Whether a thread of one of some ranks runs, or could run if it got a processor."""
-        return any(_is_running(self._ranks[rank].pid) for rank in ranks)
-
-
-def _is_running(pid: int) -> bool:
-    for task in Path(_TASKS.format(pid)).glob("*/stat"):
-        with contextlib.suppress(OSError):
-            # The state follows the name in brackets, which may hold anything.
-            state = task.read_text(errors="replace").rpartition(")")[2].split()[0]
-            if state in {"R", "D"}:
-                return True
-    return False
+    def end(self) -> list[str]:
+        """End all ranks, and return in words how each ended that had ended before."""
+        ranks, self._ranks = self._ranks, []
+        return [rank.end() for rank in ranks]

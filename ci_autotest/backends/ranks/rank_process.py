@@ -88,11 +88,11 @@ class RankProcess:
         self._step, self._moves, self._name = -1, 0, b""
         self._meshes: dict[tuple[int, ...], DeviceMesh] = {}
 
-    def serve(self, store: str, answering: Any) -> None:
+    def serve(self, store: Any, answering: Any) -> None:
         """Join the group and answer messages until the worker is gone.
 
         Args:
-            store: A file in which the ranks find each other; no port is needed.
+            store: Where the ranks find each other.
             answering: Makes what answers, from the rank and the number of ranks.
         """
         torch.set_num_threads(1)
@@ -101,10 +101,7 @@ class RankProcess:
         # Another candidate of the worker may simulate ranks, with a group that communicates with nobody.
         if dist.is_initialized():
             dist.destroy_process_group()
-        # Otherwise gloo asks for the address of this host's name, which a container may not have.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        found = torch._C._distributed_c10d.FileStore(store, self.count)
-        dist.init_process_group("gloo", store=found, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
+        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
         own = answering(self.rank, self.count)
         self._wire.send(b"ready")
         while True:

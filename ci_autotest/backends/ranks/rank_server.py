@@ -18,9 +18,13 @@ import socket
 import struct
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, RankProcess
+import torch
+
+from ci_autotest.backends.ranks.process_activity import could_run
+from ci_autotest.backends.ranks.process_group import Look
+from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, RankProcess, read_place
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import Wire
 
@@ -41,18 +45,30 @@ _OPEN_FILES: Final = "/proc/self/fd"
 IS_LINUX: Final = sys.platform == "linux"
 
 
-class Rank(NamedTuple):
-    """A rank's process, seen from the worker.
+class LocalRank:
+    """A rank's process on this machine.
 
-    Attributes:
+    Args:
         pid: Its process id.
         wire: Frames to it and from it.
         place: Shared memory in which it writes where it is.
     """
 
-    pid: int
-    wire: Wire
-    place: mmap.mmap
+    def __init__(self, pid: int, wire: Wire, place: mmap.mmap) -> None:
+        self.pid, self.wire, self._place = pid, wire, place
+
+    def look(self) -> Look:
+        """Return what it does."""
+        return Look(read_place(self._place), could_run(self.pid))
+
+    def end(self) -> str:
+        """End it."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            self.wire.close()
+        self._place.close()
+        return "ended"
 
 
 class RankServer:
@@ -87,7 +103,7 @@ class RankServer:
         theirs.close()
         self._socket = ours
 
-    def fork(self, count: int) -> list[Rank]:
+    def launch(self, count: int) -> list[LocalRank]:
         """Return the processes of a new group.
 
         Raises:
@@ -97,7 +113,7 @@ class RankServer:
         with tempfile.TemporaryFile() as store:
             return [self._rank(rank, count, store.fileno()) for rank in range(count)]
 
-    def _rank(self, rank: int, count: int, store: int) -> Rank:
+    def _rank(self, rank: int, count: int, store: int) -> LocalRank:
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
         with tempfile.TemporaryFile() as file:
@@ -112,7 +128,7 @@ class RankServer:
         if len(answer) != _PID.size:
             message = "the server of ranks is gone"
             raise OSError(message)
-        return Rank(_PID.unpack(answer)[0], Wire(read_fd, write_fd), place)
+        return LocalRank(_PID.unpack(answer)[0], Wire(read_fd, write_fd), place)
 
     def close(self) -> None:
         """End the server, and with it every rank."""
@@ -125,7 +141,7 @@ class RankServer:
 def _serve(listener: socket.socket, answering: Callable[[int, int], Answering]) -> None:
     """Fork a rank for each job until the worker is gone; never returns."""
     try:
-        _end_with_parent()
+        end_with_parent()
         # The worker's pipes must be closed here, or its parent would not see that it is gone.
         for fd in _open_descriptors():
             if fd > 2 and fd != listener.fileno():  # noqa: PLR2004 - the standard streams
@@ -133,10 +149,7 @@ def _serve(listener: socket.socket, answering: Callable[[int, int], Answering]) 
                     os.close(fd)
         # Nobody waits for the ranks: with this the system removes them as they end.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        # DTensor imports these with its first operator: each rank of each group would do so.
-        for name in _PRELOADED:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+        preload()
         while True:
             data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
             if not data:
@@ -155,12 +168,14 @@ def _serve(listener: socket.socket, answering: Callable[[int, int], Answering]) 
 def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[int, int], Answering]) -> None:
     """Be one rank; never returns."""
     try:
-        _end_with_parent()
+        end_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         read_fd, write_fd, place_fd, store_fd = descriptors
         rank, ranks = int(str(job["rank"])), int(str(job["ranks"]))
         process = RankProcess(Wire(read_fd, write_fd), mmap.mmap(place_fd, PLACE_BYTES), rank, ranks)
-        process.serve(f"{_OPEN_FILES}/{store_fd}", answering)
+        # Otherwise gloo asks for the address of this host's name, which a container may not have.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        process.serve(torch._C._distributed_c10d.FileStore(f"{_OPEN_FILES}/{store_fd}", ranks), answering)
     except BaseException as error:  # noqa: BLE001 - the process ends here
         sys.excepthook(type(error), error, error.__traceback__)
         os._exit(1)
@@ -175,7 +190,14 @@ def _open_descriptors() -> list[int]:
         return list(range(3, 256))
 
 
-def _end_with_parent() -> None:
+def preload() -> None:
+    """Import what DTensor imports with its first operator: each rank of each group would do so."""
+    for name in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def end_with_parent() -> None:
     """Make the system end this process when its parent dies, where the system can (Linux)."""
     parent = os.getppid()
     if sys.platform == "linux":

@@ -6,11 +6,15 @@ It does not depend on Ray.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from ci_autotest.run.frames import decode_to_worker, encode
 from ci_autotest.run.messages import Gone, Reply
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.worker_loss import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Agent:
@@ -19,11 +23,12 @@ class Agent:
     Args:
         silence_s: Seconds without progress after which the worker is ended.
         memory_bytes: Resident memory that it may hold; 0: no limit.
+        added: Variables for this worker only.
     """
 
-    def __init__(self, silence_s: float, memory_bytes: int) -> None:
+    def __init__(self, silence_s: float, memory_bytes: int, added: Mapping[str, str]) -> None:
         """Start the worker with this process's environment, in which the cluster has set the GPU to use."""
-        self._worker = WorkerProcess(os.environ, Limits(silence_s, memory_bytes))
+        self._worker = WorkerProcess(os.environ, Limits(silence_s, memory_bytes), added)
 
     def pid(self) -> int:
         """Return the pid of this process."""

@@ -23,6 +23,7 @@ from ci_autotest.errors import UnavailableError
 from ci_autotest.run.frames import decode_from_worker, decode_reply, encode
 from ci_autotest.run.progress_beacon import NOWHERE, Spot
 from ci_autotest.run.ray.agent import Agent
+from ci_autotest.run.ray.rank_nodes import RankNodes
 from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class RayExecutor:
         memory_bytes: Resident memory that each may hold; ``None`` or 0: no limit but the cluster's own.
         workers: Number of workers; ``None`` for one per core, or per GPU.
         needs_gpu: Whether each takes a GPU; ``None`` if the cluster has any.
+        has_ranks: Whether a candidate is a group of ranks, which are spread over the nodes.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class RayExecutor:
         memory_bytes: int | None,
         workers: int | None,
         needs_gpu: bool | None,  # noqa: FBT001 - three answers
+        *,
+        has_ranks: bool = False,
     ) -> None:
         """Connect to the cluster.
 
@@ -96,14 +100,18 @@ class RayExecutor:
         agent = self._ray.remote(Agent)
         self._slot, self._beside = (_Kind(self._ray, agent, wanted) for wanted in (own, beside))
         self._limits = silence_s, memory_bytes or 0
+        self._rank_nodes = RankNodes(ray, memory_bytes or 0) if has_ranks else None
 
     def start(self, slot: int | None) -> RayWorker:
         """Start the worker of a slot, or one beside the slots, wherever there is room."""
         kind = self._beside if slot is None else self._slot
-        return RayWorker(self._ray, kind.start(*self._limits), kind.check_room)
+        added = self._rank_nodes.variables() if self._rank_nodes is not None else {}
+        return RayWorker(self._ray, kind.start(*self._limits, added), kind.check_room)
 
     def close(self) -> None:
-        """Disconnect from the cluster if this process connected to it."""
+        """End the servers of ranks, and disconnect from the cluster if this process connected to it."""
+        if self._rank_nodes is not None:
+            self._rank_nodes.close()
         if self._own:
             self._ray.shutdown()
 
@@ -124,9 +132,9 @@ class _Kind:
         self._wanted = {"CPU": wanted["num_cpus"], "GPU": wanted.get("num_gpus", 0.0)}
         self._looked_at = self._had_room_at = -math.inf
 
-    def start(self, silence_s: float, memory_bytes: int) -> Any:
+    def start(self, silence_s: float, memory_bytes: int, added: Mapping[str, str]) -> Any:
         """Return the agent of a new worker; it starts as soon as a node has room for it."""
-        return self._actor.remote(silence_s, memory_bytes)
+        return self._actor.remote(silence_s, memory_bytes, added)
 
     def check_room(self) -> None:
         """Check from time to time whether any live node could hold a worker if it were idle.

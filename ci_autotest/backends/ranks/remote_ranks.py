@@ -1,0 +1,228 @@
+"""Ranks on the nodes of a cluster, seen from the worker: each node has a server that forks them (``rank_node``).
+
+The ranks of a group are dealt to the nodes in turn. They connect to the worker, and find each other through a store in
+its process. A node that is lost gets no more ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
+from ci_autotest.backends.ranks.process_group import Look
+from ci_autotest.backends.ranks.rank_node import End, Fork, Greeting, Inquiry, Report, Setup
+from ci_autotest.errors import UnavailableError
+from ci_autotest.host.wire import WireError
+from ci_autotest.values.rank_servers import RankServers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.config import Candidate
+    from ci_autotest.host.wire import Wire
+
+#: Seconds that a server may take to import PyTorch and a candidate's modules.
+_SETUP_S: Final = 120.0
+#: Seconds that a server may take to answer, also on a machine that has much else to do: it only forks and looks.
+_ANSWER_S: Final = 30.0
+_REPORTS: Final = msgspec.json.Decoder(Report | None)
+_GREETINGS: Final = msgspec.json.Decoder(Greeting)
+
+
+def servers_in(text: str) -> RankServers:
+    """Return the servers that the executor named in a variable."""
+    return msgspec.json.decode(text, type=RankServers)
+
+
+class RemoteRank:
+    """A rank's process on a node.
+
+    Args:
+        server: What forked it.
+        pid: Its process id there.
+        wire: Frames to it and from it.
+        store: Where its group finds each other, also later for a mesh of two dimensions.
+    """
+
+    def __init__(self, server: _Server, pid: int, wire: Wire, store: Any) -> None:
+        self._server, self.pid, self.wire, self._store = server, pid, wire, store
+
+    def look(self) -> Look | None:
+        """Return what it does; ``None`` if it has ended or its node is lost."""
+        try:
+            report = _REPORTS.decode(self._server.ask(Inquiry(self.pid)))
+        except WireError:
+            return None
+        return Look(report.place, report.is_running) if report else None
+
+    def end(self) -> str:
+        """End it, and return in words how it ended if it had ended before."""
+        with contextlib.suppress(OSError):
+            self.wire.close()
+        try:
+            return msgspec.json.decode(self._server.ask(End(self.pid)), type=str)
+        except WireError:
+            return "was lost with its node"
+
+
+class RemoteRanks:
+    """The ranks of a candidate on several nodes.
+
+    Args:
+        candidate: The candidate.
+        servers: Where the servers are.
+        folders: Folders of the user's own modules.
+        answer_s: Seconds of silence after which a server counts as lost.
+    """
+
+    advice = "Look at the nodes of the cluster, or run without it."
+
+    def __init__(
+        self, candidate: Candidate, servers: RankServers, folders: Sequence[str], answer_s: float = _ANSWER_S
+    ) -> None:
+        self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
+        self._addresses, self._answer_s = servers.addresses, answer_s
+        self._servers: list[_Server] | None = None
+
+    def launch(self, count: int) -> list[RemoteRank]:
+        """Return the processes of a new group.
+
+        Raises:
+            OSError: Every node is lost.
+            WireError: A rank did not connect in time.
+            UnavailableError: A node lacks what the candidate needs.
+        """
+        while live := [server for server in self._connected() if server.is_alive]:
+            with contextlib.suppress(_LostServerError):
+                return self._group(live, count)
+        message = "every node of the cluster that had ranks is lost"
+        raise OSError(message)
+
+    def close(self) -> None:
+        """End every rank, with the connections to the servers."""
+        for server in self._servers or ():
+            server.close()
+        self._servers = []
+
+    def _connected(self) -> list[_Server]:
+        if self._servers is None:
+            self._servers = []
+            for address in self._addresses:
+                with contextlib.suppress(OSError, WireError):
+                    self._servers.append(_Server(address, self._setup, self._answer_s))
+            until = time.monotonic() + _SETUP_S
+            for server in self._servers:
+                with contextlib.suppress(_LostServerError):
+                    server.greet(until)
+        return self._servers
+
+    def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
+        host = live[0].own_host
+        store = torch._C._distributed_c10d.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=KEPT)
+        forked: list[tuple[_Server, int]] = []
+        try:
+            with socket.create_server((host, 0)) as listener:
+                for rank in range(count):
+                    server = live[rank % len(live)]
+                    job = Fork(rank, count, listener.getsockname()[:2], (host, store.port))
+                    forked.append((server, msgspec.json.decode(server.ask(job), type=int)))
+                wires = self._accepted(listener, count)
+        except (OSError, WireError):
+            for server, pid in forked:
+                with contextlib.suppress(_LostServerError):
+                    server.ask(End(pid))
+            raise
+        return [RemoteRank(*forked[rank], wires[rank], store) for rank in range(count)]
+
+    def _accepted(self, listener: socket.socket, count: int) -> dict[int, Wire]:
+        """Return the wire of each rank."""
+        found: dict[int, Wire] = {}
+        until = time.monotonic() + KEPT.total_seconds()
+        while len(found) < count:
+            listener.settimeout(max(0.0, until - time.monotonic()))
+            connection, _ = listener.accept()
+            wire = wire_of(connection)
+            with contextlib.suppress(WireError, msgspec.DecodeError):
+                greeting = _GREETINGS.decode(wire.receive(min(until, time.monotonic() + GREETING_S))[0])
+                if hmac.compare_digest(greeting.secret.encode(), self._setup.secret.encode()):
+                    found[greeting.rank] = wire
+                    continue
+            wire.close()
+        return found
+
+
+class _LostServerError(WireError):
+    """A server does not answer."""
+
+
+class _Server:
+    """The connection to the server of a node.
+
+    Args:
+        address: Its host and port.
+        setup: What it needs.
+        answer_s: Seconds that it may take to answer.
+
+    Attributes:
+        is_alive: Whether it has answered so far.
+        own_host: This machine's address, as that node reaches it.
+
+    Raises:
+        OSError: It cannot be reached.
+        WireError: It is gone.
+    """
+
+    def __init__(self, address: tuple[str, int], setup: Setup, answer_s: float) -> None:
+        connection = connected(address)
+        self.own_host: str = connection.getsockname()[0]
+        self._wire, self._answer_s, self.is_alive = wire_of(connection), answer_s, True
+        self._named = f"candidate '{setup.candidate.name}': on node {address[0]}"
+        # Answered later (`greet`), so that all nodes import at once.
+        self._wire.send(msgspec.json.encode(setup))
+
+    def greet(self, until: float) -> None:
+        """Wait until it is ready to fork; ``until`` is in monotonic seconds.
+
+        Raises:
+            UnavailableError: Its node lacks what the candidate needs.
+            _LostServerError: It does not answer.
+        """
+        fault = msgspec.json.decode(self._answer(until), type=str)
+        if fault:
+            self.close()
+            message = f"{self._named}, {fault}"
+            raise UnavailableError(message)
+
+    def ask(self, message: msgspec.Struct) -> bytes:
+        """Send a message and return the answer.
+
+        Raises:
+            _LostServerError: There is none, now and later.
+        """
+        if self.is_alive:
+            with contextlib.suppress(WireError):  # It shows when the answer is read.
+                self._wire.send(msgspec.json.encode(message))
+        return self._answer(time.monotonic() + self._answer_s)
+
+    def _answer(self, until: float) -> bytes:
+        try:
+            if self.is_alive:
+                return self._wire.receive(until)[0]
+        except WireError:
+            self.close()
+        lost = "a node of the cluster is lost"
+        raise _LostServerError(lost)
+
+    def close(self) -> None:
+        """End the connection, and with it this worker's ranks on the node; a second call does nothing."""
+        if self.is_alive:
+            self.is_alive = False
+            with contextlib.suppress(OSError):
+                self._wire.close()

@@ -1,0 +1,24 @@
+"""The servers of ranks on the nodes of a cluster, as an executor names them to its workers: in a variable."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+#: The environment variable of a worker that holds them, as JSON.
+RANK_SERVERS: Final = "CI_AUTOTEST_RANK_SERVERS"
+
+
+class RankServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The servers of a worker's ranks.
+
+    Attributes:
+        addresses: Host and port of each; ranks are dealt to them in this order.
+        secret: What a worker says first, because the ports are open to the whole network.
+        memory_bytes: Resident memory above which a rank is ended; 0: no limit.
+    """
+
+    addresses: list[tuple[str, int]]
+    secret: str
+    memory_bytes: int = 0

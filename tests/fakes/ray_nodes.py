@@ -1,0 +1,45 @@
+"""The part of Ray that places actors on nodes, as ``run/ray/rank_nodes.py`` uses it. An actor's address is its host, port 1."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+
+class FakeRay:
+    """A cluster whose nodes a test adds and loses.
+
+    Attributes:
+        cores: Cores of each living node by its name, which is its address too.
+        started: The nodes on which an actor was started, in order.
+        broken: Nodes on which an actor cannot be started.
+    """
+
+    def __init__(self, **cores: int) -> None:
+        self.cores, self.started, self.broken = dict(cores), list[str](), set[str]()
+        self.exceptions = SimpleNamespace(RayError=LookupError)
+        affinity = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node_id, soft: (node_id, soft))
+        self.util = SimpleNamespace(scheduling_strategies=affinity)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": {"CPU": count} if count else {}}
+            for name, count in self.cores.items()
+        ] + [{"NodeID": "lost", "NodeManagerAddress": "lost", "Alive": False, "Resources": {"CPU": 1}}]
+
+    def remote(self, _: object) -> FakeRay:
+        return self
+
+    def options(self, *, scheduling_strategy: tuple[str, bool], **_: object) -> Any:
+        node, is_soft = scheduling_strategy
+        assert not is_soft
+        return SimpleNamespace(remote=lambda host, _: self._actor(node, host))
+
+    def get(self, found: Any, timeout: float) -> Any:
+        if found[0] in self.broken:
+            raise LookupError(found)
+        return found
+
+    def _actor(self, node: str, host: str) -> Any:
+        self.started.append(node)
+        return SimpleNamespace(address=SimpleNamespace(remote=lambda: (host, 1)))

@@ -1,0 +1,191 @@
+"""Ranks on the nodes of a cluster, without the cluster: real servers of ranks, two of them on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import ci_autotest
+from ci_autotest.backends.ranks.backend import DTensorBackend
+from ci_autotest.backends.ranks.connection import wire_of
+from ci_autotest.backends.ranks.module_backend import ModuleBackend
+from ci_autotest.backends.ranks.placement_draw import Meshes
+from ci_autotest.backends.ranks.rank_node import Setup, interface_of
+from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
+from ci_autotest.config import Candidate
+from ci_autotest.errors import UnavailableError
+from ci_autotest.host.wire import GoneError
+from ci_autotest.run.ray.rank_nodes import RankNode
+from ci_autotest.values.rank_servers import RankServers
+from tests import rank_operators
+from tests.engine import judged, record
+from tests.projects import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_SECRET = "a secret of this test"  # noqa: S105 - of nothing else
+_HOST = "127.0.0.1"
+_RANKS = 3
+
+
+def candidate(**keys: Any) -> Candidate:
+    own = {"name": "far", "backend": "dtensor", "ranks": _RANKS, "imports": ("tests.rank_operators",), **keys}
+    return Candidate(processes=True, **own)
+
+
+class Far:
+    """A group of ranks on two nodes."""
+
+    def __init__(self) -> None:
+        self.nodes = [RankNode(_HOST, _SECRET) for _ in range(2)]
+        addresses = [node.address() for node in self.nodes]
+        self.servers = RankServers(addresses, _SECRET, rank_operators.MEMORY_BYTES)
+        self.backend = self.backend_of(candidate())
+
+    def restart(self, answer_s: float = 60.0) -> None:
+        self.backend.close()
+        self.backend = self.backend_of(candidate(), answer_s)
+
+    def backend_of(self, row: Candidate, answer_s: float = 60.0) -> DTensorBackend:
+        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s)
+        meshes = Meshes(_RANKS, (_RANKS,))
+        return DTensorBackend(row.name, meshes, ("Replicate",), has_processes=True, launcher=launcher)
+
+    def judged(self, name: str) -> Any:
+        operator = getattr(ci_autotest.torch.ops.remote, name)
+        return judged(record(partial(_call, operator), test=name), self.backend).verdict
+
+    def parents(self) -> list[int]:
+        """Return the process that forked each rank of the group."""
+        ranks = self.backend._processes[_RANKS]._ranks
+        return [int(Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()[1]) for rank in ranks]
+
+
+def _call(operator: Any) -> object:
+    return operator(ci_autotest.random_tensor(2, 7, 2, requires_grad=False))
+
+
+def _linear() -> object:
+    return ci_autotest.torch.nn.Linear(5, 3)(ci_autotest.random_tensor(2, 7, 5))
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[Far]:
+    found = Far()
+    yield found
+    found.backend.close()
+    for node in found.nodes:
+        node.close()
+
+
+def test_launch__three_ranks_on_two_nodes__are_dealt_in_turn_and_aligned(far: Far):
+    first, second, third = far.parents()
+
+    assert first == third != second
+    assert judged(record(_linear, test="linear"), far.backend).verdict.outcome == "aligned"
+
+
+def test_judged__ranks_that_share_a_batch_on_two_nodes__are_aligned(far: Far):
+    row = Candidate(name="ddp", backend="ddp", ranks=2)
+    with closing(ModuleBackend("ddp", "ddp", 2, launcher=RemoteRanks(row, far.servers, [_ROOT]))) as backend:
+        assert judged(record(_linear, test="linear"), backend).verdict.outcome == "aligned"
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("differs", "rank 2 holds other bits than ranks 0 and 1"),
+        ("ends", "rank 2 ended with status 3, ranks 0 and 1 went on"),
+        ("waits", "rank 2 raised IndexError, ranks 0 and 1 wait for ever in all_reduce"),
+        ("fills", "rank 2 held more memory than its limit of 1.0 GiB and was ended, ranks 0 and 1 went on"),
+    ],
+)
+def test_judged__fault_of_a_rank__is_found_and_the_rank_named(far: Far, name: str, seen: str):
+    verdict = far.judged(name)
+
+    assert (verdict.outcome, verdict.kind, verdict.misalignment.candidate) == ("misaligned", "rank", seen)
+    assert far.judged("right").outcome == "aligned"
+
+
+def test_judged__mesh_of_two_dimensions_after_a_smaller_group__finds_its_ranks_by_the_first_store(far: Far):
+    launcher = RemoteRanks(candidate(ranks=4), far.servers, [_ROOT])
+    with closing(DTensorBackend("far", Meshes(4), has_processes=True, launcher=launcher)) as backend:
+        smaller = DTensorBackend("far", Meshes(2), has_processes=True, launcher=launcher)
+        outcomes = [judged(record(_linear, case, test="linear"), backend) for case in range(8)]
+        meshes = {len(group) for group in backend._groups}
+
+        assert ({each.verdict.outcome for each in outcomes}, meshes) == ({"aligned"}, {1, 2})
+        del smaller
+
+
+def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):
+    wire = wire_of(socket.create_connection(far.servers.addresses[0]))
+    wire.send(msgspec.json.encode(Setup("a guess", candidate(), [], 0)))
+
+    with pytest.raises(GoneError):
+        wire.receive()
+
+
+def test_launch__module_that_a_node_lacks__is_one_sentence(far: Far):
+    with pytest.raises(UnavailableError) as refused:
+        far.backend_of(candidate(imports=("no_such_operators",)))
+
+    said = f"candidate 'far': on node {_HOST}, module 'no_such_operators' of `import` cannot be imported"
+    assert str(refused.value).startswith(said)
+
+
+def test_launch__node_without_a_server__is_one_sentence(far: Far):
+    with socket.create_server((_HOST, 0)) as listener:
+        gone = RankServers([listener.getsockname()], _SECRET)
+    with pytest.raises(OSError, match="every node of the cluster that had ranks is lost"):
+        RemoteRanks(candidate(), gone, []).launch(2)
+
+
+def test_judged__node_that_says_nothing_any_more__names_its_rank_and_goes_on_without_the_node(
+    far: Far,
+):
+    far.restart(3.0)
+    assert far.judged("right").outcome == "aligned"
+    os.killpg(far.nodes[1].pid(), signal.SIGSTOP)
+
+    lost = far.judged("right")
+
+    assert "rank 1 was lost with its node" in lost.misalignment.detail
+    assert len(set(far.parents())) == 1
+    os.killpg(far.nodes[1].pid(), signal.SIGCONT)
+    far.restart()
+    assert len(set(far.parents())) == 2
+
+
+def test_judged__node_that_is_lost__names_its_rank_once_and_goes_on_without_the_node(far: Far):
+    assert far.judged("right").outcome == "aligned"
+    far.nodes[1].close()
+
+    lost = far.judged("right")
+
+    assert "rank 1 was lost with its node" in lost.misalignment.detail
+    assert far.judged("right").outcome == "aligned"
+    assert len(set(far.parents())) == 1
+
+
+def test_close__worker_that_is_done__leaves_no_rank(far: Far):
+    pids = [rank.pid for rank in far.backend._processes[_RANKS]._ranks]
+    assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+
+    far.backend.close()
+
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
+
+
+def test_interface_of__address_of_this_machine_or_not__is_its_name_or_empty():
+    assert (interface_of(_HOST), interface_of("192.0.2.255")) == ("lo", "")
