@@ -116,8 +116,14 @@ UNSUPPORTED = {
     "a module's method that is not there": (penalized_weights, "it has no nn.Module.get_parameter"),
     "an operator": (lambda: torch.hypot(of(3), of(3)), "oneflow.hypot"),
     "an argument": (lambda: torch.round(of(3), decimals=2), "argument 'decimals' of torch.round"),
-    "an in-place form": (lambda: functional.elu(of(3) * 2, inplace=True), "argument 'inplace' of torch.nn.functional.elu"),
-    "a tensor to write to": (lambda: torch.exp(of(3, requires_grad=False), out=torch.zeros(3)), "keyword argument 'out'"),
+    "an in-place form": (
+        lambda: functional.elu(of(3) * 2, inplace=True),
+        "argument 'inplace' of torch.nn.functional.elu",
+    ),
+    "a tensor to write to": (
+        lambda: torch.exp(of(3, requires_grad=False), out=torch.zeros(3)),
+        "keyword argument 'out'",
+    ),
     "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.complex64)), "complex64"),
     "keepdim that is ignored": (lambda: torch.argmax(of(3, 4), keepdim=True), "keepdim without dim"),
     "a generator of its own": (lambda: functional.dropout(of(30), 0.5), "draws random numbers"),

@@ -76,7 +76,13 @@ def arguments_of_another_type():
     labels = random_tensor(dims=(2, 3), low=1, high=4, dtype=int)
     loss = torch.nn.functional.ctc_loss(torch.nn.functional.log_softmax(y, 2), labels, (6, 5), [3, 2])
     slopes = torch.nn.functional.rrelu(y, 0.25, 0.5), torch.nn.functional.rrelu(y, training=False)
-    return *slopes, loss, torch.std(y, unbiased=False), torch.full((2,), 1.5, device="cpu"), torch.tensor(2.0, device="cpu")
+    return (
+        *slopes,
+        loss,
+        torch.std(y, unbiased=False),
+        torch.full((2,), 1.5, device="cpu"),
+        torch.tensor(2.0, device="cpu"),
+    )
 
 
 @pytest.mark.parametrize(

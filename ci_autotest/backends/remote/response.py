@@ -241,7 +241,7 @@ def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, .
 def elements_of(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's elements in C order, as bytes."""
     value = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if value._is_zerotensor():  # noqa: SLF001 - torch has no public name for it: a gradient of zeros without memory
+    if value._is_zerotensor():  # torch has no public name for it: a gradient of zeros without memory
         value = value.clone()
     # Elements of a dtype that NumPy does not have are viewed as bytes.
     if value.nbytes <= _SMALL_BYTES and value.dtype not in _NOT_OF_NUMPY:

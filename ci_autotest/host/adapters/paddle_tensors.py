@@ -79,9 +79,7 @@ def _as_uint8(input: Any, result: Any) -> Any:
     return paddle.cast(result, "uint8") if input.dtype == paddle.uint8 else result
 
 
-def std(
-    input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None
-) -> Any:
+def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None) -> Any:
     """Return the standard deviation. Paddle's ``unbiased`` stands for a correction of 0 or 1."""
     if unbiased is not None:  # PyTorch takes one or the other
         correction = int(unbiased)
