@@ -83,6 +83,7 @@ ALIGNED = {
     "a dtype and a shape that are read": lambda: like(of(3, 4)),
     "max_pool2d": lambda: functional.max_pool2d(of(2, 3, 7, 8), 3, stride=2, padding=1),
     "sum": lambda: torch.sum(of(3, 4, 5), dim=(0, 2), keepdim=True),
+    "silu, without an argument that it lacks": lambda: functional.silu(of(3, 4), inplace=False),
     "std, whose second argument is another one there": lambda: torch.std(of(3, 4), False),
     "sort, whose indices are int32 there": lambda: torch.sort(of(7)),
     "argmax": lambda: torch.argmax(of(3, 7), dim=1),
