@@ -76,6 +76,11 @@ FILES = {
         return x.flip(random(0, ndim).to(int).value())
 
     @autotest(n=4)
+    def test_limits_and_pinned_memory(test_case):
+        x = random_tensor(2, 2, 3, pin_memory=True).pin_memory()
+        return x.clamp(max=flow.finfo(flow.float32).max) * flow.iinfo(flow.int8).max
+
+    @autotest(n=4)
     def test_eval(test_case):
         size = random(1, 50).to(int)
         drawn = [size.eval() for _ in range(8)]

@@ -150,6 +150,8 @@ def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, t
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """Return the elements in order, little-endian."""
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat._is_zerotensor():  # noqa: SLF001 - torch has no public name for it: a gradient of zeros without memory
+        flat = flat.clone()
     if flat.numel() == 1:
         flat = flat.as_strided((1,), (1,))  # A view as bytes refuses other strides, even for one element.
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

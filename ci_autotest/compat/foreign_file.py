@@ -4,7 +4,8 @@
 too, as in ``x.ndim.pytorch``, and no number can have them. So a file is compiled without them: where it reads a side of
 something, it gets that thing. ``x.numpy()`` also takes tensors that require grad there, so it becomes
 ``x.detach().numpy()``. ``x.to_global(...)`` becomes a function, because a tensor of torch has no such method. A GPU
-that is named becomes the device under test, as ``gpu_device()`` is.
+that is named becomes the device under test, as ``gpu_device()`` is. Pinned memory changes no element, and only machines
+with a GPU have it, so none is asked for.
 
 Nothing that a file does while it is imported costs the file, where it can be had for less: a package that is not
 installed costs the tests that use it, and a generator whose value is read outside of functions has one in each run.
@@ -35,6 +36,7 @@ _GPU, _ON, _ID = "__device_under_test__", "__device__", "__id__"
 _HAS, _GET, _VALUE, _INSTEAD, _ABSENCE = "__has__", "__get__", "__value__", "__instead_of__", "__absence__"
 _TO_GLOBAL: Final = "__to_global__"
 _ARGUMENTS_WITH_DEFAULT: Final = 3
+_PINNED: Final = "pin_memory"
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -79,10 +81,12 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         return node.value if node.attr in _SIDES and isinstance(node.ctx, ast.Load) else node
 
-    def visit_Call(self, node: ast.Call) -> ast.Call:
+    def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         has_arguments = bool(node.args or node.keywords)
+        if method == _PINNED and not has_arguments and isinstance(node.func, ast.Attribute):
+            return node.func.value
         if isinstance(node.func, ast.Name):
             has_default = node.func.id == "getattr" and len(node.args) == _ARGUMENTS_WITH_DEFAULT
             node.func.id = _GET if has_default else {"hasattr": _HAS, "id": _ID}.get(node.func.id, node.func.id)
@@ -102,6 +106,8 @@ class _Rewriter(ast.NodeTransformer):
             node.args = [_device(each) for each in node.args]
         for keyword in node.keywords:
             keyword.value = _device(keyword.value) if keyword.arg == "device" else keyword.value
+            if keyword.arg == _PINNED:
+                keyword.value = ast.copy_location(ast.Constant(value=False), keyword.value)
         return node
 
 

@@ -83,6 +83,8 @@ ALIGNED = {
     "a dtype and a shape that are read": lambda: like(of(3, 4)),
     "max_pool2d": lambda: functional.max_pool2d(of(2, 3, 7, 8), 3, stride=2, padding=1),
     "sum": lambda: torch.sum(of(3, 4, 5), dim=(0, 2), keepdim=True),
+    "silu, without an argument that it lacks": lambda: functional.silu(of(3, 4), inplace=False),
+    "std, whose second argument is another one there": lambda: torch.std(of(3, 4), False),
     "sort, whose indices are int32 there": lambda: torch.sort(of(7)),
     "argmax": lambda: torch.argmax(of(3, 7), dim=1),
     "indexing": lambda: of(3, 5, 6)[:, -2, 1:5:2],
@@ -115,6 +117,14 @@ UNSUPPORTED = {
     "a module's method that is not there": (penalized_weights, "it has no nn.Module.get_parameter"),
     "an operator": (lambda: torch.hypot(of(3), of(3)), "oneflow.hypot"),
     "an argument": (lambda: torch.round(of(3), decimals=2), "argument 'decimals' of torch.round"),
+    "an in-place form": (
+        lambda: functional.elu(of(3) * 2, inplace=True),
+        "argument 'inplace' of torch.nn.functional.elu",
+    ),
+    "a tensor to write to": (
+        lambda: torch.exp(of(3, requires_grad=False), out=torch.zeros(3)),
+        "keyword argument 'out'",
+    ),
     "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.complex64)), "complex64"),
     "keepdim that is ignored": (lambda: torch.argmax(of(3, 4), keepdim=True), "keepdim without dim"),
     "a generator of its own": (lambda: functional.dropout(of(30), 0.5), "draws random numbers"),

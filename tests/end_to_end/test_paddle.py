@@ -71,13 +71,27 @@ def sizes_and_numbers():
     return y.reshape(y.size(1), y.size()[0]) * 2, y * numbers, torch.tensor([1, 2]), torch.tensor([True, False])
 
 
+def arguments_of_another_type():
+    y = random_tensor(dims=(6, 2, 4), requires_grad=False)
+    labels = random_tensor(dims=(2, 3), low=1, high=4, dtype=int)
+    loss = torch.nn.functional.ctc_loss(torch.nn.functional.log_softmax(y, 2), labels, (6, 5), [3, 2])
+    slopes = torch.nn.functional.rrelu(y, 0.25, 0.5), torch.nn.functional.rrelu(y, training=False)
+    return (
+        *slopes,
+        loss,
+        torch.std(y, unbiased=False),
+        torch.full((2,), 1.5, device="cpu"),
+        torch.tensor(2.0, device="cpu"),
+    )
+
+
 @pytest.mark.parametrize(
     "body",
     [
         linear, conv2d, conv_transpose2d, batch_norm, layer_norm, mean_and_sum, max_of_a_dimension, indexing,
         chain_with_branches, integers_and_floats, lstm, cross_entropy, avg_pool2d, in_place, shared_gradient,
         unused_output, complex_product, moved_and_cast, windows, dtype_and_shape_that_are_read,
-        sizes_and_numbers,
+        sizes_and_numbers, arguments_of_another_type,
     ],
     ids=lambda body: body.__name__,
 )  # fmt: skip
@@ -121,6 +135,10 @@ def unbatched_pool():
     return torch.nn.functional.max_pool1d(x(2, 6), 2)
 
 
+def taken_of_everything():
+    return torch.take_along_dim(x(3), random_tensor(dims=(2,), low=0, high=3, dtype=int))
+
+
 @pytest.mark.parametrize(
     ("body", "names"),
     [
@@ -130,6 +148,7 @@ def unbatched_pool():
         (half_of_a_kernel, ("float16", "silu")),
         (half_of_a_gradient, ("float16", "exp_grad")),
         (unbatched_pool, ("2 dimensions",)),
+        (taken_of_everything, ("without an axis",)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.operators.identity import is_random, public_name
 from ci_autotest.opinfo.database import WRITTEN_FOR, entries, unreadable
 from ci_autotest.opinfo.families import FAMILIES, OPINFO, source_of
 
@@ -20,6 +26,34 @@ def test_entries__installed_torch__all_have_a_family_and_torch_s_name():
 def test_entries__after_the_import__flags_can_still_be_set():
     entries()
     torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark  # PyTorch's test helpers forbid this
+
+
+class Draws(TorchFunctionMode):
+    """The names of the functions that move torch's generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = torch.default_generator.get_state()
+        result = func(*args, **(kwargs or {}))
+        if not torch.equal(before, torch.default_generator.get_state()):
+            self.names.add(public_name(func) or repr(func))
+        return result
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of deprecated operators
+def test_is_random__every_function_that_draws_in_a_sample_of_the_database__is():
+    draws = Draws()
+    for entry in entries().values():
+        # Of two operators, none of the first four samples draws.
+        for sample in islice(entry.samples("float32"), 5) if "float32" in entry.dtypes() else ():
+            with draws, torch.no_grad(), suppress(AssertionError):  # `jiterator` needs a GPU
+                entry.call(*sample.args, **sample.kwargs)
+
+    assert len(draws.names) > 20
+    assert {name for name in draws.names if not is_random(name)} == set()
 
 
 @pytest.mark.parametrize(

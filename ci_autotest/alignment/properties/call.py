@@ -95,7 +95,7 @@ def is_drawn(call: Call) -> bool:
         return call.argument(4, "dropout_p", 0.0) not in {0, 1}
     if call.name == "multi_head_attention_forward":
         return bool(call.argument(13, "training", True)) and call.argument(10, "dropout_p", 0.0) not in {0, 1}  # noqa: FBT003 - torch's default
-    if call.name in {"fractional_max_pool2d", "fractional_max_pool3d"}:
+    if call.name.startswith("fractional_max_pool"):
         # Where its windows begin may be given.
         return call.argument(5, "_random_samples", None) is None
     if call.name.startswith("rrelu_with_noise"):  # the dispatcher's entry has the noise before the bounds

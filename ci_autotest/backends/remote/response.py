@@ -30,6 +30,8 @@ _SIZES: Final = 1 << 48
 FIELDS: Final = 6
 #: Up to this size, copying a tensor's bytes is faster than making a view of them.
 _SMALL_BYTES: Final = 1 << 14
+#: More than any NumPy holds: 32 before version 2, 64 since.
+_DIMENSIONS: Final = 32
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,9 +241,11 @@ def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, .
 def elements_of(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's elements in C order, as bytes."""
     value = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if value._is_zerotensor():  # torch has no public name for it: a gradient of zeros without memory
+        value = value.clone()
     # Elements of a dtype that NumPy does not have are viewed as bytes.
     if value.nbytes <= _SMALL_BYTES and value.dtype not in _NOT_OF_NUMPY:
-        return memoryview(value.numpy().tobytes())
+        return memoryview((value.reshape(-1) if value.ndim > _DIMENSIONS else value).numpy().tobytes())
     value = value.contiguous()
     if not value.numel():
         return memoryview(b"")

@@ -29,6 +29,11 @@ def to_int64(value: Any) -> Any:
     return paddle.cast(value, "int64")
 
 
+def lengths(value: Any) -> Any:
+    """Return lengths that may be a list of numbers as a tensor of int64."""
+    return value if isinstance(value, paddle.Tensor) else paddle.to_tensor(list(value), dtype="int64")
+
+
 def flat(weight: Any) -> Any:
     """Return a weight with several dimensions as a vector."""
     return weight if weight is None else paddle.reshape(weight, [-1])

@@ -79,8 +79,10 @@ def _as_uint8(input: Any, result: Any) -> Any:
     return paddle.cast(result, "uint8") if input.dtype == paddle.uint8 else result
 
 
-def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False) -> Any:
+def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None) -> Any:
     """Return the standard deviation. Paddle's ``unbiased`` stands for a correction of 0 or 1."""
+    if unbiased is not None:  # PyTorch takes one or the other
+        correction = int(unbiased)
     if correction not in {0, 1}:
         message = f"standard deviation with correction={correction}: it divides by n or n - 1 only"
         raise LackingError(message)
@@ -141,15 +143,23 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     return paddle.rot90(input, k=k, axes=list(dims)) if k % 4 else paddle.clone(input)
 
 
-def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
+def full(size: Sequence[int], fill_value: Any, dtype: Any = None, device: Any = None) -> Any:
     """Return a tensor filled with one number; by default in the number's dtype, as PyTorch documents."""
     kinds = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
-    return paddle.full(size, fill_value, dtype=dtype if dtype is not None else kinds[type(fill_value)])
+    return paddle.full(size, fill_value, dtype=dtype if dtype is not None else kinds[type(fill_value)], device=device)
 
 
-def tensor(data: Any, dtype: Any = None) -> Any:
+def tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """Return a tensor of numbers that are written in the test."""
-    return paddle.to_tensor(data, dtype=dtype)
+    return paddle.to_tensor(data, dtype=dtype, place=device)
+
+
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """Return the elements at indices along a dimension."""
+    if dim is None:
+        message = "take_along_axis without an axis"
+        raise LackingError(message)
+    return paddle.take_along_axis(input, indices, axis=dim)
 
 
 def to(

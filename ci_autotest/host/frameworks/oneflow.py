@@ -23,7 +23,8 @@ _LIMITATIONS: Final = (
     Limitation(Exception, r"Cannot find the kernel matching Current OperatorConf\."),
     Limitation(Exception, r"The gradient function for op \w+ is not found\."),
     Limitation(TypeError, r"(?:Error: )?[\w.]+\(\): received an invalid combination of arguments\."),
-    Limitation(TypeError, r"[\w.<>]+\(\) got an unexpected keyword argument '\w+'"),
+    # Functions of Python say it without the colon, compiled ones with it.
+    Limitation(TypeError, r"(?:Error: )?[\w.<>]+\(\):? got an unexpected keyword argument '\w+'"),
     Limitation(ValueError, r"A lazy tensor can not be applied to \w+\."),
     Limitation(Exception, r"(?:Error: )?Advanced indexing by boolean\(mask\) tensor only valid in eager mode\."),
     Limitation(Exception, r"(?:Error: )?Only eager scalar tensor support GetItem\."),

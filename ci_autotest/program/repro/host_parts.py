@@ -61,11 +61,10 @@ class HostNeeds(NamedTuple):
         ]
 
 
-def host_needs_of(recording: Recording, details: Mapping[str, Any], module: str) -> HostNeeds:
-    """Return the parts that a repro needs for its finding."""
-    kind, program = details["kind"], recording.program
-    host = recording.note.get("host")
-    is_graph = kind == "graph" or (isinstance(host, dict) and host.get("graph") is True)
+def host_needs_of(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any]) -> HostNeeds:
+    """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
+    kind, program, module = details["kind"], recording.program, host["module"]
+    is_graph = kind == "graph" or host.get("graph") is True
     # Without code for graphs the script says that it cannot show the finding.
     has_graph = is_graph and bool(code_of(module).graph)
     # A finding in the forward pass needs no gradients, which keeps the script short.
@@ -85,10 +84,11 @@ def host_needs_of(recording: Recording, details: Mapping[str, Any], module: str)
         backward=has_backward,
         flags=kind == "metadata",
         after=has_after,
-        refused=bool(refused_outputs(program)),
+        # A translation ends without the mark if the last step is the refused one: its exception ends the candidate.
+        refused=bool(refused_outputs(host["program"])),
         plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
         mixed=not is_float or is_plain or is_array or not details["check_dtype"] or (has_after and bool(program.setup)),
-        ranks=ranks_of(host) if isinstance(host, dict) else 0,
+        ranks=ranks_of(host),
         views=any(isinstance(spec, TensorSpec) and not spec.is_contiguous for spec in [*inputs, *program.cotangents]),
     )
 

@@ -80,7 +80,7 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
     host = {**host, "program": program}
-    needs = host_needs_of(recording, details, module)
+    needs = host_needs_of(recording, details, host)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *_leaves(program)]))
@@ -149,7 +149,7 @@ def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str,
     lines = [
         # A repeated run and a graph are compared with the candidate's own results.
         *(outputs if needs.kind not in {"nondeterminism", "graph"} else ()),
-        *([f"REFUSED = {refused_outputs(recording.program)!r}  # how a step was refused"] if needs.refused else ()),
+        *([f"REFUSED = {refused_outputs(program)!r}  # how a step was refused"] if needs.refused else ()),
         *([f"GRADIENTS = {mapping_text(carried_by_name(recording, 'gradient_', host, named))}",
            f"COTANGENTS = {mapping_text(weights)}  # what goes into the backward pass"] if needs.backward else ()),
         *(["COTANGENTS = {}"] if needs.graph and not needs.backward else ()),

@@ -229,8 +229,10 @@ def test_matches__pattern__names_the_operator_in_any_spelling(pattern, operator,
 
 
 @pytest.mark.parametrize(
-    "target", ["torch.rand_like", "torch.Tensor.bernoulli_", F + "dropout", "torch.randn", "torch.Tensor.normal_"]
-)
+    "target",
+    ["torch.rand_like", "torch.Tensor.bernoulli_", F + "dropout", "torch.randn", "torch.Tensor.normal_",
+     F + "fractional_max_pool2d_with_indices"],
+)  # fmt: skip
 def test_is_random__operator_that_draws__is(target):
     assert is_random(target)
 

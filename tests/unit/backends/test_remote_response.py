@@ -43,6 +43,17 @@ def test_tensor__of_each_kind__has_dtype_shape_and_bits(dtype, data, shape):
     assert (str(found.dtype), tuple(found.shape), elements_of(found).tobytes()) == (f"torch.{dtype}", shape, data)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "data"),
+    [
+        pytest.param(torch._efficientzerotensor(2, dtype=torch.float32), bytes(8), id="zeros without memory"),
+        pytest.param(torch.ones([1] * 65), struct.pack("<f", 1.0), id="more dimensions than an array can have"),
+    ],
+)
+def test_elements_of__tensor_that_numpy_cannot_hold__are_its_bytes(tensor, data):
+    assert elements_of(tensor).tobytes() == data
+
+
 @pytest.mark.parametrize("is_leaf", [True, False])
 def test_tensor__requires_grad__has_the_flags_that_were_told(is_leaf):
     found = reader().tensor(tensor(requires_grad=True, is_leaf=is_leaf))

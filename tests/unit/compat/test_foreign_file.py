@@ -20,6 +20,8 @@ REWRITTEN = {
     "a side that is written": ("x.oneflow = x.oneflow.detach()", "x.oneflow = x.detach()"),
     "both sides of items": ("x.pytorch[i.pytorch] = 1", "x[i] = 1"),
     "an array": ("x.oneflow.numpy()", "x.detach().numpy()"),
+    "memory that is pinned": ("x.sin().pin_memory().cos()", "x.sin().cos()"),
+    "memory that is asked for": ("zeros(2, pin_memory=True)", "zeros(2, pin_memory=False)"),
     "an array with an argument": ("x.numpy(force=True)", "x.numpy(force=True)"),
     "a GPU": ("x.cuda()", "x.to(__device_under_test__)"),
     "a GPU by name": ("x.to('cuda:0', torch.half)", "x.to(__device_under_test__, torch.half)"),

@@ -24,6 +24,7 @@ SAID: dict[str, tuple[tuple[Limitation, ...], tuple[tuple[type[Exception], str],
         (RuntimeError, "The gradient function for op index_add is not found. Please check whether"),
         (TypeError, "Error: reduce_sum(): received an invalid combination of arguments. The valid signatures are:"),
         (TypeError, "grad() got an unexpected keyword argument 'allow_unused'"),
+        (TypeError, "Error: exp(): got an unexpected keyword argument 'out'"),
     )),
     "paddle": (paddle._LIMITATIONS, (
         (RuntimeError, "(NotFound) The kernel with key (CPU, Undefined(AnyLayout), float16) of kernel `relu` is not registered."),

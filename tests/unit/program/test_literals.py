@@ -31,6 +31,10 @@ def extremes(dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([torch.tensor(values, dtype=dtype), denormals, torch.tensor([torch.inf, -torch.inf], dtype=dtype)])
 
 
+def test_to_bytes__zeros_without_memory__are_zeros():
+    assert to_bytes(torch._efficientzerotensor(2, dtype=torch.float32)) == bytes(8)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_tensor_text__extreme_floats__same_bits(dtype):
     tensor = extremes(dtype)
