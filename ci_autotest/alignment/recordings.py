@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.input_copies import contiguous_spec, span
 from ci_autotest.backends.snapshots import metadata
@@ -136,7 +137,7 @@ def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, t
     seen: set[int] = set()
     for place, index in enumerate(given):
         before, after = values[place], trace.values[index]
-        if isinstance(before, torch.nn.Module):
+        if has_state(before):
             if id(before) in seen:  # `module.train()` returns the module
                 continue
             seen.add(id(before))

@@ -10,6 +10,7 @@ from ci_autotest.values.case import draws_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ci_autotest.backends.protocol import Backend
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Program, Step
@@ -74,6 +75,23 @@ class RankFault(NamedTuple):
     expected: str
     detail: str = ""
     state: str = ""
+
+
+class Expectation(NamedTuple):
+    """What the run of ranks is held against if a part of it is not that of the whole batch, by its definition.
+
+    Attributes:
+        trace: The reference's run on the slice of each rank, with snapshots.
+        backend: The reference, which runs a program slice by slice.
+        sentence: What is compared per slice, and why.
+        of_whole: Outputs of the whole batch that are not those of the slices, by index. Ranks that have these are held
+            against the whole batch, because they have made their rows independent, as a SyncBatchNorm does.
+    """
+
+    trace: Trace
+    backend: Backend
+    sentence: str
+    of_whole: Mapping[int, Any]
 
 
 class Metadata(NamedTuple):
@@ -148,6 +166,7 @@ class Trace:
         left_out: Parameters and buffers that this side's modules lack; they are not compared.
         rank_faults: For a group of ranks: where they disagree.
         distributions: For a group of ranks: how the value of each step lies on them, by index.
+        expectation: What the run is held against; ``None`` for the reference's run of the whole program.
     """
 
     # Defaults are class attributes, because most runs set only a few of them and a trace is made for each case.
@@ -173,10 +192,15 @@ class Trace:
     left_out: Sequence[str] = ()
     rank_faults: Sequence[RankFault] = ()
     distributions: Mapping[int, Distribution] = MappingProxyType({})
+    expectation: Expectation | None = None
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
+
+    def counterpart(self, reference: Trace) -> Trace:
+        """Return the trace that this one is held against: the reference's, unless the run has an expectation."""
+        return reference if self.expectation is None else self.expectation.trace
 
     def load(self) -> None:
         """Complete the trace if its backend has deferred that; a backend in this process never does."""

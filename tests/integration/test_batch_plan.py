@@ -12,7 +12,7 @@ from ci_autotest.alignment.cases import differentiate
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
 from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
 from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
-from ci_autotest.backends.ranks.lockstep import plan_of
+from ci_autotest.backends.ranks.slice_reference import plan_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.ir import output_refs

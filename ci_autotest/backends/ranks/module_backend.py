@@ -13,11 +13,11 @@ from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.batch_plan import NotSplitError
 from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, sliced, why_not_split
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
-from ci_autotest.backends.ranks.lockstep import plan_of
 from ci_autotest.backends.ranks.module_processes import run_on_ranks
-from ci_autotest.backends.ranks.module_rank import ModuleRank, wrapper_of
+from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
+from ci_autotest.backends.ranks.slice_reference import plan_of
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import OUTPUT, output_refs
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
+    from ci_autotest.backends.ranks.batch_plan import Plan
+    from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Program
 
@@ -104,6 +106,7 @@ class ModuleBackend(Backend):
         trace.gradients, trace.untested = found.gradients, found.untested
         trace.backward_failure, trace.backward_lacking = found.backward_failure, found.backward_lacking
         trace.rank_faults = found.rank_faults or trace.rank_faults
+        trace.expectation = found.expectation
 
     def plan_note(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]
@@ -114,7 +117,7 @@ class ModuleBackend(Backend):
             return None
         slices = sliced(program, sources, ranks)
         try:
-            plan = plan_of(program, sources, cotangents, slices)
+            plan = self._planned(program, sources, cotangents, slices)
         except NotSplitError:
             return None
         joins = [plan.joins.get(ref.index) for ref in output_refs(program)]
@@ -131,6 +134,12 @@ class ModuleBackend(Backend):
             "independent": plan.mixes is None,
             "unused": plan.has_unused,
         }
+
+    def _planned(
+        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], slices: Slices
+    ) -> Plan:
+        # FSDP leaves buffers alone.
+        return plan_of(program, sources, cotangents, slices, shares_buffers=self._how[0] != FSDP)
 
     def close(self) -> None:
         """End the ranks."""
@@ -149,7 +158,7 @@ class ModuleBackend(Backend):
             return _untested(program, refused, snapshots=snapshots)
         slices = sliced(program, sources, ranks)
         try:
-            plan = plan_of(program, sources, cotangents, slices)
+            plan = self._planned(program, sources, cotangents, slices)
         except NotSplitError as error:
             return _untested(program, error.why, snapshots=snapshots)
         if self.on_step is not None and program.calls:

@@ -6,6 +6,7 @@ says, and must be the same on all of them where each has all of it.
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
@@ -14,7 +15,7 @@ from ci_autotest.program.distribution import dimension_of, local_shapes
 from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
-from ci_autotest.program.repro.module_template import BODY, HEAD
+from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording, Step
 
 _BACKENDS: Final = frozenset({"ddp", "fsdp"})
-_JOINS: Final = frozenset({"rows", "same", "mean", "sum"})
+_JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
 
 def shares_batch(note: Mapping[str, object]) -> bool:
@@ -115,17 +116,36 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     result = ", ".join(values.get(name, "None").replace("kept", kept) for name in observed)
     shares = [each / sum(plan["rows"]) for each in plan["rows"]]
     backward = f"    SIZES = {_sizes(plan)}\n" + BACKWARD_PASS.format(shares=shares) if "gradients" in observed else ""
+    of_each = "    for rank, outputs in ended.items():\n" + indent(backward, "    ") if backward else ""
+    per_slice = PER_SLICE.format(steps=indent(_slice_steps(recording), "    "), backward=of_each)
     return HEAD.format(
         ranks=len(plan["rows"]), rows=rows, joins=plan["joins"], wrap=f"{wrap}(body, RANKS)" if wrap else own,
         parameters=[named[i] for i, is_parameter in states.items() if is_parameter],
         buffers=[named[i] for i, is_parameter in states.items() if not is_parameter],
         of_slices={".".join(filter(None, (named[i], name))) for i, name in plan["of_slices"]} or "()",
-        independent=plan["independent"], shares=shares, result=result, backward=backward,
+        independent=plan["independent"], slices=plan["slices"], per_slice=per_slice if plan["slices"] else "",
+        shares=shares, result=result, backward=backward,
         shares_buffers=note["backend"] != "fsdp",
     )  # fmt: skip
 
 
-def _lines(program: Program, index: int, lines: Mapping[int, list[str]], note: Mapping[str, Any]) -> list[str]:
+def _slice_steps(recording: Recording) -> str:
+    """Return the body as it runs on one slice: it waits before a forward pass, and after a backward pass."""
+    program, named = recording.program, names(recording.program)
+    lines = dict(body_statements(program))
+    steps = [f"{named[i]} = given_[{named[i]!r}]" for i in (*_modules(program), *_inputs(program), *_states(program))]
+    for part in parts_of_body(program):
+        steps += ["yield"] if part.is_forward else []
+        for index in part.indices:
+            steps += _lines(program, index, lines, recording.note, rank="rank_")
+            steps += ["yield"] if program.steps[index].target == BACKWARD else []
+    # Without a pass it would be no generator.
+    return "\n".join([*steps, "yield", f"return {output_text(program)}"])
+
+
+def _lines(
+    program: Program, index: int, lines: Mapping[int, list[str]], note: Mapping[str, Any], rank: str = "dist.get_rank()"
+) -> list[str]:
     """Return the lines of a step; a backward pass begins with the part of the loss that the rank has."""
     step = program.steps[index]
     if step.target != BACKWARD:
@@ -133,8 +153,8 @@ def _lines(program: Program, index: int, lines: Mapping[int, list[str]], note: M
     weights = _plan(note)["weights"].get(index, [])
     root = names(program)[step.args[0].index] if isinstance(step.args[0], Ref) else ""
     if len(step.args) > 1 or any(key == "gradient" for key, _ in step.kwargs):
-        return [line.replace(".backward(", f".mul({weights}[dist.get_rank()]).backward(") for line in lines[index]]
-    start = f"torch.full_like({root}, {weights}[dist.get_rank()])"
+        return [line.replace(".backward(", f".mul({weights}[{rank}]).backward(") for line in lines[index]]
+    start = f"torch.full_like({root}, {weights}[{rank}])"
     more = "".join(f", {key}={value!r}" for key, value in step.kwargs if isinstance(value, bool))
     return [f"{root}.backward({start}{more})"]
 
@@ -156,6 +176,7 @@ def _plan(note: Mapping[str, Any]) -> dict[str, Any]:
             "joins": joins, "rows": rows, "unused": bool(given["unused"]), "independent": bool(given["independent"]),
             "weights": {int(at): [float(each) for each in own] for at, own in given["weights"]},
             "of_slices": [(int(at), str(name)) for at, name in given["of_slices"]],
+            "slices": given.get("slices") is True,
             "sizes": {int(at): [int(each) for each in own] for at, own in given["sizes"]},
         }  # fmt: skip
     except (AssertionError, KeyError, TypeError, ValueError) as error:
