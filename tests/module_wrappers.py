@@ -192,3 +192,7 @@ def fsdp_other_momentum(module: Module, _: int) -> Any:
     for each in _norms(module):
         each.momentum = 0.2
     return fully_shard(module)
+
+
+def fsdp_right(module: Module, _: int) -> Any:
+    return fully_shard(module)

@@ -115,14 +115,17 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     kept = "{n: v for n, v in after.items() if n not in OF_A_PART}"
     result = ", ".join(values.get(name, "None").replace("kept", kept) for name in observed)
     shares = [each / sum(plan["rows"]) for each in plan["rows"]]
+    of_slices = () if plan["slices"] else plan["of_slices"]
+    left_out = {".".join(filter(None, (named[i], name))) for i, name in of_slices}
     backward = f"    SIZES = {_sizes(plan)}\n" + BACKWARD_PASS.format(shares=shares) if "gradients" in observed else ""
     of_each = "    for rank, outputs in ended.items():\n" + indent(backward, "    ") if backward else ""
+    of_each += "    share_gradients(everyone)\n" if backward else ""
     per_slice = PER_SLICE.format(steps=indent(_slice_steps(recording), "    "), backward=of_each)
     return HEAD.format(
         ranks=len(plan["rows"]), rows=rows, joins=plan["joins"], wrap=f"{wrap}(body, RANKS)" if wrap else own,
         parameters=[named[i] for i, is_parameter in states.items() if is_parameter],
         buffers=[named[i] for i, is_parameter in states.items() if not is_parameter],
-        of_slices={".".join(filter(None, (named[i], name))) for i, name in plan["of_slices"]} or "()",
+        of_slices=left_out or "()",
         independent=plan["independent"], slices=plan["slices"], per_slice=per_slice if plan["slices"] else "",
         shares=shares, result=result, backward=backward,
         shares_buffers=note["backend"] != "fsdp",
@@ -135,12 +138,11 @@ def _slice_steps(recording: Recording) -> str:
     lines = dict(body_statements(program))
     steps = [f"{named[i]} = given_[{named[i]!r}]" for i in (*_modules(program), *_inputs(program), *_states(program))]
     for part in parts_of_body(program):
-        steps += ["yield"] if part.is_forward else []
+        steps += ["yield share_buffers"] if part.is_forward else []
         for index in part.indices:
             steps += _lines(program, index, lines, recording.note, rank="rank_")
-            steps += ["yield"] if program.steps[index].target == BACKWARD else []
-    # Without a pass it would be no generator.
-    return "\n".join([*steps, "yield", f"return {output_text(program)}"])
+            steps += ["yield share_gradients"] if program.steps[index].target == BACKWARD else []
+    return "\n".join([*steps, f"return {output_text(program)}"])
 
 
 def _lines(

@@ -215,13 +215,17 @@ PER_SLICE: Final = """def on_slice(rank_, given_):
 {steps}
 
 
-def share_state(everyone):
-    \"\"\"Give all slices the mean of their gradients, and the buffers of the first one.\"\"\"
+def share_gradients(everyone):
+    \"\"\"Give all slices the mean of their gradients.\"\"\"
     owned = [state_of(given, torch.nn.Module.named_parameters, PARAMETERS) for given in everyone]
     for name in owned[0]:
         gradients = [own[name].grad for own in owned if own[name].grad is not None]
         for own in owned if gradients else ():
             own[name].grad = (sum(each.double() for each in gradients) / RANKS).to(own[name].dtype)
+
+
+def share_buffers(everyone):
+    \"\"\"Give all slices the buffers of the first one.\"\"\"
     buffers = [state_of(given, torch.nn.Module.named_buffers, BUFFERS) for given in everyone if SHARES_BUFFERS]
     with torch.no_grad():
         for own in buffers[1:]:
@@ -242,13 +246,14 @@ def of_slices():
     runs = [on_slice(rank, given) for rank, given in enumerate(everyone)]
     ended = {{}}
     while not ended:
-        share_state(everyone)
         for rank, run in enumerate(runs):
             try:
-                next(run)
+                share = next(run)
             except StopIteration as end:
                 ended[rank] = end.value
-{backward}    share_state(everyone)
+        if not ended:
+            share(everyone)
+{backward}    share_buffers(everyone)
     return [
         all_noted(
             ended[rank],
