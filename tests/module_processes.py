@@ -1,4 +1,4 @@
-"""Run planted faults of wrappers on ranks, and print what was found as JSON.
+"""Run planted faults of wrappers on ranks, and print the verdicts as JSON.
 
 ``python -m tests.module_processes``: a process of its own, because ranks cannot be forked from one that has run a
 backward pass.
@@ -6,11 +6,11 @@ backward pass.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 import torch._dynamo  # Before the servers are forked, each of which would import it otherwise.
 from torch import nn
@@ -21,6 +21,8 @@ from tests.engine import judged, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ci_autotest.values.verdict import Verdict
 
 _random = ci_autotest.random_tensor
 
@@ -174,6 +176,7 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "fsdp_reduced_in_bfloat16": own_class,
     "nothing_returned": of_torch,
     "other_momentum": normalized,
+    "other_momentum_of_a_buffer": running_mean,
     "other_eps": normalized,
     "evaluated_on_rank_0": normalized,
     "evaluated_on_rank_1": normalized,
@@ -193,12 +196,9 @@ _WITH_STATISTICS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _verdict(body: Callable[[], Any], backend: ModuleBackend) -> list[Any]:
+def _verdict(body: Callable[[], Any], backend: ModuleBackend) -> Verdict:
     batch = {0: 1, 1: 1} if body is second_dimension else None
-    verdict = judged(record(body, profiles=(), test=body.__name__, batch=batch), backend).verdict
-    at = verdict.misalignment
-    return [verdict.outcome, verdict.kind, verdict.operator, str(at.at) if at else verdict.oracle,
-            at.candidate if at else "", at.detail if at else "", verdict.blame, verdict.oracle]  # fmt: skip
+    return judged(record(body, profiles=(), test=body.__name__, batch=batch), backend).verdict
 
 
 def _backend(name: str) -> ModuleBackend:
@@ -222,7 +222,7 @@ def main() -> None:
         else:
             found[name] = {body.__name__: _verdict(body, backend) for body in _BODIES}
         backend.close()
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
 
 
 if __name__ == "__main__":

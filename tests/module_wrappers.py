@@ -120,7 +120,11 @@ class Synchronised(torch.nn.BatchNorm1d):
             sums = all_reduce(sums)  # type: ignore[no-untyped-call]
         else:
             dist.all_reduce(sums.detach())
-        count, mean, square = sums[0], sums[1 : self.num_features + 1] / sums[0], sums[self.num_features + 1 :] / sums[0]
+        count, mean, square = (
+            sums[0],
+            sums[1 : self.num_features + 1] / sums[0],
+            sums[self.num_features + 1 :] / sums[0],
+        )
         variance = square - mean.square()
         with torch.no_grad():
             assert self.running_mean is not None
@@ -166,6 +170,19 @@ def other_momentum(module: Module, _: int) -> Module:
     for each in _norms(module):
         each.momentum = 0.2
     return DistributedDataParallel(module)
+
+
+def other_momentum_of_a_buffer(module: Module, _: int) -> Module:
+    """Move what the body keeps by more than the body does."""
+    wrapped = DistributedDataParallel(module)
+
+    def move(*_: object) -> None:
+        for buffer in module.buffers():
+            buffer.mul_(1.5)
+
+    if dist.get_rank() == 0:
+        wrapped.register_forward_hook(move)
+    return wrapped
 
 
 def other_eps(module: Module, _: int) -> Module:

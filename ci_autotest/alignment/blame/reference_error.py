@@ -101,9 +101,7 @@ class ExactValues:
         backend: The reference, if it is not torch on the whole program.
     """
 
-    def __init__(
-        self, live: Live, in_float64: InFloat64 | None = nullcontext, backend: Backend | None = None
-    ) -> None:
+    def __init__(self, live: Live, in_float64: InFloat64 | None = nullcontext, backend: Backend | None = None) -> None:
         self._live, self._backend = live, backend
         self._in_float64 = in_float64
         # With other random numbers, float64 would compute something else.

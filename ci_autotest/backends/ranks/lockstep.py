@@ -7,19 +7,18 @@ mixes rows, for example the statistics of a BatchNorm in training, is not that o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from ci_autotest.backends.ranks.batch_plan import Plan, raised_on_slice, weighted_backward
 from ci_autotest.backends.ranks.batch_split import rows_of, spec_of, split_dimension
-from ci_autotest.backends.ranks.joins import EACH, SAME, Join, is_close, joins_of, rows_join, slices_join, total
+from ci_autotest.backends.ranks.joins import EACH, SAME, Join, rows_join, total
+from ci_autotest.backends.ranks.slice_comparison import SliceComparison
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.distribution import REPLICATE, Distribution, shard
-from ci_autotest.program.expectations import has_expectation
 from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, Ref, output_refs
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
@@ -27,24 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.backends.ranks.batch_split import Slices
+    from ci_autotest.backends.ranks.slice_comparison import Decisions
     from ci_autotest.backends.trace import GradientKey, Trace
     from ci_autotest.program.ir import Program, Step
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
-
-class Decisions(NamedTuple):
-    """What a run of the slices found out, for other runs of the same body, for example in float64.
-
-    Attributes:
-        joins: How the value of a step is joined, by its position in the body.
-        is_mixed: Whether rows are not independent.
-        shares_buffers: Whether ranks get the buffers of the first one before each forward pass.
-    """
-
-    joins: Mapping[int, Join | None]
-    is_mixed: bool
-    shares_buffers: bool
 
 
 class Lockstep:
@@ -61,27 +48,25 @@ class Lockstep:
     Attributes:
         values: The value of each step, for each slice.
         joins: How inputs, modules and outputs are joined, by index.
-        gradients: Gradients of leaves and parameters over all slices, by key.
-        is_ambiguous: Whether a value could also be a sum, so that another preference may fit better.
+        comparison: What they give, held against the whole batch.
     """
 
     def __init__(
         self, program: Program, slices: Slices, whole: Trace, *,
         prefer: str = "mean", decided: Decisions | None = None, shares_buffers: bool = True,
     ) -> None:  # fmt: skip
-        self.program, self.slices, self.whole, self._prefer = program, slices, whole, prefer
-        self._decided, self._shares_buffers = decided, shares_buffers
+        self.program, self.slices, self.whole = program, slices, whole
+        self._shares_buffers = shares_buffers
+        self.comparison = SliceComparison(
+            program, whole, slices.shares, prefer=prefer, decided=decided, shares_buffers=shares_buffers
+        )
         self._steps = TorchSteps(is_candidate=True)
         self._bindings = [self._steps.binding(sources) for sources in slices.sources]
         self.values: list[list[Any]] = [[] for _ in slices.programs]
         self._weights: dict[int, list[float]] = {}
         self._distributions: dict[int, Distribution] = {}
-        self.gradients: dict[GradientKey, torch.Tensor | None] = {}
-        self._found: dict[int, Join | None] = {}
         self.joins: dict[int, Join] = {}
         self._has_unused = False
-        self._mixes = self._draws = self._apart = ""
-        self.is_ambiguous = False
 
     def forward(self) -> None:
         """Run the steps, and find out how the outputs are joined."""
@@ -93,7 +78,10 @@ class Lockstep:
             self._execute(index, step)
             if step.op != OUTPUT and not step.in_setup:
                 self._note_distribution(index)
-        outputs = {ref.index: self._output(ref.index) for ref in output_refs(program)}
+        outputs = {
+            ref.index: self.comparison.output(ref.index, [values[ref.index] for values in self.values])
+            for ref in output_refs(program)
+        }
         self.joins = {**self._inputs(), **{index: join for index, join in outputs.items() if join is not None}}
 
     def backward(self, cotangents: Mapping[int, Any]) -> list[dict[int, torch.Tensor]]:
@@ -101,37 +89,22 @@ class Lockstep:
         given = self._cotangents(cotangents, self.joins)
         if cotangents:
             self._backward(given)
-            self._check_gradients(self._keys())
+            self.comparison.take_gradients(self._keys(), self.values)
         return given
 
     def plan(self, cotangents: Mapping[int, Any]) -> Plan:
         """Return how the case runs on ranks, once the slices have run forward."""
         given = self.backward(cotangents)
-        of_slices = self._check_states()
-        if not self._shares_buffers and (self._mixes or of_slices):
+        of_slices = self.comparison.of_slices(self.values)
+        if not self._shares_buffers and (self.comparison.decisions.is_mixed or of_slices):
             self.joins.update(dict.fromkeys(self.buffers_of_body(), EACH))
         count = len(self.values)
         weighted = [{at: weight * count for at, weight in own.items()} for own in given]
         return Plan(
             self.joins, {at: [weight * count for weight in own] for at, own in self._weights.items()}, weighted,
-            self._keys(), self.modules(), of_slices, self._has_unused, self._why_not_held(), self._distributions,
-            self._buffers(),
+            self._keys(), self.modules(), of_slices, self._has_unused, self.comparison.why_not_held(),
+            self._distributions, self._buffers(),
         )  # fmt: skip
-
-    @property
-    def decisions(self) -> Decisions:
-        """What this run has found out."""
-        return self._decided or Decisions(self._found, bool(self._mixes), self._shares_buffers)
-
-    def _why_not_held(self) -> Unsupported | None:
-        """Return why rows that are not independent can be held against nothing."""
-        if not self._mixes:
-            return None
-        why = self._draws or self._apart
-        if not why and has_expectation(self.program.steps):
-            why = "the test expects a value of the whole batch"
-        said = f"rows are not independent: {self._mixes}, and {why}. Only whether the ranks agree is compared"
-        return Unsupported(UnsupportedReason.BATCH, said) if why else None
 
     def _share_buffers(self) -> None:
         """Give each slice the buffers of the first one."""
@@ -183,7 +156,7 @@ class Lockstep:
                 raised = f"{step.target} raises {type(error).__name__} on {rows[rank]} of {sum(rows)} rows"
                 raise raised_on_slice(raised, error) from error
         if before is not None and not torch.equal(before, torch.default_generator.get_state()):
-            self._draws = self._draws or f"{step.name} draws random numbers, of which each rank has its own"
+            self.comparison.draws = self.comparison.draws or step.name
 
     def _own_backward(self, index: int, step: Step) -> None:
         """Run a backward pass of the body on each slice, with the part that it has in the loss."""
@@ -191,7 +164,7 @@ class Lockstep:
         assert isinstance(root, Ref)  # noqa: S101 - the receiver of a method
         parts = [values[root.index] for values in self.values]
         seen = self.whole.observations[root.index]
-        join = self._join(root.index, parts, seen.data) if seen is not None else None
+        join = self.comparison.join(root.index, parts, seen.data) if seen is not None else None
         weights = self._weights[index] = (join or Join("mean")).weights(self.slices.shares)
 
         def run() -> None:
@@ -233,37 +206,8 @@ class Lockstep:
         return list(found.values())
 
     def modules(self) -> list[int]:
+        """Return the steps whose values are modules."""
         return [index for index, value in enumerate(self.whole.values) if isinstance(value, _Module)]
-
-    def _join(self, index: int, parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:
-        """Return how a value is joined; ``None`` if it cannot be."""
-        at = index - len(self.program.setup)
-        if self._decided is not None:
-            return self._decided.joins.get(at)
-        joins = joins_of(parts, whole, self.slices.shares)
-        self.is_ambiguous |= Join("sum") in joins and len(joins) > 1
-        if not joins:
-            self._mix(index)
-            self._found[at] = slices_join(parts, whole)
-            if self._found[at] is None:
-                self._apart = self._apart or f"{self.program.steps[index].name} of the slices cannot be joined"
-        else:
-            self._found[at] = Join("sum") if self._prefer == "sum" and Join("sum") in joins else joins[0]
-        return self._found[at]
-
-    def _output(self, index: int) -> Join | None:
-        """Return how an output is joined; ``None`` if it cannot be."""
-        whole, parts = self.whole.values[index], [values[index] for values in self.values]
-        if isinstance(whole, _Tensor):
-            return self._join(index, parts, whole)
-        if any(part != whole for part in parts):
-            self._mix(index)
-            self._apart = self._apart or f"{self.program.steps[index].name} of the slices is no tensor"
-        return SAME
-
-    def _mix(self, index: int) -> None:
-        step = self.program.steps[index]
-        self._mixes = self._mixes or f"{step.name} of a slice is not that slice of {step.name} of the whole batch"
 
     def _note_distribution(self, index: int) -> None:
         """Note how a value lies on the ranks, for a step that takes it alone."""
@@ -319,53 +263,8 @@ class Lockstep:
             raised = f"the backward pass raises {type(error).__name__} on the rows of one rank"
             raise raised_on_slice(raised, error) from error
 
-    def _check_gradients(self, keys: Sequence[GradientKey]) -> None:
-        for key in keys:
-            whole = self.whole.gradients.get(key)
-            parts = [_gradient_of(values, key) for values in self.values]
-            self.gradients[key] = None
-            if any(part is None for part in parts):
-                continue
-            index = key if isinstance(key, int) else key[0]
-            spec = spec_of(self.program.steps[index])
-            dimension = split_dimension(spec) if spec is not None else None
-            is_state = isinstance(key, tuple) or bool(spec and spec.state)
-            given = [part for part in parts if part is not None]
-            now = given[0] if is_state else torch.cat(given, dimension) if dimension is not None else total(given)
-            self.gradients[key] = now
-            if whole is not None and not is_close(now, whole):
-                self._mix(index)
-
-    def _check_states(self) -> frozenset[tuple[int, str]]:
-        """Return the buffers whose values are those of a slice, by their definition."""
-        found = set()
-        for index in self.modules():
-            whole = self.whole.values[index]
-            parameters = dict(whole.named_parameters())
-            for name, tensor in whole.state_dict().items():
-                if any(not is_close(values[index].state_dict()[name], tensor) for values in self.values):
-                    if name in parameters:
-                        self._mix(index)
-                    found.add((index, name))
-        for index, step in enumerate(self.program.steps):
-            spec = spec_of(step)
-            if spec is not None and spec.state and not step.in_setup:
-                whole = self.whole.values[index]
-                if any(not is_close(values[index], whole) for values in self.values):
-                    if spec.state != BUFFER:
-                        self._mix(index)
-                    found.add((index, ""))
-        return frozenset(found)
-
 
 def _seeded(step: Step) -> torch.Tensor:
     """Return the state of the generator as a random step finds it."""
     assert step.seed is not None  # noqa: S101 - the caller looked
     return torch.default_generator.manual_seed(step.seed).get_state()
-
-
-def _gradient_of(values: Sequence[Any], key: GradientKey) -> torch.Tensor | None:
-    """Return the gradient that a leaf or parameter holds."""
-    owner = values[key] if isinstance(key, int) else values[key[0]].get_parameter(key[1])
-    found: torch.Tensor | None = owner.grad
-    return found

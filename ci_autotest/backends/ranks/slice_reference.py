@@ -15,7 +15,7 @@ from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
 from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
-from ci_autotest.backends.ranks.lockstep import Decisions, Lockstep
+from ci_autotest.backends.ranks.lockstep import Lockstep
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ci_autotest.backends.ranks.batch_split import Slices
+    from ci_autotest.backends.ranks.slice_comparison import Decisions
     from ci_autotest.program.ir import Program
 
 _Tensor: Final = torch.Tensor
@@ -34,7 +35,9 @@ _MIXED: Final = (
     "compared per slice: the rows of the batch are not independent here, as in a BatchNorm in training without "
     "synchronisation"
 )
-_OF_BUFFERS: Final = "buffers are compared per slice: {} depend on the rows of a rank, as the running mean of a BatchNorm"
+_OF_BUFFERS: Final = (
+    "buffers are compared per slice: {} depend on the rows of a rank, as the running mean of a BatchNorm"
+)
 
 
 def plan_of(
@@ -61,19 +64,19 @@ def plan_of(
         raise NotSplitError(UnsupportedReason.NO_PARAMETERS, "the test has no parameters that ranks could train")
     if cotangents:
         reference.backward(program, whole, cotangents)
-    found, plan = _planned(Lockstep(program, slices, whole, shares_buffers=shares_buffers), cotangents)
-    if found.decisions.is_mixed and found.is_ambiguous:
+    lockstep, plan = _planned(Lockstep(program, slices, whole, shares_buffers=shares_buffers), cotangents)
+    if lockstep.comparison.decisions.is_mixed and lockstep.comparison.is_ambiguous:
         # A sum whose parts and whole are all zero could also be a mean: then the gradients decide.
         summed = Lockstep(program, slices, whole, prefer="sum", shares_buffers=shares_buffers)
         other = _planned(summed, cotangents)
-        if not other[0].decisions.is_mixed:
-            found, plan = other
-    return plan if plan.mixes is not None else plan._replace(expectation=_expectation(found, plan))
+        if not other[0].comparison.decisions.is_mixed:
+            lockstep, plan = other
+    return plan if plan.mixes is not None else plan._replace(expectation=_expectation(lockstep, plan))
 
 
-def _planned(found: Lockstep, cotangents: Mapping[int, Any]) -> tuple[Lockstep, Plan]:
-    found.forward()
-    return found, found.plan(cotangents)
+def _planned(lockstep: Lockstep, cotangents: Mapping[int, Any]) -> tuple[Lockstep, Plan]:
+    lockstep.forward()
+    return lockstep, lockstep.plan(cotangents)
 
 
 def _trains(program: Program, whole: Trace) -> bool:
@@ -83,14 +86,14 @@ def _trains(program: Program, whole: Trace) -> bool:
     return any(spec.state == PARAMETER and spec.requires_grad for step in program.body if (spec := spec_of(step)))
 
 
-def _expectation(found: Lockstep, plan: Plan) -> Expectation | None:
+def _expectation(lockstep: Lockstep, plan: Plan) -> Expectation | None:
     """Return what the ranks are held against; ``None`` for the whole batch."""
-    decided = found.decisions
+    decided = lockstep.comparison.decisions
     if not (decided.is_mixed or plan.of_slices):
         return None
-    names = ", ".join(sorted({name or found.program.steps[index].name for index, name in plan.of_slices}))
+    names = ", ".join(sorted({name or lockstep.program.steps[index].name for index, name in plan.of_slices}))
     sentence = _MIXED if decided.is_mixed else _OF_BUFFERS.format(names)
-    return Expectation(_joined_trace(found), SliceReference(decided), sentence, _of_whole(found))
+    return Expectation(_joined_trace(lockstep), SliceReference(decided), sentence, _of_whole(lockstep))
 
 
 class SliceTrace(Trace):
@@ -142,55 +145,55 @@ class SliceReference(Backend):
         lockstep = trace.lockstep
         self._torch.backward(program, lockstep.whole, cotangents)
         lockstep.backward(cotangents)
-        found = _joined_trace(lockstep)
-        trace.values, trace.gradients = found.values, found.gradients
+        ended = _joined_trace(lockstep)
+        trace.values, trace.gradients = ended.values, ended.gradients
         trace.backward_failure = lockstep.whole.backward_failure
 
 
-def _joined_trace(found: Lockstep) -> SliceTrace:
+def _joined_trace(lockstep: Lockstep) -> SliceTrace:
     """Return the run of the whole batch, with what is that of slices in its place."""
-    trace = SliceTrace(found)
-    decided, buffers = found.decisions, found.buffers_of_body()
-    for index in found.joins if decided.is_mixed else buffers:
-        join = EACH if index in buffers and not decided.shares_buffers else found.joins[index]
-        parts = [values[index] for values in found.values]
+    trace = SliceTrace(lockstep)
+    decided, buffers = lockstep.comparison.decisions, lockstep.buffers_of_body()
+    for index in lockstep.joins if decided.is_mixed else buffers:
+        join = EACH if index in buffers and not decided.shares_buffers else lockstep.joins[index]
+        parts = [values[index] for values in lockstep.values]
         if all(isinstance(part, _Tensor) for part in parts):
             flags = parts[0].requires_grad, parts[0].is_leaf
-            value = as_plain(joined(parts, join, found.slices.shares), requires_grad=flags[0], is_leaf=flags[1])
+            value = as_plain(joined(parts, join, lockstep.slices.shares), requires_grad=flags[0], is_leaf=flags[1])
             trace.values[index], trace.facts[index] = value, (*flags, value._version)
             trace.observations[index] = observed(value)
     if decided.is_mixed:
-        trace.gradients = {**trace.gradients, **found.gradients}
+        trace.gradients = {**trace.gradients, **lockstep.comparison.gradients}
     modules: dict[int, Any] = {}
-    for index in found.modules():
+    for index in lockstep.modules():
         # A method such as ``train`` returns its module.
-        owner = id(found.whole.values[index])
+        owner = id(lockstep.whole.values[index])
         if owner not in modules:
-            modules[owner] = module_of(_state(found, index))
+            modules[owner] = module_of(_state(lockstep, index))
         trace.values[index] = modules[owner]
     return trace
 
 
-def _state(found: Lockstep, index: int) -> dict[str, torch.Tensor]:
+def _state(lockstep: Lockstep, index: int) -> dict[str, torch.Tensor]:
     """Return the state of a module: its buffers are those of slices, and its parameters too if rows are mixed."""
-    owner, decided = found.whole.values[index], found.decisions
+    owner, decided = lockstep.whole.values[index], lockstep.comparison.decisions
     owned = {name for name, _ in owner.named_buffers()}
-    states = [values[index].state_dict() for values in found.values]
+    states = [values[index].state_dict() for values in lockstep.values]
     state = {}
     for name, whole in owner.state_dict().items():
         parts = [each[name].detach() for each in states]
-        own = joined(parts, EACH if name in owned and not decided.shares_buffers else SAME, found.slices.shares)
+        own = joined(parts, EACH if name in owned and not decided.shares_buffers else SAME, lockstep.slices.shares)
         state[name] = (own if decided.is_mixed or name in owned else whole.detach()).clone()
     return state
 
 
-def _of_whole(found: Lockstep) -> dict[int, torch.Tensor]:
+def _of_whole(lockstep: Lockstep) -> dict[int, torch.Tensor]:
     """Return the outputs of the whole batch that are not those of the slices."""
     apart = {}
-    for index in {ref.index for ref in output_refs(found.program)} & found.joins.keys():
-        whole, parts = found.whole.values[index], [values[index] for values in found.values]
+    for index in {ref.index for ref in output_refs(lockstep.program)} & lockstep.joins.keys():
+        whole, parts = lockstep.whole.values[index], [values[index] for values in lockstep.values]
         if isinstance(whole, _Tensor) and not is_close(
-            joined(parts, found.joins[index], found.slices.shares), whole
+            joined(parts, lockstep.joins[index], lockstep.slices.shares), whole
         ):  # fmt: skip
             apart[index] = whole.detach()
     return apart

@@ -223,7 +223,8 @@ class BatchCounts:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(name, counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
-            left=self.left, again=self.again, notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice)],
+            left=self.left, again=self.again,
+            notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice)],
         )  # fmt: skip
 
     def _exercised(self, name: str, counts: dict[int, list[int]]) -> dict[str, Exercised]:
