@@ -77,7 +77,7 @@ def slices_join(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | No
         whole: That of the whole batch, which they do not make.
     """
     rows = rows_join(parts, whole)
-    if rows is not None or len({part.shape for part in parts}) > 1:
+    if rows is not None or any(part.shape != whole.shape for part in parts):
         return rows
     return Join("mean") if whole.is_floating_point() or whole.is_complex() else EACH
 
