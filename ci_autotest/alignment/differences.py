@@ -117,7 +117,7 @@ class Examination:
         self._has_strides = not candidate.is_remote
         if candidate.expectation is not None:
             live = Live(self.program, self.sources, self.cotangents)
-            self._exact = ExactValues(live, self._in_float64, candidate.expectation.backend)
+            self._exact = ExactValues(live, self._in_float64, candidate.expectation.reference)
         found = with_rank_faults(self._values(candidate, reference), candidate, self)
         if candidate.failure is not None:
             is_of_ranks = any(fault.step == candidate.failure.step for fault in candidate.rank_faults)

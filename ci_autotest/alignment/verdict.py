@@ -323,7 +323,7 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     try:
         with sides.in_float64():
             expectation = culprit.candidate.expectation
-            return judge(culprit.live, key, *tensors, tolerance, expectation.backend if expectation else None)
+            return judge(culprit.live, key, *tensors, tolerance, expectation.reference if expectation else None)
     except Exception as error:  # noqa: BLE001 - it runs the reference's operators, which may find no memory
         return Opinion("unknown", f"float64 could not be asked: {type(error).__name__}: {error_text(error)[:300]}")
 

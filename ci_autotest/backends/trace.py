@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from ci_autotest.values.case import draws_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ci_autotest.backends.protocol import Backend
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Program, Step
@@ -77,19 +76,31 @@ class RankFault(NamedTuple):
     state: str = ""
 
 
+class Reference(Protocol):
+    """What runs a program as the side that is believed."""
+
+    def run(
+        self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
+    ) -> Trace:
+        """Run the program forward."""
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run the backward pass, and put every gradient into the trace."""
+
+
 class Expectation(NamedTuple):
     """What the run of ranks is held against if a part of it is not that of the whole batch, by its definition.
 
     Attributes:
         trace: The reference's run on the slice of each rank, with snapshots.
-        backend: The reference, which runs a program slice by slice.
+        reference: Runs a program slice by slice.
         sentence: What is compared per slice, and why.
         of_whole: Outputs of the whole batch that are not those of the slices, by index. Ranks that have these are held
             against the whole batch, because they have made their rows independent, as a SyncBatchNorm does.
     """
 
     trace: Trace
-    backend: Backend
+    reference: Reference
     sentence: str
     of_whole: Mapping[int, Any]
 

@@ -196,7 +196,7 @@ def test_slice_reference__in_float64__joins_values_as_the_run_in_float32_decided
     attempt, plan = planned(body)
     assert plan.expectation is not None
     live, places = widened(live_of(attempt))
-    backend, expected = plan.expectation.backend, plan.expectation.trace
+    backend, expected = plan.expectation.reference, plan.expectation.trace
     trace = backend.run(live.program, live.sources)
     backend.backward(live.program, trace, live.cotangents)
 

@@ -42,7 +42,7 @@ class Lockstep:
         slices: Its parts.
         whole: The run of the whole batch, with snapshots and gradients.
         prefer: Which join a value has that fits several.
-        decided: What an earlier run found out; ``None`` to find it out.
+        decisions: What an earlier run found out; ``None`` to find it out.
         shares_buffers: Whether ranks get the buffers of the first one before each forward pass.
 
     Attributes:
@@ -53,12 +53,12 @@ class Lockstep:
 
     def __init__(
         self, program: Program, slices: Slices, whole: Trace, *,
-        prefer: str = "mean", decided: Decisions | None = None, shares_buffers: bool = True,
+        prefer: str = "mean", decisions: Decisions | None = None, shares_buffers: bool = True,
     ) -> None:  # fmt: skip
         self.program, self.slices, self.whole = program, slices, whole
         self._shares_buffers = shares_buffers
         self.comparison = SliceComparison(
-            program, whole, slices.shares, prefer=prefer, decided=decided, shares_buffers=shares_buffers
+            program, whole, slices.shares, prefer=prefer, decisions=decisions, shares_buffers=shares_buffers
         )
         self._steps = TorchSteps(is_candidate=True)
         self._bindings = [self._steps.binding(sources) for sources in slices.sources]

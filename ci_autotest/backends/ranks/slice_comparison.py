@@ -44,7 +44,7 @@ class SliceComparison:
         whole: Its run, with snapshots and gradients.
         shares: The part of the batch that each slice has.
         prefer: Which join a value has that fits several.
-        decided: What an earlier run found out; ``None`` to find it out.
+        decisions: What an earlier run found out; ``None`` to find it out.
         shares_buffers: Whether ranks get the buffers of the first one before each forward pass.
 
     Attributes:
@@ -55,10 +55,10 @@ class SliceComparison:
 
     def __init__(
         self, program: Program, whole: Trace, shares: Sequence[float], *,
-        prefer: str = "mean", decided: Decisions | None = None, shares_buffers: bool = True,
+        prefer: str = "mean", decisions: Decisions | None = None, shares_buffers: bool = True,
     ) -> None:  # fmt: skip
         self._program, self._whole, self._shares, self._prefer = program, whole, shares, prefer
-        self._decided, self._shares_buffers = decided, shares_buffers
+        self._earlier, self._shares_buffers = decisions, shares_buffers
         self._found: dict[int, Join | None] = {}
         self._mixes = self._apart = ""
         self.gradients: dict[GradientKey, torch.Tensor | None] = {}
@@ -68,7 +68,7 @@ class SliceComparison:
     @property
     def decisions(self) -> Decisions:
         """What this run has found out."""
-        return self._decided or Decisions(self._found, bool(self._mixes), self._shares_buffers)
+        return self._earlier or Decisions(self._found, bool(self._mixes), self._shares_buffers)
 
     def why_not_held(self) -> Unsupported | None:
         """Return why rows that are not independent can be held against nothing."""
@@ -83,8 +83,8 @@ class SliceComparison:
     def join(self, index: int, parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:
         """Return how a value is joined; ``None`` if it cannot be."""
         at = index - len(self._program.setup)
-        if self._decided is not None:
-            return self._decided.joins.get(at)
+        if self._earlier is not None:
+            return self._earlier.joins.get(at)
         joins = joins_of(parts, whole, self._shares)
         self.is_ambiguous |= Join("sum") in joins and len(joins) > 1
         if not joins:

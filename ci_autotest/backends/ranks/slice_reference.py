@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
 from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
@@ -88,12 +87,12 @@ def _trains(program: Program, whole: Trace) -> bool:
 
 def _expectation(lockstep: Lockstep, plan: Plan) -> Expectation | None:
     """Return what the ranks are held against; ``None`` for the whole batch."""
-    decided = lockstep.comparison.decisions
-    if not (decided.is_mixed or plan.of_slices):
+    decisions = lockstep.comparison.decisions
+    if not (decisions.is_mixed or plan.of_slices):
         return None
     names = ", ".join(sorted({name or lockstep.program.steps[index].name for index, name in plan.of_slices}))
-    sentence = _MIXED if decided.is_mixed else _OF_BUFFERS.format(names)
-    return Expectation(_joined_trace(lockstep), SliceReference(decided), sentence, _of_whole(lockstep))
+    sentence = _MIXED if decisions.is_mixed else _OF_BUFFERS.format(names)
+    return Expectation(_joined_trace(lockstep), SliceReference(decisions), sentence, _of_whole(lockstep))
 
 
 class SliceTrace(Trace):
@@ -108,15 +107,15 @@ class SliceTrace(Trace):
         self.gradients, self.backward_failure = whole.gradients, whole.backward_failure
 
 
-class SliceReference(Backend):
+class SliceReference:
     """PyTorch in one process, slice by slice: the trace has what is that of slices joined as the ranks' values are.
 
     Args:
-        decided: How the values of the body are joined.
+        decisions: How the values of the body are joined.
     """
 
-    def __init__(self, decided: Decisions) -> None:
-        self._decided = decided
+    def __init__(self, decisions: Decisions) -> None:
+        self._decisions = decisions
         self._torch = TorchBackend(is_candidate=True)
 
     def run(
@@ -133,7 +132,7 @@ class SliceReference(Backend):
             return whole
         slices = sliced(program, sources, ranks_of(program, 0))
         lockstep = Lockstep(
-            program, slices, whole, decided=self._decided, shares_buffers=self._decided.shares_buffers
+            program, slices, whole, decisions=self._decisions, shares_buffers=self._decisions.shares_buffers
         )  # fmt: skip
         lockstep.forward()
         return _joined_trace(lockstep)
@@ -153,16 +152,16 @@ class SliceReference(Backend):
 def _joined_trace(lockstep: Lockstep) -> SliceTrace:
     """Return the run of the whole batch, with what is that of slices in its place."""
     trace = SliceTrace(lockstep)
-    decided, buffers = lockstep.comparison.decisions, lockstep.buffers_of_body()
-    for index in lockstep.joins if decided.is_mixed else buffers:
-        join = EACH if index in buffers and not decided.shares_buffers else lockstep.joins[index]
+    decisions, buffers = lockstep.comparison.decisions, lockstep.buffers_of_body()
+    for index in lockstep.joins if decisions.is_mixed else buffers:
+        join = EACH if index in buffers and not decisions.shares_buffers else lockstep.joins[index]
         parts = [values[index] for values in lockstep.values]
         if all(isinstance(part, _Tensor) for part in parts):
             flags = parts[0].requires_grad, parts[0].is_leaf
             value = as_plain(joined(parts, join, lockstep.slices.shares), requires_grad=flags[0], is_leaf=flags[1])
             trace.values[index], trace.facts[index] = value, (*flags, value._version)
             trace.observations[index] = observed(value)
-    if decided.is_mixed:
+    if decisions.is_mixed:
         trace.gradients = {**trace.gradients, **lockstep.comparison.gradients}
     modules: dict[int, Any] = {}
     for index in lockstep.modules():
@@ -176,14 +175,14 @@ def _joined_trace(lockstep: Lockstep) -> SliceTrace:
 
 def _state(lockstep: Lockstep, index: int) -> dict[str, torch.Tensor]:
     """Return the state of a module: its buffers are those of slices, and its parameters too if rows are mixed."""
-    owner, decided = lockstep.whole.values[index], lockstep.comparison.decisions
+    owner, decisions = lockstep.whole.values[index], lockstep.comparison.decisions
     owned = {name for name, _ in owner.named_buffers()}
     states = [values[index].state_dict() for values in lockstep.values]
     state = {}
     for name, whole in owner.state_dict().items():
         parts = [each[name].detach() for each in states]
-        own = joined(parts, EACH if name in owned and not decided.shares_buffers else SAME, lockstep.slices.shares)
-        state[name] = (own if decided.is_mixed or name in owned else whole.detach()).clone()
+        own = joined(parts, EACH if name in owned and not decisions.shares_buffers else SAME, lockstep.slices.shares)
+        state[name] = (own if decisions.is_mixed or name in owned else whole.detach()).clone()
     return state
 
 

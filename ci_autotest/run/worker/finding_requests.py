@@ -217,7 +217,7 @@ class FindingRequests:
         plan = backend.plan_note(live.program, live.sources, live.cotangents)
         if plan is not None:
             note["plan"] = {**plan, "slices": expectation is not None}
-        reference = self._worker_context.reference if expectation is None else expectation.backend
+        reference = self._worker_context.reference if expectation is None else expectation.reference
         recording = with_expected(to_recording(judged.live, note), judged.live, reference)
         return Tried(
             verdict=judged.verdict,
