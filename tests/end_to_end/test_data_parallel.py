@@ -116,7 +116,7 @@ def test_run__batch_norm__says_that_it_was_compared_per_slice(report):
 
     assert (finding["kind"], finding["detail"], finding["repro_verified"]) == ("value", _PER_SLICE, True)
     noted = [note for note in report["notes"] if note.endswith(_PER_SLICE)]
-    assert {note.partition(":")[0].rpartition("/")[2] for note in noted} == {"autotest_x.py"}
+    assert {note.partition(": ")[0].rpartition("::")[2] for note in noted} == {"normalized"}
     assert {note.split(": on ")[1].partition(",")[0] for note in noted} >= {"ddp", "fsdp", "softened"}
 
 
