@@ -87,6 +87,11 @@ def second_dimension() -> Any:
     return made.GRU(3, 2)(_random(3, 4, 6, 3), _random(3, 1, 6, 2))[0]
 
 
+def sized() -> Any:
+    x = _random(2, 7, 3)
+    return Net()(x).view(x.size(0), -1)
+
+
 def running_mean() -> Any:
     return Tracking()(_random(2, 6, 3, requires_grad=False))
 
@@ -159,7 +164,7 @@ def over_the_batch() -> Any:
 
 
 _BODIES = (
-    own_class, of_torch, uneven, mean_loss, sum_loss, training, second_dimension, running_mean, evaluated, normalized,
+    own_class, of_torch, uneven, mean_loss, sum_loss, training, second_dimension, sized, running_mean, evaluated, normalized,
     normalized_in_a_class, normalized_by_counts, normalized_loss, normalized_in_training, over_the_batch, dropped_out,
     no_module, one_row, two_batches,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
 from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
 from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
-from ci_autotest.backends.ranks.slice_reference import plan_of
+from ci_autotest.backends.ranks.slice_reference import plan_of, split_plan
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.ir import output_refs
@@ -235,6 +235,56 @@ def test_plan_of__size_of_the_batch_in_the_body__is_unsupported_for_that_reason(
     assert refused.value.why.reason is UnsupportedReason.SLICE
     assert said in refused.value.why.detail
     assert refused.value.why.detail.endswith("if it needs more rows than a rank has, draw more")
+
+
+def viewed() -> Any:
+    x = random_tensor(2, 5, 3)
+    return torch.nn.Linear(3, 2)(x).view(x.size(0), -1).expand(x.shape[0], 2)
+
+
+def flattened_after_statistics() -> Any:
+    x = random_tensor(2, 6, 4)
+    return torch.nn.BatchNorm1d(4)(x).reshape(len(x), -1)
+
+
+def of_another_meaning() -> Any:
+    return torch.nn.Linear(3, 6)(random_tensor(2, 6, 3)).view(-1, 6)
+
+
+@pytest.mark.parametrize(
+    ("body", "names", "is_mixed"),
+    [
+        (viewed, ["view", "expand"], False),
+        (flattened_after_statistics, ["reshape"], True),
+        (of_another_meaning, [], False),
+    ],
+    ids=["rows", "rows that are not independent", "a size that happens to be the same"],
+)
+def test_split_plan__number_of_rows_as_a_size__is_that_of_a_slice(body: Any, names: list[str], is_mixed: bool):
+    attempt = record(body, profiles=())
+    attempt = attempt._replace(program=distributed(attempt, 2))
+    differentiate(attempt, TorchBackend())
+
+    slices, plan = split_plan(attempt.program, attempt.sources, attempt.cotangents, 2, shares_buffers=True)
+
+    assert [attempt.program.steps[index].name for index in slices.sized] == names
+    assert [own.steps[index].args[1] for own in slices.programs for index in slices.sized[:1]] == slices.rows[
+        : 2 * bool(names)
+    ]
+    assert (plan.mixes, plan.is_mixed) == (None, is_mixed)
+
+
+def test_split_plan__number_of_rows_that_is_also_another_size__is_unsupported():
+    def body() -> Any:
+        x = random_tensor(2, 3, 3)
+        return torch.nn.Linear(3, 2)(x).view(x.size(0), -1)
+
+    attempt = record(body, profiles=())
+    attempt = attempt._replace(program=distributed(attempt, 2))
+    with pytest.raises(NotSplitError) as refused:
+        split_plan(attempt.program, attempt.sources, attempt.cotangents, 2, shares_buffers=True)
+
+    assert refused.value.why.reason is UnsupportedReason.SLICE
 
 
 def test_plan_of__no_parameters__is_unsupported():

@@ -16,8 +16,8 @@ from ci_autotest.values.verdict import Verdict
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TRAINED = (
-    "own_class", "of_torch", "uneven", "mean_loss", "sum_loss", "training", "second_dimension", "running_mean",
-    "evaluated",
+    "own_class", "of_torch", "uneven", "mean_loss", "sum_loss", "training", "second_dimension", "sized",
+    "running_mean", "evaluated",
 )  # fmt: skip
 #: Bodies whose rows are not independent: compared per slice.
 _PER_SLICE = (

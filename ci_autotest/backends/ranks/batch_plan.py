@@ -39,6 +39,7 @@ class Plan(NamedTuple):
         mixes: Why the values of the ranks can be held against nothing; ``None`` if they can.
         distributions: How the value of each step lies on the ranks.
         buffers: All buffers of modules: ``(step, name)``.
+        is_mixed: Whether rows are not independent.
         expectation: What the ranks are held against; ``None`` for the whole batch.
     """
 
@@ -52,6 +53,7 @@ class Plan(NamedTuple):
     mixes: Unsupported | None
     distributions: dict[int, Distribution]
     buffers: frozenset[tuple[int, str]] = frozenset()
+    is_mixed: bool = False
     expectation: Expectation | None = None
 
 

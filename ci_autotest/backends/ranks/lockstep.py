@@ -103,7 +103,7 @@ class Lockstep:
         return Plan(
             self.joins, {at: [weight * count for weight in own] for at, own in self._weights.items()}, weighted,
             self._keys(), self.modules(), of_slices, self._has_unused, self.comparison.why_not_held(),
-            self._distributions, self._buffers(),
+            self._distributions, self._buffers(), self.comparison.decisions.is_mixed,
         )  # fmt: skip
 
     def _share_buffers(self) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.batch_plan import NotSplitError
-from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, sliced, why_not_split
+from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, why_not_split
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.module_processes import run_on_ranks
 from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
-from ci_autotest.backends.ranks.slice_reference import plan_of
+from ci_autotest.backends.ranks.slice_reference import split_plan
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import OUTPUT, output_refs
@@ -115,9 +115,8 @@ class ModuleBackend(Backend):
         ranks = ranks_of(program, self._count)
         if why_not_split(program, ranks) is not None:
             return None
-        slices = sliced(program, sources, ranks)
         try:
-            plan = self._planned(program, sources, cotangents, slices)
+            slices, plan = self._planned(program, sources, cotangents, ranks)
         except NotSplitError:
             return None
         joins = [plan.joins.get(ref.index) for ref in output_refs(program)]
@@ -133,13 +132,14 @@ class ModuleBackend(Backend):
             "of_slices": sorted(map(list, plan.of_slices)),
             "independent": plan.mixes is None,
             "unused": plan.has_unused,
+            "sized": list(slices.sized),
         }
 
     def _planned(
-        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], slices: Slices
-    ) -> Plan:
+        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], ranks: int
+    ) -> tuple[Slices, Plan]:
         # FSDP leaves buffers alone.
-        return plan_of(program, sources, cotangents, slices, shares_buffers=self._how[0] != FSDP)
+        return split_plan(program, sources, cotangents, ranks, shares_buffers=self._how[0] != FSDP)
 
     def close(self) -> None:
         """End the ranks."""
@@ -156,9 +156,8 @@ class ModuleBackend(Backend):
         refused = _CUT if is_cut else why_not_split(program, ranks)
         if refused is not None:
             return _untested(program, refused, snapshots=snapshots)
-        slices = sliced(program, sources, ranks)
         try:
-            plan = self._planned(program, sources, cotangents, slices)
+            slices, plan = self._planned(program, sources, cotangents, ranks)
         except NotSplitError as error:
             return _untested(program, error.why, snapshots=snapshots)
         if self.on_step is not None and program.calls:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
-from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of
+from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of, with_own_rows
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
 from ci_autotest.backends.ranks.lockstep import Lockstep
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
@@ -37,6 +37,35 @@ _MIXED: Final = (
 _OF_BUFFERS: Final = (
     "buffers are compared per slice: {} depend on the rows of a rank, as the running mean of a BatchNorm"
 )
+
+
+def split_plan(
+    program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], ranks: int, *, shares_buffers: bool
+) -> tuple[Slices, Plan]:
+    """Return the parts of a case, and how they run on ranks.
+
+    A body that holds the number of all rows as a size, as of ``x.view(x.size(0), 2)``, has the number of a rank's own
+    rows there, unless the slices give what the whole batch gives without that only.
+
+    Raises:
+        NotSplitError: A slice cannot run alone, or the test has no parameters.
+    """
+    slices = sliced(program, sources, ranks)
+    own = with_own_rows(program, slices)
+    found: list[tuple[Slices, Plan]] = []
+    errors: list[NotSplitError] = []
+    for each in (slices,) if own is None else (own, slices):
+        try:
+            plan = plan_of(program, sources, cotangents, each, shares_buffers=shares_buffers)
+        except NotSplitError as error:
+            errors.append(error)
+            continue
+        if not plan.is_mixed:
+            return each, plan
+        found.append((each, plan))
+    if not found:
+        raise errors[-1]
+    return found[0]
 
 
 def plan_of(
@@ -64,11 +93,11 @@ def plan_of(
     if cotangents:
         reference.backward(program, whole, cotangents)
     lockstep, plan = _planned(Lockstep(program, slices, whole, shares_buffers=shares_buffers), cotangents)
-    if lockstep.comparison.decisions.is_mixed and lockstep.comparison.is_ambiguous:
+    if plan.is_mixed and lockstep.comparison.is_ambiguous:
         # A sum whose parts and whole are all zero could also be a mean: then the gradients decide.
         summed = Lockstep(program, slices, whole, prefer="sum", shares_buffers=shares_buffers)
         other = _planned(summed, cotangents)
-        if not other[0].comparison.decisions.is_mixed:
+        if not other[1].is_mixed:
             lockstep, plan = other
     return plan if plan.mixes is not None else plan._replace(expectation=_expectation(lockstep, plan))
 

@@ -16,6 +16,7 @@ from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorS
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
+from ci_autotest.program.row_counts import with_rows
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Recording, Step
 
+#: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
+_MARK: Final = 7_310_579_113_246_801
 _BACKENDS: Final = frozenset({"ddp", "fsdp"})
 _JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
@@ -65,13 +68,17 @@ def share_lines(recording: Recording) -> list[str]:
         lines = lines or [f"# on {spec.distribution.ranks} ranks, wrapped by {wrap}; the code below is the reference's"]
         rows = ", ".join(str(shape[dimension]) for shape in local_shapes(spec.shape, spec.distribution))
         lines.append(f"# {named[i]} is split along dimension {dimension}: {rows} rows")
+    plan = note.get("plan")
+    if lines and isinstance(plan, dict) and (sized := _plan(note)["sized"]):
+        held = ", ".join(named[i] for i in sized if i < len(recording.program.steps))
+        lines.append(f"# {sum(_plan(note)['rows'])}, the number of rows, is that of a rank in {held}")
     return lines
 
 
 def module_body(recording: Recording) -> str:
     """Return the body of a program as one module, and how it is run on a rank."""
     program, named = recording.program, names(recording.program)
-    lines = dict(body_statements(program))
+    lines = dict(body_statements(_with_mark(program, recording.note)))
     parts = parts_of_body(program)
     functions, steps = [], []
     states, modules = _states(program), _modules(program)
@@ -132,6 +139,25 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     )  # fmt: skip
 
 
+def _with_mark(program: Program, note: Mapping[str, Any]) -> Program:
+    """Return a program with a mark in the place of each size that is the number of a rank's own rows.
+
+    Raises:
+        ProgramError: The program has the mark's number itself.
+    """
+    plan, steps = _plan(note), list(program.steps)
+    if any(str(_MARK) in line for _, lines in body_statements(program) for line in lines):
+        message = f"the program has the number {_MARK}, which stands for the rows of a rank in a repro."
+        raise ProgramError(message)
+    for index in plan["sized"]:
+        if not 0 <= index < len(steps):
+            message = f"the note of the program names step {index} as one that holds the number of rows."
+            raise ProgramError(message)
+        steps[index] = with_rows(steps[index], sum(plan["rows"]), _MARK)
+    count = len(program.setup)
+    return Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents)
+
+
 def _slice_steps(recording: Recording) -> str:
     """Return the body as it runs on one slice: it waits before a forward pass, and after a backward pass."""
     program, named = recording.program, names(recording.program)
@@ -151,7 +177,8 @@ def _lines(
     """Return the lines of a step; a backward pass begins with the part of the loss that the rank has."""
     step = program.steps[index]
     if step.target != BACKWARD:
-        return lines.get(index, [])
+        rows = f"{_plan(note)['rows']}[{rank}]"
+        return [line.replace(str(_MARK), rows) for line in lines.get(index, [])]
     weights = _plan(note)["weights"].get(index, [])
     root = names(program)[step.args[0].index] if isinstance(step.args[0], Ref) else ""
     if len(step.args) > 1 or any(key == "gradient" for key, _ in step.kwargs):
@@ -179,6 +206,7 @@ def _plan(note: Mapping[str, Any]) -> dict[str, Any]:
             "weights": {int(at): [float(each) for each in own] for at, own in given["weights"]},
             "of_slices": [(int(at), str(name)) for at, name in given["of_slices"]],
             "slices": given.get("slices") is True,
+            "sized": [int(at) for at in given.get("sized", ())],
             "sizes": {int(at): [int(each) for each in own] for at, own in given["sizes"]},
         }  # fmt: skip
     except (AssertionError, KeyError, TypeError, ValueError) as error:
