@@ -116,6 +116,11 @@ def normalized_in_a_class() -> Any:
     return Normalized()(_random(2, 8, 3))
 
 
+def normalized_and_summed() -> Any:
+    y = normalized()
+    return y, y.argmax(0), y.cumsum(0)
+
+
 def normalized_by_counts() -> Any:
     model = Normalized(momentum=None)
     return model(_random(2, 8, 3)), model(_random(2, 8, 3))
@@ -165,7 +170,7 @@ def over_the_batch() -> Any:
 
 _BODIES = (
     own_class, of_torch, uneven, mean_loss, sum_loss, training, second_dimension, sized, running_mean, evaluated, normalized,
-    normalized_in_a_class, normalized_by_counts, normalized_loss, normalized_in_training, over_the_batch, dropped_out,
+    normalized_and_summed, normalized_in_a_class, normalized_by_counts, normalized_loss, normalized_in_training, over_the_batch, dropped_out,
     no_module, one_row, two_batches,
 )  # fmt: skip
 _PLANTED: dict[str, Callable[[], Any]] = {
@@ -190,6 +195,8 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "synchronised_without_gradient": normalized,
     "synchronised_by_torch": normalized,
 }
+#: Other bodies that a wrapper is tried on.
+_ALSO: dict[str, Callable[[], Any]] = {"synchronised": normalized_and_summed}
 #: Faults that must also be found where rows are not independent.
 _WITH_STATISTICS: dict[str, Callable[[], Any]] = {
     "sum_instead_of_average": normalized,
@@ -224,6 +231,8 @@ def main() -> None:
             found[name] = _verdict(_PLANTED[name], backend)
             if name in _WITH_STATISTICS:
                 found[f"{name} with statistics"] = _verdict(_WITH_STATISTICS[name], backend)
+            if name in _ALSO:
+                found[f"{name} in part"] = _verdict(_ALSO[name], backend)
         else:
             found[name] = {body.__name__: _verdict(body, backend) for body in _BODIES}
         backend.close()

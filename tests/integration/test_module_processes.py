@@ -21,7 +21,7 @@ _TRAINED = (
 )  # fmt: skip
 #: Bodies whose rows are not independent: compared per slice.
 _PER_SLICE = (
-    "normalized", "normalized_in_a_class", "normalized_by_counts", "normalized_loss", "normalized_in_training",
+    "normalized", "normalized_and_summed", "normalized_in_a_class", "normalized_by_counts", "normalized_loss", "normalized_in_training",
     "over_the_batch",
 )  # fmt: skip
 _NOT_SPLIT = {
@@ -104,6 +104,13 @@ def test_judged__batch_that_cannot_be_split__is_unsupported_with_a_sentence(foun
 @pytest.mark.parametrize("wrapper", ["right", "synchronised"])
 def test_judged__right_wrapper_of_the_users__is_aligned(found, wrapper: str):
     assert found[wrapper].outcome == "aligned"
+
+
+def test_judged__outputs_of_the_whole_batch_in_part__are_unsupported_with_a_sentence(found):
+    verdict = found["synchronised in part"]
+
+    assert verdict.outcome == "unsupported"
+    assert "the ranks have some outputs of the whole batch and some that are not" in verdict.oracle
 
 
 def test_judged__conversion_to_a_module_of_gpus__is_unsupported_with_a_sentence(found):

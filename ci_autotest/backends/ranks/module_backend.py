@@ -166,8 +166,8 @@ class ModuleBackend(Backend):
             self._groups[ranks] = ProcessGroup(self._server, ranks)
         trace = run_on_ranks(self._groups[ranks], program, slices, plan, self._how, snapshots=snapshots)
         is_faulty = trace.rank_faults or trace.failure is not None or trace.backward_failure is not None
-        if plan.mixes is not None and not is_faulty:
-            trace.untested = plan.mixes
+        # What the ranks do not agree on is a fault, whatever their values are held against.
+        trace.untested = None if is_faulty else plan.mixes or trace.untested
         return trace
 
 

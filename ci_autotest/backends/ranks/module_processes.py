@@ -20,6 +20,7 @@ from ci_autotest.backends.ranks.processes import recording_of
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, is_same, module_of
 from ci_autotest.backends.trace import RankFault
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.json_values import argument_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program
 
+_OF_BOTH: Final = (
+    "rows are not independent, and the ranks have some outputs of the whole batch and some that are not. Only whether "
+    "the ranks agree is compared"
+)
 _ANSWERS: Final = msgspec.json.Decoder(Answer)
 
 
@@ -100,8 +105,8 @@ class _Merged:
         for index in answers[0].values:
             parts = [_value(answer.values[index], own) for answer, own in zip(answers, buffers, strict=True)]
             trace.values[index] = self._joined(parts, index)
-        if self._plan.mixes is None and not self._is_of_whole(trace):
-            trace.expectation = self._plan.expectation
+        if self._plan.mixes is None:
+            self._expect()
         for index in answers[0].states:
             trace.values[index] = self._module([
                 {name: _tensor(part, own) for name, part in answer.states[index].items()}
@@ -117,12 +122,16 @@ class _Merged:
             trace.shown = frozenset({*answers[0].values, *answers[0].states})
         return trace
 
-    def _is_of_whole(self, trace: GroupTrace) -> bool:
-        """Whether the ranks have the outputs of the whole batch where those of the slices are others."""
-        expectation = self._plan.expectation
+    def _expect(self) -> None:
+        """Set what the ranks are held against: each one its slice, or the whole batch if their outputs are those."""
+        trace, expectation = self.trace, self._plan.expectation
         apart = expectation.of_whole if expectation is not None else {}
-        found = [(trace.values[index], whole) for index, whole in apart.items()]
-        return bool(found) and all(isinstance(value, torch.Tensor) and is_close(value, whole) for value, whole in found)
+        values = [(trace.values[index], whole) for index, whole in apart.items()]
+        is_whole = [isinstance(value, torch.Tensor) and is_close(value, whole) for value, whole in values]
+        if any(is_whole) and not all(is_whole):
+            trace.untested = Unsupported(UnsupportedReason.BATCH, _OF_BOTH)
+        elif not any(is_whole):
+            trace.expectation = expectation
 
     def _joined(self, parts: Sequence[Any], index: int) -> Any:
         join = self._plan.joins[index]
