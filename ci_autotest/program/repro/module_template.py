@@ -19,9 +19,13 @@ BODY: Final = """class Body(torch.nn.Module):
             self.register_parameter(f"own_{{name}}", own)
         for name in BUFFERS:
             self.register_buffer(f"own_{{name}}", given[name])
+        paths = {{id(module): path for path, module in self.named_modules(remove_duplicate=False)}}
+        self.__dict__.update(paths={{name: paths[id(value)] for name, value in modules.items()}})
 
     def hold(self):
         \"\"\"Take parameters and buffers as an optimizer has them.\"\"\"
+        for name, path in self.paths.items():  # A wrapper may put other modules in their place.
+            self.given[name] = self.get_submodule(path)
         self.held.update((name, getattr(self, f"own_{{name}}")) for name in (*PARAMETERS, *BUFFERS))
         for name, value in self.given.items():
             if isinstance(value, torch.nn.Module):
