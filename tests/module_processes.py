@@ -1,4 +1,4 @@
-"""Run planted faults of wrappers on ranks, and print what was found as JSON.
+"""Run planted faults of wrappers on ranks, and print the verdicts as JSON.
 
 ``python -m tests.module_processes``: a process of its own, because ranks cannot be forked from one that has run a
 backward pass.
@@ -6,11 +6,11 @@ backward pass.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 import torch._dynamo  # Before the servers are forked, each of which would import it otherwise.
 from torch import nn
@@ -21,6 +21,8 @@ from tests.engine import judged, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ci_autotest.values.verdict import Verdict
 
 _random = ci_autotest.random_tensor
 
@@ -85,6 +87,11 @@ def second_dimension() -> Any:
     return made.GRU(3, 2)(_random(3, 4, 6, 3), _random(3, 1, 6, 2))[0]
 
 
+def sized() -> Any:
+    x = _random(2, 7, 3)
+    return Net()(x).view(x.size(0), -1)
+
+
 def running_mean() -> Any:
     return Tracking()(_random(2, 6, 3, requires_grad=False))
 
@@ -92,6 +99,50 @@ def running_mean() -> Any:
 def normalized() -> Any:
     made = ci_autotest.torch.nn
     return made.Sequential(made.Linear(3, 4), made.BatchNorm1d(4))(_random(2, 6, 3))
+
+
+class Normalized(nn.Module):
+    """A module class of the user's whose rows are not independent in training."""
+
+    def __init__(self, momentum: float | None = 0.1) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=momentum)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.norm(self.layer(x)))
+
+
+def normalized_in_a_class() -> Any:
+    return Normalized()(_random(2, 8, 3))
+
+
+def normalized_and_summed() -> Any:
+    y = normalized()
+    return y, y.argmax(0), y.cumsum(0)
+
+
+def normalized_by_counts() -> Any:
+    model = Normalized(momentum=None)
+    return model(_random(2, 8, 3)), model(_random(2, 8, 3))
+
+
+def normalized_loss() -> Any:
+    return Normalized()(_random(2, 8, 3)).square().mean()
+
+
+def normalized_in_training() -> Any:
+    model = Normalized()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(_random(2, 8, 3, requires_grad=False)).square().mean().backward()
+        optimizer.step()
+    model.eval()
+    return model(_random(2, 8, 3, requires_grad=False))
+
+
+def dropped_out() -> Any:
+    return torch.nn.functional.dropout(Net()(_random(2, 6, 3)))
 
 
 def evaluated() -> Any:
@@ -118,8 +169,9 @@ def over_the_batch() -> Any:
 
 
 _BODIES = (
-    own_class, of_torch, uneven, mean_loss, sum_loss, training, second_dimension, running_mean, normalized, evaluated,
-    no_module, one_row, two_batches, over_the_batch,
+    own_class, of_torch, uneven, mean_loss, sum_loss, training, second_dimension, sized, running_mean, evaluated, normalized,
+    normalized_and_summed, normalized_in_a_class, normalized_by_counts, normalized_loss, normalized_in_training, over_the_batch, dropped_out,
+    no_module, one_row, two_batches,
 )  # fmt: skip
 _PLANTED: dict[str, Callable[[], Any]] = {
     "right": of_torch,
@@ -133,15 +185,32 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "bfloat16_gradients": of_torch,
     "fsdp_reduced_in_bfloat16": own_class,
     "nothing_returned": of_torch,
+    "other_momentum": normalized,
+    "other_momentum_of_a_buffer": running_mean,
+    "other_eps": normalized,
+    "evaluated_on_rank_0": normalized,
+    "evaluated_on_rank_1": normalized,
+    "fsdp_other_momentum": normalized,
+    "synchronised": normalized,
+    "synchronised_without_gradient": normalized,
+    "synchronised_by_torch": normalized,
+}
+#: Other bodies that a wrapper is tried on.
+_ALSO: dict[str, Callable[[], Any]] = {"synchronised": normalized_and_summed}
+#: Faults that must also be found where rows are not independent.
+_WITH_STATISTICS: dict[str, Callable[[], Any]] = {
+    "sum_instead_of_average": normalized,
+    "other_seed": normalized,
+    "dropped_bucket": normalized,
+    "no_sync_left_on": normalized_in_training,
+    "bfloat16_gradients": normalized_in_a_class,
+    "fsdp_reduced_in_bfloat16": normalized_in_a_class,
 }
 
 
-def _verdict(body: Callable[[], Any], backend: ModuleBackend) -> list[Any]:
+def _verdict(body: Callable[[], Any], backend: ModuleBackend) -> Verdict:
     batch = {0: 1, 1: 1} if body is second_dimension else None
-    verdict = judged(record(body, profiles=(), test=body.__name__, batch=batch), backend).verdict
-    at = verdict.misalignment
-    return [verdict.outcome, verdict.kind, verdict.operator, str(at.at) if at else verdict.oracle,
-            at.candidate if at else ""]  # fmt: skip
+    return judged(record(body, profiles=(), test=body.__name__, batch=batch), backend).verdict
 
 
 def _backend(name: str) -> ModuleBackend:
@@ -160,10 +229,14 @@ def main() -> None:
     for name, backend in backends.items():
         if name in _PLANTED:
             found[name] = _verdict(_PLANTED[name], backend)
+            if name in _WITH_STATISTICS:
+                found[f"{name} with statistics"] = _verdict(_WITH_STATISTICS[name], backend)
+            if name in _ALSO:
+                found[f"{name} in part"] = _verdict(_ALSO[name], backend)
         else:
             found[name] = {body.__name__: _verdict(body, backend) for body in _BODIES}
         backend.close()
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
 
 
 if __name__ == "__main__":

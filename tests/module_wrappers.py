@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
@@ -105,3 +106,110 @@ def fsdp_reduced_in_bfloat16(module: Module, _: int) -> Any:
 
 def nothing_returned(module: Module, _: int) -> None:
     DistributedDataParallel(module)
+
+
+class Synchronised(torch.nn.BatchNorm1d):
+    """A BatchNorm in training whose statistics are those of all ranks, on the CPU, which SyncBatchNorm refuses."""
+
+    has_gradient = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        share = torch.ones_like(x[:, 0])
+        sums = torch.cat([share.sum().reshape(1), x.sum(0), x.square().sum(0)])
+        if self.has_gradient:
+            sums = all_reduce(sums)  # type: ignore[no-untyped-call]
+        else:
+            dist.all_reduce(sums.detach())
+        count, mean, square = (
+            sums[0],
+            sums[1 : self.num_features + 1] / sums[0],
+            sums[self.num_features + 1 :] / sums[0],
+        )
+        variance = square - mean.square()
+        with torch.no_grad():
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean, 0.1)
+            self.running_var.lerp_(variance * count / (count - 1), 0.1)
+        return (x - mean) / (variance + self.eps).sqrt() * self.weight + self.bias
+
+
+class SynchronisedWithoutGradient(Synchronised):
+    has_gradient = False
+
+
+def _converted(module: Module, to: type[Synchronised]) -> Module:
+    for owner in list(module.modules()):
+        for name, child in list(owner.named_children()):
+            if type(child) is torch.nn.BatchNorm1d:
+                made = to(child.num_features)
+                made.load_state_dict(child.state_dict())
+                owner.add_module(name, made)
+    return DistributedDataParallel(module)
+
+
+def synchronised(module: Module, _: int) -> Module:
+    return _converted(module, Synchronised)
+
+
+def synchronised_without_gradient(module: Module, _: int) -> Module:
+    return _converted(module, SynchronisedWithoutGradient)
+
+
+def synchronised_by_torch(module: Module, _: int) -> Module:
+    return DistributedDataParallel(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
+
+
+def _norms(module: Module) -> list[torch.nn.BatchNorm1d]:
+    return [each for each in module.modules() if isinstance(each, torch.nn.BatchNorm1d)]
+
+
+def other_momentum(module: Module, _: int) -> Module:
+    for each in _norms(module):
+        each.momentum = 0.2
+    return DistributedDataParallel(module)
+
+
+def other_momentum_of_a_buffer(module: Module, _: int) -> Module:
+    """Move what the body keeps by more than the body does."""
+    wrapped = DistributedDataParallel(module)
+
+    def move(*_: object) -> None:
+        for buffer in module.buffers():
+            buffer.mul_(1.5)
+
+    if dist.get_rank() == 0:
+        wrapped.register_forward_hook(move)
+    return wrapped
+
+
+def other_eps(module: Module, _: int) -> Module:
+    for each in _norms(module):
+        each.eps = 1e-2
+    return DistributedDataParallel(module)
+
+
+def evaluated_on_rank_1(module: Module, _: int) -> Module:
+    wrapped = DistributedDataParallel(module)
+    if dist.get_rank() == 1:
+        wrapped.eval()
+    return wrapped
+
+
+def evaluated_on_rank_0(module: Module, _: int) -> Module:
+    wrapped = DistributedDataParallel(module)
+    if dist.get_rank() == 0:
+        wrapped.eval()
+    return wrapped
+
+
+def fsdp_other_momentum(module: Module, _: int) -> Any:
+    for each in _norms(module):
+        each.momentum = 0.2
+    return fully_shard(module)
+
+
+def fsdp_right(module: Module, _: int) -> Any:
+    return fully_shard(module)

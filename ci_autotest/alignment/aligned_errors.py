@@ -25,9 +25,8 @@ _Tensor: Final = torch.Tensor
 def errors_of(program: Program, candidate: Trace, reference: Trace) -> tuple[AlignedError, ...]:
     """Return the greatest errors of an aligned case, each counted as one case."""
     candidate.load()
-    found = joined_errors(
-        _error(operator, left, right) for operator, left, right in _pairs(program, candidate, reference)
-    )
+    pairs = _pairs(program, candidate, candidate.counterpart(reference))
+    found = joined_errors(_error(operator, left, right) for operator, left, right in pairs)
     return tuple(
         AlignedError(
             operator=item.operator, dtype=item.dtype, cases=1, absolute=item.absolute, relative=item.relative,

@@ -81,6 +81,7 @@ class Examination:
         in_float64: InFloat64 | None = nullcontext,
     ) -> None:
         self.program = program
+        self._in_float64 = in_float64
         self._exact = ExactValues(Live(program, sources, cotangents), in_float64)
         self.steps = program.steps
         self.sources = sources
@@ -114,6 +115,9 @@ class Examination:
             return []  # A reference that raises defines nothing to compare with.
         self.operators = self.rules.operators(self.steps, reference.values)
         self._has_strides = not candidate.is_remote
+        if candidate.expectation is not None:
+            live = Live(self.program, self.sources, self.cotangents)
+            self._exact = ExactValues(live, self._in_float64, candidate.expectation.reference)
         found = with_rank_faults(self._values(candidate, reference), candidate, self)
         if candidate.failure is not None:
             is_of_ranks = any(fault.step == candidate.failure.step for fault in candidate.rank_faults)

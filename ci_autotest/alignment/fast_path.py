@@ -71,6 +71,7 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
     A version that changed without a copy of what was there, a fact that differs or an element outside the
     tolerance makes the answer no.
     """
+    reference = candidate.counterpart(reference)
     if (
         candidate.untested is not None
         or candidate.rank_faults

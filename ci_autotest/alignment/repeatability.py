@@ -48,10 +48,9 @@ def judge_confirmed(live: Live, sides: Sides) -> Judged:
 
 def is_off(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
     """Whether a run without copies departs from the reference's, by everything that both show at the end."""
-    return (
-        candidate.untested is None
-        and _apart(_examination(live_of(attempt), sides), attempt.trace, candidate) is not None
-    )
+    examination = _examination(live_of(attempt), sides)
+    expected = candidate.counterpart(attempt.trace)
+    return candidate.untested is None and _apart(examination, expected, candidate) is not None
 
 
 def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -> Judged | None:

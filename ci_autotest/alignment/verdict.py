@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import torch
 
 from ci_autotest.alignment.blame.oracle import Opinion, judge
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.alignment.memory_guard import Guarded
-    from ci_autotest.backends.trace import Attempt, GradientKey
+    from ci_autotest.backends.trace import Attempt, Expectation, GradientKey, Trace
     from ci_autotest.program.ir import Program
     from ci_autotest.values.error_pattern import ErrorPattern
     from ci_autotest.values.tolerance import Tolerance
@@ -62,10 +63,15 @@ _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
 
 
 class Judged(NamedTuple):
-    """A verdict with the program that shows it: the culprit alone or the whole program."""
+    """A verdict with the program that shows it: the culprit alone or the whole program.
+
+    Attributes:
+        expectation: What the candidate was held against; ``None`` for the reference's run of the whole program.
+    """
 
     verdict: Verdict
     live: Live
+    expectation: Expectation | None = None
 
 
 def live_of(attempt: Attempt) -> Live:
@@ -179,11 +185,12 @@ def _is_surely_aligned(live: Live, sides: Sides) -> bool:
 
 def _judged(culprit: Culprit, sides: Sides) -> Judged:
     """Return the verdict on a culprit: on its first difference that counts, else on the first."""
-    first = Judged(_verdict(culprit, sides), culprit.live)
+    expectation = culprit.candidate.expectation
+    first = Judged(_verdict(culprit, sides), culprit.live, expectation)
     for other in culprit.others[:_LOOKED_INTO] if first.verdict.blame in TOLERATED_BLAMES else ():
         verdict = _verdict(culprit._replace(misalignment=other), sides)
         if verdict.blame not in TOLERATED_BLAMES:
-            return Judged(verdict, culprit.live)
+            return Judged(verdict, culprit.live, expectation)
     return first
 
 
@@ -238,13 +245,21 @@ def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
         blame=opinion.blame,
         step=culprit.step,
         accumulated=culprit.accumulated,
-        misalignment=explained(culprit.misalignment, culprit.live),
+        misalignment=_with_expectation(explained(culprit.misalignment, culprit.live), culprit.candidate),
         oracle=opinion.sentence,
         oracle_value=opinion.value,
         is_demanded=is_demanded(culprit.live.program.steps[culprit.step]),
         growth=growth(culprit.live.program, culprit.candidate, culprit.reference) if culprit.accumulated else (),
         pattern=_pattern(culprit, sides) if opinion.blame != "ill_conditioned" else None,
     )
+
+
+def _with_expectation(found: Misalignment, candidate: Trace) -> Misalignment:
+    """Return a difference that says what the candidate was held against, if that is not the whole program."""
+    if candidate.expectation is None or found.kind == "rank":
+        return found
+    detail = ". ".join(filter(None, (candidate.expectation.sentence, found.detail)))
+    return msgspec.structs.replace(found, detail=detail)
 
 
 def operator_at(program: Program, index: int) -> tuple[str, str]:
@@ -307,7 +322,8 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
         return Opinion("unknown", _NOT_ASKED)
     try:
         with sides.in_float64():
-            return judge(culprit.live, key, *tensors, tolerance)
+            expectation = culprit.candidate.expectation
+            return judge(culprit.live, key, *tensors, tolerance, expectation.reference if expectation else None)
     except Exception as error:  # noqa: BLE001 - it runs the reference's operators, which may find no memory
         return Opinion("unknown", f"float64 could not be asked: {type(error).__name__}: {error_text(error)[:300]}")
 
@@ -318,8 +334,10 @@ def _tensors(
     """Return the key of the tensor that differs, and both sides of it."""
     index = misalignment.step
     if misalignment.kind == "value":
-        sides = (culprit.candidate.observations[index], culprit.reference.observations[index])
-        return ("value", index), _pair([side.data for side in sides if side is not None])
+        # Of a value that is shown at the end of the run alone there is no copy from its step.
+        traces = (culprit.candidate, culprit.reference)
+        seen = [(trace, trace.observations[index]) for trace in traces]
+        return ("value", index), _pair([trace.values[index] if one is None else one.data for trace, one in seen])
     if misalignment.kind in {"mutation", "state"}:
         ends = [side.values[index] for side in (culprit.candidate, culprit.reference)]
         if misalignment.kind == "mutation":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from ci_autotest.values.case import draws_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.distribution import Distribution
@@ -74,6 +74,35 @@ class RankFault(NamedTuple):
     expected: str
     detail: str = ""
     state: str = ""
+
+
+class Reference(Protocol):
+    """What runs a program as the side that is believed."""
+
+    def run(
+        self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
+    ) -> Trace:
+        """Run the program forward."""
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run the backward pass, and put every gradient into the trace."""
+
+
+class Expectation(NamedTuple):
+    """What the run of ranks is held against if a part of it is not that of the whole batch, by its definition.
+
+    Attributes:
+        trace: The reference's run on the slice of each rank, with snapshots.
+        reference: Runs a program slice by slice.
+        sentence: What is compared per slice, and why.
+        of_whole: Outputs of the whole batch that are not those of the slices, by index. Ranks that have these are held
+            against the whole batch, because they have made their rows independent, as a SyncBatchNorm does.
+    """
+
+    trace: Trace
+    reference: Reference
+    sentence: str
+    of_whole: Mapping[int, Any]
 
 
 class Metadata(NamedTuple):
@@ -148,6 +177,7 @@ class Trace:
         left_out: Parameters and buffers that this side's modules lack; they are not compared.
         rank_faults: For a group of ranks: where they disagree.
         distributions: For a group of ranks: how the value of each step lies on them, by index.
+        expectation: What the run is held against; ``None`` for the reference's run of the whole program.
     """
 
     # Defaults are class attributes, because most runs set only a few of them and a trace is made for each case.
@@ -173,10 +203,15 @@ class Trace:
     left_out: Sequence[str] = ()
     rank_faults: Sequence[RankFault] = ()
     distributions: Mapping[int, Distribution] = MappingProxyType({})
+    expectation: Expectation | None = None
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
+
+    def counterpart(self, reference: Trace) -> Trace:
+        """Return the trace that this one is held against: the reference's, unless the run has an expectation."""
+        return reference if self.expectation is None else self.expectation.trace
 
     def load(self) -> None:
         """Complete the trace if its backend has deferred that; a backend in this process never does."""

@@ -25,11 +25,17 @@ def training():
     return layer(random_tensor(2, dim0=6, dim1=3, requires_grad=False))
 
 
+@autotest(n=2, profiles=())
+def normalized():
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))(random_tensor(2, dim0=6, dim1=3))
+
+
 @autotest(n=2, profiles=(), batch={9: 0})
 def misnamed():
     return torch.nn.Linear(3, 2)(random_tensor(2, dim0=6, dim1=3))
 """
 WRAPPERS = """
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -48,6 +54,13 @@ def unsynchronised(module, ranks):
     wrapped = DistributedDataParallel(module)
     wrapped.require_backward_grad_sync = False
     return wrapped
+
+
+def softened(module, ranks):
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.BatchNorm1d):
+            layer.eps = 0.01
+    return DistributedDataParallel(module)
 """
 MENDED = """
 from torch.nn.parallel import DistributedDataParallel
@@ -57,8 +70,12 @@ def summed(module, ranks):
     return DistributedDataParallel(module)
 
 
-unsynchronised = summed
+softened = unsynchronised = summed
 """
+_PER_SLICE = (
+    "compared per slice: the rows of the batch are not independent here, as in a BatchNorm in training without "
+    "synchronisation"
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +89,7 @@ def project(tmp_path_factory) -> Project:
             {"name": "fsdp", "backend": "fsdp", "ranks": 2},
             {"name": "summed", "backend": "ddp", "ranks": 3, "wrap": "mytraining:summed"},
             {"name": "unsynchronised", "backend": "ddp", "ranks": 2, "wrap": "mytraining:unsynchronised"},
+            {"name": "softened", "backend": "ddp", "ranks": 2, "wrap": "mytraining:softened"},
             {"name": "none", "backend": "ddp", "ranks": 2, "wrap": "mytraining:no_such"},
         ]
     )
@@ -87,8 +105,19 @@ def report(project: Project) -> dict[str, Any]:
 def test_run__wrappers_of_torch_and_faulty_ones__are_told_apart(report):
     found = outcomes(report)
 
-    assert {found[test, name] for test in ("layers", "training") for name in ("ddp", "fsdp")} == {"aligned"}
+    tests = ("layers", "training", "normalized")
+    assert {found[test, name] for test in tests for name in ("ddp", "fsdp")} == {"aligned"}
     assert {found["layers", "summed"], found["training", "unsynchronised"]} == {"misaligned"}
+    assert (found["layers", "softened"], found["normalized", "softened"]) == ("aligned", "misaligned")
+
+
+def test_run__batch_norm__says_that_it_was_compared_per_slice(report):
+    finding = _of(report, "softened", "torch.nn.Sequential")
+
+    assert (finding["kind"], finding["detail"], finding["repro_verified"]) == ("value", _PER_SLICE, True)
+    noted = [note for note in report["notes"] if note.endswith(_PER_SLICE)]
+    assert {note.partition(": ")[0].rpartition("::")[2] for note in noted} == {"normalized"}
+    assert {note.split(": on ")[1].partition(",")[0] for note in noted} >= {"ddp", "fsdp", "softened"}
 
 
 def test_run__batch_that_names_no_tensor__is_a_broken_test(report):
@@ -112,8 +141,12 @@ def test_run__sum_on_three_ranks__is_shrunk_to_two(report):
 
 @pytest.mark.parametrize(
     ("candidate", "operator"),
-    [("summed", "torch.nn.Sequential"), ("unsynchronised", "torch.nn.functional.linear")],
-    ids=["automatic backward pass", "optimizer"],
+    [
+        ("summed", "torch.nn.Sequential"),
+        ("unsynchronised", "torch.nn.functional.linear"),
+        ("softened", "torch.nn.Sequential"),
+    ],
+    ids=["automatic backward pass", "optimizer", "compared per slice"],
 )
 def test_repro__alone__starts_its_ranks_and_fails_until_the_wrapper_is_mended(project, report, candidate, operator):
     finding = _of(report, candidate, operator)

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch as real
 
-from ci_autotest import random_tensor, torch
+from ci_autotest import expect, random_tensor, torch
+from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
 from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
 from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
-from ci_autotest.backends.ranks.lockstep import plan_of
+from ci_autotest.backends.ranks.slice_reference import plan_of, split_plan
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.ir import output_refs
@@ -22,12 +24,13 @@ from tests.engine import record
 
 def planned(body: Any, ranks: int = 2, **declared: Any) -> tuple[Any, Plan]:
     """Return the program of a body that is split, and its plan."""
+    shares_buffers = declared.pop("shares_buffers", True)
     attempt = record(body, profiles=(), **declared)
     attempt = attempt._replace(program=distributed(attempt, ranks))
     differentiate(attempt, TorchBackend())
     assert why_not_split(attempt.program, ranks) is None
     slices = sliced(attempt.program, attempt.sources, ranks)
-    return attempt, plan_of(attempt.program, attempt.sources, attempt.cotangents, slices)
+    return attempt, plan_of(attempt.program, attempt.sources, attempt.cotangents, slices, shares_buffers=shares_buffers)
 
 
 def refusal(body: Any, ranks: int = 2, **declared: Any) -> Any:
@@ -114,12 +117,62 @@ def test_plan_of__loss_that_is_a_mean__starts_each_rank_with_its_share_times_the
     ],
     ids=["batch norm", "softmax over the batch", "cumsum over the batch"],
 )
-def test_plan_of__rows_that_are_not_independent__says_so(body: Any):
+def test_plan_of__rows_that_are_not_independent__expects_what_each_slice_gives(body: Any):
+    attempt, plan = planned(body)
+
+    assert plan.mixes is None
+    assert plan.expectation is not None
+    assert plan.expectation.sentence.startswith("compared per slice: the rows of the batch are not independent here")
+    (output,) = plan.expectation.of_whole
+    expected, whole = plan.expectation.trace.values[output], attempt.trace.values[output]
+    assert expected.shape == whole.shape
+    assert not real.allclose(expected, whole)
+
+
+def test_plan_of__batch_norm__expects_the_gradients_of_both_slices_and_the_statistics_of_the_first():
+    attempt, plan = planned(lambda: torch.nn.BatchNorm1d(3)(random_tensor(2, 6, 3)))
+    rows, weights = next(iter(attempt.cotangents.values())).chunk(2), {}
+    layers = [real.nn.BatchNorm1d(3) for _ in range(2)]
+    drawn = next(source for source in attempt.sources.values() if source.shape == (6, 3))
+    for layer, part, weight in zip(layers, drawn.chunk(2), rows, strict=True):
+        layer.load_state_dict({name: attempt.sources[f"t{at}"] for at, name in enumerate(layer.state_dict())})
+        layer(part).backward(weight)
+    weights = sum(layer.weight.grad for layer in layers if layer.weight.grad is not None)
+
+    assert plan.expectation is not None
+    found = plan.expectation.trace
+    (module,) = plan.states[:1]
+    assert real.allclose(found.gradients[module, "weight"], real.as_tensor(weights))
+    assert real.equal(found.values[module].state_dict()["running_mean"], layers[0].running_mean)
+
+
+def test_plan_of__ranks_that_share_no_buffers__expects_a_row_of_statistics_for_each():
+    _, plan = planned(lambda: torch.nn.BatchNorm1d(3)(random_tensor(2, 6, 3)), shares_buffers=False)
+
+    assert plan.expectation is not None
+    state = plan.expectation.trace.values[plan.states[0]].state_dict()
+    assert {name: tuple(each.shape) for name, each in state.items()} == {
+        "weight": (3,), "bias": (3,), "running_mean": (2, 3), "running_var": (2, 3), "num_batches_tracked": (2,),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: torch.nn.Dropout()(linear(6)), "and dropout draws random numbers, of which each rank has its own"),
+        (lambda: (y := linear(6)) @ y.T, "and matmul of the slices cannot be joined"),
+        (lambda: expect(linear(6).cumsum(0), lambda: real.zeros(6, 2)), "and the test expects a value of the whole"),
+    ],
+    ids=["random", "no rows", "expected"],
+)
+def test_plan_of__rows_that_nothing_is_defined_of__says_so(body: Any, said: str):
     _, plan = planned(body)
 
+    assert plan.expectation is None
     assert plan.mixes is not None
     assert plan.mixes.reason is UnsupportedReason.BATCH
-    assert "rows are not independent" in plan.mixes.detail
+    assert said in plan.mixes.detail
+    assert plan.mixes.detail.endswith("Only whether the ranks agree is compared")
 
 
 def test_plan_of__running_mean__is_that_of_a_slice():
@@ -131,6 +184,30 @@ def test_plan_of__running_mean__is_that_of_a_slice():
     _, plan = planned(body)
 
     assert {name for _, name in plan.of_slices} == {"running_mean", "running_var"}
+    assert plan.expectation is not None
+    assert plan.expectation.sentence.startswith("buffers are compared per slice: running_mean, running_var depend on")
+
+
+def test_slice_reference__in_float64__joins_values_as_the_run_in_float32_decided():
+    def body() -> Any:
+        y = torch.nn.BatchNorm1d(3)(random_tensor(2, 6, 3))
+        return y, y.square().mean(), y.argmax(0)
+
+    attempt, plan = planned(body)
+    assert plan.expectation is not None
+    live, places = widened(live_of(attempt))
+    backend, expected = plan.expectation.reference, plan.expectation.trace
+    trace = backend.run(live.program, live.sources)
+    backend.backward(live.program, trace, live.cotangents)
+
+    outputs = [ref.index for ref in output_refs(attempt.program)]
+    assert [plan.joins[index].kind for index in outputs] == ["rows", "mean", "each"]
+    assert all(real.allclose(trace.values[places[index]].to(expected.values[index].dtype), expected.values[index])
+               for index in outputs)  # fmt: skip
+    assert all(
+        real.allclose(trace.gradients[places[key[0]], key[1]].float(), expected.gradients[key], atol=1e-5)
+        for key in plan.keys if isinstance(key, tuple)
+    )  # fmt: skip
 
 
 def differentiated_in_a_view() -> Any:
@@ -158,6 +235,56 @@ def test_plan_of__size_of_the_batch_in_the_body__is_unsupported_for_that_reason(
     assert refused.value.why.reason is UnsupportedReason.SLICE
     assert said in refused.value.why.detail
     assert refused.value.why.detail.endswith("if it needs more rows than a rank has, draw more")
+
+
+def viewed() -> Any:
+    x = random_tensor(2, 5, 3)
+    return torch.nn.Linear(3, 2)(x).view(x.size(0), -1).expand(x.shape[0], 2)
+
+
+def flattened_after_statistics() -> Any:
+    x = random_tensor(2, 6, 4)
+    return torch.nn.BatchNorm1d(4)(x).reshape(len(x), -1)
+
+
+def of_another_meaning() -> Any:
+    return torch.nn.Linear(3, 6)(random_tensor(2, 6, 3)).view(-1, 6)
+
+
+@pytest.mark.parametrize(
+    ("body", "names", "is_mixed"),
+    [
+        (viewed, ["view", "expand"], False),
+        (flattened_after_statistics, ["reshape"], True),
+        (of_another_meaning, [], False),
+    ],
+    ids=["rows", "rows that are not independent", "a size that happens to be the same"],
+)
+def test_split_plan__number_of_rows_as_a_size__is_that_of_a_slice(body: Any, names: list[str], is_mixed: bool):
+    attempt = record(body, profiles=())
+    attempt = attempt._replace(program=distributed(attempt, 2))
+    differentiate(attempt, TorchBackend())
+
+    slices, plan = split_plan(attempt.program, attempt.sources, attempt.cotangents, 2, shares_buffers=True)
+
+    assert [attempt.program.steps[index].name for index in slices.sized] == names
+    assert [own.steps[index].args[1] for own in slices.programs for index in slices.sized[:1]] == slices.rows[
+        : 2 * bool(names)
+    ]
+    assert (plan.mixes, plan.is_mixed) == (None, is_mixed)
+
+
+def test_split_plan__number_of_rows_that_is_also_another_size__is_unsupported():
+    def body() -> Any:
+        x = random_tensor(2, 3, 3)
+        return torch.nn.Linear(3, 2)(x).view(x.size(0), -1)
+
+    attempt = record(body, profiles=())
+    attempt = attempt._replace(program=distributed(attempt, 2))
+    with pytest.raises(NotSplitError) as refused:
+        split_plan(attempt.program, attempt.sources, attempt.cotangents, 2, shares_buffers=True)
+
+    assert refused.value.why.reason is UnsupportedReason.SLICE
 
 
 def test_plan_of__no_parameters__is_unsupported():

@@ -9,16 +9,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from ci_autotest.values.verdict import Verdict
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TRAINED = (
-    "own_class", "of_torch", "uneven", "mean_loss", "sum_loss", "training", "second_dimension", "running_mean",
-    "evaluated",
+    "own_class", "of_torch", "uneven", "mean_loss", "sum_loss", "training", "second_dimension", "sized",
+    "running_mean", "evaluated",
+)  # fmt: skip
+#: Bodies whose rows are not independent: compared per slice.
+_PER_SLICE = (
+    "normalized", "normalized_and_summed", "normalized_in_a_class", "normalized_by_counts", "normalized_loss", "normalized_in_training",
+    "over_the_batch",
 )  # fmt: skip
 _NOT_SPLIT = {
-    "normalized": "rows are not independent: sequential of a part of the batch is not that part",
-    "over_the_batch": "rows are not independent: softmax of a part of the batch is not that part",
+    "dropped_out": "and dropout draws random numbers, of which each rank has its own.",
     "no_module": "the test has no parameters that ranks could train",
     "one_row": "ranks cannot share a batch of 1: one has no rows",
     "two_batches": "its inputs have batches of different sizes: 6 in dimension 0 of x and 2 in dimension 0 of tensor.",
@@ -35,7 +42,28 @@ _PLANTED = {
     "no_sync_left_on": ("rank", "value of parameter", _OTHER_BITS),
     "bfloat16_gradients": ("gradient", "gradient of module_2.weight", "float32[2, 4] on cpu"),
     "fsdp_reduced_in_bfloat16": ("gradient", "gradient of z", "float32[2] on cpu"),
+    # The statistics of the whole batch are given, so that it is what counts.
+    "synchronised_without_gradient": ("gradient", "gradient of x", "float32[6, 3] on cpu"),
+    "sum_instead_of_average with statistics": ("gradient", "gradient of module_1.weight", "float32[4] on cpu"),
+    "other_seed with statistics": ("rank", "state weight after the run", _OTHER_BITS),
+    "dropped_bucket with statistics": ("rank", "gradient of module_1.weight", _OTHER_BITS),
+    "no_sync_left_on with statistics": ("rank", "value of y", _OTHER_BITS),
+    "bfloat16_gradients with statistics": ("gradient", "gradient of tensor", "float32[4] on cpu"),
+    "fsdp_reduced_in_bfloat16 with statistics": ("gradient", "gradient of tensor", "float32[4] on cpu"),
+    "other_momentum": ("state", "state running_mean after the run", "float32[4] on cpu"),
+    "other_eps": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
+    "evaluated_on_rank_0": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
+    "evaluated_on_rank_1": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
+    # FSDP leaves buffers alone, so that there is one row for each rank.
+    "fsdp_other_momentum": ("state", "state running_mean after the run", "float32[2, 4] on cpu"),
+    "other_momentum_of_a_buffer": ("mutation", "captured after the run", "float32[3] on cpu"),
 }
+#: Faults that show only if each rank is held against one process on its slice.
+_SHOWN_PER_SLICE = {
+    "sum_instead_of_average with statistics", "bfloat16_gradients with statistics",
+    "fsdp_reduced_in_bfloat16 with statistics", "other_momentum", "other_eps", "evaluated_on_rank_0",
+    "evaluated_on_rank_1", "fsdp_other_momentum",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,35 +75,68 @@ def found() -> dict[str, Any]:
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-2000:]
     read: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return read
+    return {name: _decoded(each) for name, each in read.items()}
+
+
+def _decoded(found: dict[str, Any]) -> Any:
+    """Return a verdict, or the verdicts on several bodies."""
+    if "outcome" in found:
+        return msgspec.convert(found, Verdict)
+    return {body: msgspec.convert(verdict, Verdict) for body, verdict in found.items()}
 
 
 @pytest.mark.parametrize("backend", ["ddp", "fsdp"])
 def test_judged__right_wrapper_on_each_body__is_aligned(found, backend: str):
-    assert {name: found[backend][name][0] for name in _TRAINED} == dict.fromkeys(_TRAINED, "aligned")
+    bodies = (*_TRAINED, *_PER_SLICE)
+
+    assert {name: found[backend][name].outcome for name in bodies} == dict.fromkeys(bodies, "aligned")
 
 
 @pytest.mark.parametrize("backend", ["ddp", "fsdp"])
 @pytest.mark.parametrize("body", _NOT_SPLIT)
 def test_judged__batch_that_cannot_be_split__is_unsupported_with_a_sentence(found, backend: str, body: str):
-    outcome, _, _, said, _ = found[backend][body]
+    verdict = found[backend][body]
 
-    assert outcome == "unsupported"
-    assert _NOT_SPLIT[body] in said
+    assert verdict.outcome == "unsupported"
+    assert _NOT_SPLIT[body] in verdict.oracle
 
 
-def test_judged__right_wrapper_of_the_users__is_aligned(found):
-    assert found["right"][0] == "aligned"
+@pytest.mark.parametrize("wrapper", ["right", "synchronised"])
+def test_judged__right_wrapper_of_the_users__is_aligned(found, wrapper: str):
+    assert found[wrapper].outcome == "aligned"
+
+
+def test_judged__outputs_of_the_whole_batch_in_part__are_unsupported_with_a_sentence(found):
+    verdict = found["synchronised in part"]
+
+    assert verdict.outcome == "unsupported"
+    assert "the ranks have some outputs of the whole batch and some that are not" in verdict.oracle
+
+
+def test_judged__conversion_to_a_module_of_gpus__is_unsupported_with_a_sentence(found):
+    verdict = found["synchronised_by_torch"]
+
+    assert verdict.outcome == "unsupported"
+    assert "the wrapper converts to SyncBatchNorm, which needs a GPU, and the ranks are on the CPU" in verdict.oracle
 
 
 @pytest.mark.parametrize("fault", _PLANTED)
 def test_judged__planted_fault_of_a_wrapper__is_found_and_named(found, fault: str):
-    outcome, kind, _, at, seen = found[fault]
+    verdict = found[fault]
 
-    assert (outcome, (kind, at, seen)) == ("misaligned", _PLANTED[fault])
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+    assert (verdict.kind, str(verdict.misalignment.at), verdict.misalignment.candidate) == _PLANTED[fault]
+
+
+def test_judged__fault_of_a_slice__says_that_it_was_compared_per_slice(found):
+    said = {name: found[name].misalignment.detail.partition(":")[0] for name in _PLANTED}
+
+    assert {name for name, detail in said.items() if detail == "compared per slice"} == _SHOWN_PER_SLICE
+    assert said["other_momentum_of_a_buffer"] == "buffers are compared per slice"
 
 
 def test_judged__wrapper_that_returns_nothing__is_an_error_of_its_own(found):
-    outcome, kind, _, _, seen = found["nothing_returned"]
+    verdict = found["nothing_returned"]
 
-    assert (outcome, kind, seen) == ("misaligned", "error", "raises TypeError")
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
+    assert verdict.misalignment.candidate == "raises TypeError"

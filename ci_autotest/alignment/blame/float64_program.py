@@ -7,6 +7,7 @@ first, so that they stay those of the original dtype.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -92,9 +93,9 @@ def _widened_argument(argument: Argument) -> Argument:
     if isinstance(argument, DType):
         return DType(WIDE.get(argument.name, argument.name))
     if isinstance(argument, TensorSpec):
-        return TensorSpec(
-            WIDE.get(argument.dtype, argument.dtype), argument.shape, contiguous_strides(argument.shape), 0,
-            math.prod(argument.shape), argument.requires_grad, argument.device,
+        return replace(
+            argument, dtype=WIDE.get(argument.dtype, argument.dtype), strides=contiguous_strides(argument.shape),
+            offset=0, storage_size=math.prod(argument.shape),
         )  # fmt: skip
     return argument
 

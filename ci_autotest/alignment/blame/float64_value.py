@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ci_autotest.alignment.single_step import Live
-    from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.backends.trace import GradientKey, Reference, Trace
 
 #: Most aligned elements that are measured along with the misaligned ones.
 _OTHERS: Final = 1 << 16
@@ -30,12 +30,14 @@ class Question(NamedTuple):
         wider: The program in float64.
         key: ``("value" | "gradient" | "state", what)``: which tensor of ``wider``.
         chosen: Positions of the wanted elements in row-major order; ``None`` for all, in the tensor's shape.
+        reference: The side believed, if it is not torch on the whole program.
     """
 
     live: Live
     wider: Live
     key: tuple[str, GradientKey]
     chosen: torch.Tensor | None = None
+    reference: Reference | None = None
 
     def rounded(self, bits: int, seed: int, formula: Formula) -> torch.Tensor | None:
         """Return the elements if each intermediate result is rounded at random to so many bits."""
@@ -45,7 +47,7 @@ class Question(NamedTuple):
 
     def answer(self, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> torch.Tensor | None:
         """Return the elements in float64 for these data; ``None`` if there is no such tensor of that shape."""
-        found = wanted(self.wider._replace(sources=sources, cotangents=cotangents), self.key)
+        found = wanted(self.wider._replace(sources=sources, cotangents=cotangents), self.key, self.reference)
         if found is None or self.chosen is None:
             return None if found is None else wide(found)
         flat = found.reshape(-1)
@@ -65,9 +67,9 @@ def chosen(bad: torch.Tensor) -> torch.Tensor:
     return flat.nonzero().reshape(-1)
 
 
-def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+def wanted(live: Live, key: tuple[str, GradientKey], reference: Reference | None = None) -> torch.Tensor | None:
     """Return a tensor of a program on the reference, ``None`` if it has none; values and states as after the run."""
-    backend = TorchBackend()
+    backend = reference or TorchBackend()
     # A gradient belongs to the value as it was at its step, whatever is written to it later.
     copied = (key[1],) if key[0] == "gradient" and isinstance(key[1], int) else ()
     trace: Trace = backend.run(live.program, live.sources, copied=copied)

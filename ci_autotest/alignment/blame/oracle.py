@@ -37,7 +37,7 @@ from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
-    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.backends.trace import GradientKey, Reference
     from ci_autotest.values.tolerance import Tolerance
     from ci_autotest.values.verdict import Blame
 
@@ -70,6 +70,7 @@ def judge(
     candidate: torch.Tensor,
     reference: torch.Tensor,
     tolerance: Tolerance,
+    runner: Reference | None = None,
 ) -> Opinion:
     """Return which side departs from float64 in the elements that are misaligned.
 
@@ -79,6 +80,7 @@ def judge(
         candidate: Its value, any shape.
         reference: The same shape.
         tolerance: In the unit of the elements.
+        runner: The side believed, if it is not torch on the whole program.
     """
     # Float64 says which side is nearer, and at these levels only the reference's own bits are right.
     if tolerance.is_strict:
@@ -86,7 +88,7 @@ def judge(
             "candidate", f"at strictness {tolerance.strictness!r} the candidate must have the reference's own bits"
         )
     wider, key = _in_float64(live, key, reference.dtype)
-    exact = _exact(wider, key)
+    exact = _exact(wider, key, runner)
     if reference.layout is not torch.strided and exact is not None:
         # The measures index elements by their position, which a sparse layout does not have.
         candidate, reference, exact = dense(candidate), dense(reference), dense(exact)
@@ -95,7 +97,7 @@ def judge(
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
     if not tolerance.is_of_elements:
         return judged_as_a_whole((candidate, reference), exact, tolerance)
-    return _judged_by_elements(Question(live, wider, key), (candidate, reference), exact, tolerance)
+    return _judged_by_elements(Question(live, wider, key, reference=runner), (candidate, reference), exact, tolerance)
 
 
 def _judged_by_elements(
@@ -168,14 +170,15 @@ def judged_as_a_whole(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Ten
 
 def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
     """Return an opinion, corrected if the float64 result is not the exact one."""
-    live, wider, key, _ = everywhere
+    live, wider, key, _, runner = everywhere
     of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
     if of_the_dtype and opinion.blame != "candidate":
         return Opinion("candidate", f"the reference defines this: {of_the_dtype[0]} means something else in float64")
     beside = _beside_the_limit(everywhere, errors, wide(candidate))
     if beside is not None and opinion.blame == "candidate":
         return beside
-    third = third_opinion(wider) if key[0] == "gradient" and opinion.blame != "both" else ""
+    is_asked = key[0] == "gradient" and opinion.blame != "both" and runner is None
+    third = third_opinion(wider) if is_asked else ""
     return opinion._replace(sentence=opinion.sentence + third)
 
 
@@ -186,9 +189,9 @@ def _in_float64(live: Live, key: tuple[str, GradientKey], dtype: torch.dtype) ->
     return wider, (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
 
 
-def _exact(wider: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+def _exact(wider: Live, key: tuple[str, GradientKey], runner: Reference | None) -> torch.Tensor | None:
     """Return a tensor of a program in float64; the gradient of empty outputs is 0 by any formula."""
-    found = wanted(wider, key)
+    found = wanted(wider, key, runner)
     if found is None or key[0] != "gradient" or not is_of_nothing(wider.cotangents):
         return found
     return torch.zeros_like(found)

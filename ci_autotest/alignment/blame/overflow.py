@@ -151,7 +151,7 @@ def _from_nan(question: Question) -> torch.Tensor | None:
     The inputs are replaced by ordinary numbers, and only the NaN outputs get a weight.
     """
     wider = question.wider
-    trace = TorchBackend().run(wider.program, wider.sources)
+    trace = (question.reference or TorchBackend()).run(wider.program, wider.sources)
     refs = output_refs(wider.program)
     if trace.failure is not None:
         return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ci_autotest.alignment.single_step import Live
-    from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.backends.trace import GradientKey, Reference, Trace
 
 #: Greatest error of a reference that is still rounding: in roundings of the greatest element, and relative to it. A
 #: float64 run that differs by more computes something else, for example other random numbers.
@@ -97,10 +97,13 @@ class ExactValues:
     Args:
         live: The program.
         in_float64: Entered while float64 runs; ``None`` if it must not run.
+        reference: The side believed, if it is not torch on the whole program.
     """
 
-    def __init__(self, live: Live, in_float64: InFloat64 | None = nullcontext) -> None:
-        self._live = live
+    def __init__(
+        self, live: Live, in_float64: InFloat64 | None = nullcontext, reference: Reference | None = None
+    ) -> None:
+        self._live, self._reference = live, reference
         self._in_float64 = in_float64
         # With other random numbers, float64 would compute something else.
         self._has_answer = in_float64 is not None and all(step.seed is None for step in live.program.steps)
@@ -134,7 +137,7 @@ class ExactValues:
         # Only the defaults of some operators depend on the dtype, so one run for each dtype of the results is enough.
         if dtype not in self._runs:
             wider, places = widened(self._live, dtype)
-            backend = TorchBackend()
+            backend = self._reference or TorchBackend()
             assert self._in_float64 is not None  # noqa: S101 - `find` looked
             with self._in_float64():
                 trace = backend.run(wider.program, wider.sources, snapshots=True)

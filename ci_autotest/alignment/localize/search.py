@@ -145,6 +145,8 @@ def _examined(live: Live, sides: Sides) -> Examined:
     examination = Examination(live.program, live.sources, live.cotangents, sides.rules, sides.in_float64)
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
+    if reference.failure is None:
+        reference = candidate.counterpart(reference)
     if candidate.untested is not None:
         return Examined([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
     return held_against(examination, candidate, reference)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.backends.ranks.joins import Join
-    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.backends.trace import Expectation, GradientKey
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Step
 
@@ -36,8 +36,11 @@ class Plan(NamedTuple):
         states: The modules.
         of_slices: Buffers whose values are those of a slice by their definition: ``(step, name)``.
         has_unused: Whether a parameter has no gradient after a backward pass.
-        mixes: Why the values of the ranks cannot be held against the whole batch; ``None`` if they can.
+        mixes: Why the values of the ranks can be held against nothing; ``None`` if they can.
         distributions: How the value of each step lies on the ranks.
+        buffers: All buffers of modules: ``(step, name)``.
+        is_mixed: Whether rows are not independent.
+        expectation: What the ranks are held against; ``None`` for the whole batch.
     """
 
     joins: dict[int, Join]
@@ -49,6 +52,9 @@ class Plan(NamedTuple):
     has_unused: bool
     mixes: Unsupported | None
     distributions: dict[int, Distribution]
+    buffers: frozenset[tuple[int, str]] = frozenset()
+    is_mixed: bool = False
+    expectation: Expectation | None = None
 
 
 class NotSplitError(Exception):

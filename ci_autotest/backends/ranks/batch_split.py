@@ -16,6 +16,7 @@ from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Program, TensorSpec
 from ci_autotest.program.refusal import refused_as
+from ci_autotest.program.row_counts import steps_with_rows, with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,11 +37,13 @@ class Slices(NamedTuple):
         programs: The program of each rank; it differs in the shapes of its inputs.
         sources: Data of each rank by key.
         rows: Rows of the batch that each rank has.
+        sized: Steps that hold the number of rows as a size; the program of a rank has its own number there.
     """
 
     programs: list[Program]
     sources: list[dict[str, Any]]
     rows: list[int]
+    sized: tuple[int, ...] = ()
 
     @property
     def shares(self) -> list[float]:
@@ -147,6 +150,28 @@ def sliced(program: Program, sources: Mapping[str, Any], ranks: int) -> Slices:
         programs.append(Program(program.setup, tuple(steps), program.cotangents))
         given.append(own)
     return Slices(programs, given, rows)
+
+
+def with_own_rows(program: Program, slices: Slices) -> Slices | None:
+    """Return the parts of a program with the number of a rank's rows where the body holds that of all rows as a size.
+
+    ``None`` if it holds none, or if the number is also the size of something else, so that its meaning is unclear.
+    """
+    whole = sum(slices.rows)
+    others = [
+        size
+        for step in program.body if (spec := spec_of(step)) is not None
+        for dimension, size in enumerate(spec.shape) if dimension != split_dimension(spec)
+    ]  # fmt: skip
+    sized = steps_with_rows(program, whole)
+    if not sized or whole in others:
+        return None
+    programs = []
+    for own, rows in zip(slices.programs, slices.rows, strict=True):
+        steps = [with_rows(step, whole, rows) if index in sized else step for index, step in enumerate(own.steps)]
+        count = len(own.setup)
+        programs.append(Program(tuple(steps[:count]), tuple(steps[count:]), own.cotangents))
+    return slices._replace(programs=programs, sized=tuple(sized))
 
 
 def rows_of(whole: torch.Tensor, dimension: int, rows: Sequence[int], rank: int) -> torch.Tensor:

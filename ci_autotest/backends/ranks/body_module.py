@@ -56,6 +56,8 @@ class BodyModule(torch.nn.Module):
             # A module that another one holds is a part of that one.
             if id(values[index]) not in inner and not any(values[index] is each for each in self.children()):
                 self.add_module(f"{program.steps[index].target.rpartition('.')[2].lower()}_{index}", values[index])
+        paths = {id(module): path for path, module in self.named_modules(remove_duplicate=False)}
+        self._paths = {index: paths[id(values[index])] for index in self._modules_at}
 
     def _take_state(self, index: int, value: torch.Tensor, *, is_parameter: bool) -> None:
         name = self._own[index] = f"{'parameter' if is_parameter else 'buffer'}_{index}"
@@ -79,6 +81,9 @@ class BodyModule(torch.nn.Module):
     def hold(self) -> None:
         """Take the parameters as an optimizer has them: a wrapper may put others in their place in a forward pass."""
         values = self._run[1]
+        # A wrapper may put other modules in their place, as the conversion to SyncBatchNorm does.
+        for index, path in self._paths.items():
+            values[index] = self.get_submodule(path)
         for index, name in self._own.items():
             self.parameters_held[index, ""] = getattr(self, name)
         for index in self._modules_at:

@@ -1,4 +1,4 @@
-"""How the values of ranks make the value of the whole batch: rows, one value on all ranks, a mean or a sum."""
+"""How the values of ranks make one value: rows, one value on all ranks, a mean or a sum, or one row for each rank."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class Join(NamedTuple):
     """How the values of ranks are joined.
 
     Attributes:
-        kind: ``rows`` are put one after the other; ``same`` is on every rank; the others are over the batch.
+        kind: ``rows`` are put one after the other; ``same`` is on every rank; ``mean`` and ``sum`` are over the batch;
+            of ``each`` rank is a value of its own, so that the first dimension is the rank.
         dimension: Of the rows.
     """
 
-    kind: Literal["rows", "same", "mean", "sum"]
+    kind: Literal["rows", "same", "mean", "sum", "each"]
     dimension: int = 0
 
     def weights(self, shares: Sequence[float]) -> list[float]:
@@ -37,6 +38,7 @@ class Join(NamedTuple):
 
 
 SAME: Final = Join("same")
+EACH: Final = Join("each")
 
 
 def joined(parts: Sequence[torch.Tensor], join: Join, shares: Sequence[float]) -> torch.Tensor:
@@ -45,6 +47,8 @@ def joined(parts: Sequence[torch.Tensor], join: Join, shares: Sequence[float]) -
         return torch.cat([part.detach() for part in parts], join.dimension)
     if join.kind == "same":
         return parts[0].detach()
+    if join.kind == "each":
+        return torch.stack([part.detach() for part in parts])
     return total([part.detach() * weight for part, weight in zip(parts, join.weights(shares), strict=True)])
 
 
@@ -63,6 +67,19 @@ def joins_of(parts: Sequence[torch.Tensor], whole: torch.Tensor, shares: Sequenc
     possible = [SAME, Join("mean"), Join("sum")] if whole.is_floating_point() or whole.is_complex() else [SAME]
     possible = [*([Join("rows", at)] if (at := _rows_at(parts, whole)) is not None else ()), *possible]
     return [join for join in possible if _fits(parts, whole, join, shares)]
+
+
+def slices_join(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:
+    """Return how values are joined that are those of slices, by their shapes; ``None`` if they cannot be.
+
+    Args:
+        parts: The value of each slice.
+        whole: That of the whole batch, which they do not make.
+    """
+    rows = rows_join(parts, whole)
+    if rows is not None or any(part.shape != whole.shape for part in parts):
+        return rows
+    return Join("mean") if whole.is_floating_point() or whole.is_complex() else EACH
 
 
 def rows_join(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:

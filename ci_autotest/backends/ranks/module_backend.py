@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.batch_plan import NotSplitError
-from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, sliced, why_not_split
+from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, why_not_split
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
-from ci_autotest.backends.ranks.lockstep import plan_of
 from ci_autotest.backends.ranks.module_processes import run_on_ranks
-from ci_autotest.backends.ranks.module_rank import ModuleRank, wrapper_of
+from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
+from ci_autotest.backends.ranks.slice_reference import split_plan
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import OUTPUT, output_refs
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
+    from ci_autotest.backends.ranks.batch_plan import Plan
+    from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.ranks.process_group import Launcher
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Program
@@ -115,6 +117,7 @@ class ModuleBackend(Backend):
         trace.gradients, trace.untested = found.gradients, found.untested
         trace.backward_failure, trace.backward_lacking = found.backward_failure, found.backward_lacking
         trace.rank_faults = found.rank_faults or trace.rank_faults
+        trace.expectation = found.expectation
 
     def plan_note(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]
@@ -123,9 +126,8 @@ class ModuleBackend(Backend):
         ranks = ranks_of(program, self._count)
         if why_not_split(program, ranks) is not None:
             return None
-        slices = sliced(program, sources, ranks)
         try:
-            plan = plan_of(program, sources, cotangents, slices)
+            slices, plan = self._planned(program, sources, cotangents, ranks)
         except NotSplitError:
             return None
         joins = [plan.joins.get(ref.index) for ref in output_refs(program)]
@@ -141,7 +143,14 @@ class ModuleBackend(Backend):
             "of_slices": sorted(map(list, plan.of_slices)),
             "independent": plan.mixes is None,
             "unused": plan.has_unused,
+            "sized": list(slices.sized),
         }
+
+    def _planned(
+        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], ranks: int
+    ) -> tuple[Slices, Plan]:
+        # FSDP leaves buffers alone.
+        return split_plan(program, sources, cotangents, ranks, shares_buffers=self._how[0] != FSDP)
 
     def close(self) -> None:
         """End the ranks."""
@@ -158,9 +167,8 @@ class ModuleBackend(Backend):
         refused = _CUT if is_cut else why_not_split(program, ranks)
         if refused is not None:
             return _untested(program, refused, snapshots=snapshots)
-        slices = sliced(program, sources, ranks)
         try:
-            plan = plan_of(program, sources, cotangents, slices)
+            slices, plan = self._planned(program, sources, cotangents, ranks)
         except NotSplitError as error:
             return _untested(program, error.why, snapshots=snapshots)
         if self.on_step is not None and program.calls:
@@ -169,8 +177,8 @@ class ModuleBackend(Backend):
             self._groups[ranks] = ProcessGroup(self._launcher, ranks)
         trace = run_on_ranks(self._groups[ranks], program, slices, plan, self._how, snapshots=snapshots)
         is_faulty = trace.rank_faults or trace.failure is not None or trace.backward_failure is not None
-        if plan.mixes is not None and not is_faulty:
-            trace.untested = plan.mixes
+        # What the ranks do not agree on is a fault, whatever their values are held against.
+        trace.untested = None if is_faulty else plan.mixes or trace.untested
         return trace
 
 

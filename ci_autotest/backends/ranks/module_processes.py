@@ -13,13 +13,14 @@ import torch
 from ci_autotest.backends.ranks.batch_split import spec_of, split_dimension
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
-from ci_autotest.backends.ranks.joins import SAME, joined, total
+from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined, total
 from ci_autotest.backends.ranks.module_rank import FSDP, Answer, PlainPart, Question, TensorPart
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.processes import recording_of
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, is_same, module_of
 from ci_autotest.backends.trace import RankFault
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.json_values import argument_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program
 
+_OF_BOTH: Final = (
+    "rows are not independent, and the ranks have some outputs of the whole batch and some that are not. Only whether "
+    "the ranks agree is compared"
+)
 _ANSWERS: Final = msgspec.json.Decoder(Answer)
 
 
@@ -50,8 +55,7 @@ def run_on_ranks(
         snapshots: Whether the trace is one with snapshots.
     """
     has_backward = any(plan.cotangents)
-    left = {index for index, name in plan.of_slices if not name}
-    shown = sorted(set(plan.joins) - left - set(plan.states)) if plan.mixes is None else []
+    shown = sorted(set(plan.joins) - set(plan.states)) if plan.mixes is None else []
     question = Question(
         backend=how[0], wrap=how[1], has_unused=plan.has_unused, weights=plan.weights, shown=shown, states=plan.states,
         keys=plan.keys, has_backward=has_backward,
@@ -61,7 +65,7 @@ def run_on_ranks(
         recording = recording_of(own, sources, given)
         buffers += [encode_program(recording), encode_tensors(recording)]
     found = group.exchange(msgspec.json.encode(question), buffers)
-    # FSDP leaves buffers alone: those of a slice differ by its definition.
+    # FSDP leaves buffers alone.
     merged = _Merged(program, slices, plan, snapshots=snapshots, shares_buffers=how[0] != FSDP)
     if isinstance(found, Stuck):
         merged.trace.shown = frozenset()
@@ -101,6 +105,8 @@ class _Merged:
         for index in answers[0].values:
             parts = [_value(answer.values[index], own) for answer, own in zip(answers, buffers, strict=True)]
             trace.values[index] = self._joined(parts, index)
+        if self._plan.mixes is None:
+            self._expect()
         for index in answers[0].states:
             trace.values[index] = self._module([
                 {name: _tensor(part, own) for name, part in answer.states[index].items()}
@@ -115,6 +121,17 @@ class _Merged:
             trace.gradients = found
             trace.shown = frozenset({*answers[0].values, *answers[0].states})
         return trace
+
+    def _expect(self) -> None:
+        """Set what the ranks are held against: each one its slice, or the whole batch if their outputs are those."""
+        trace, expectation = self.trace, self._plan.expectation
+        apart = expectation.of_whole if expectation is not None else {}
+        values = [(trace.values[index], whole) for index, whole in apart.items()]
+        is_whole = [isinstance(value, torch.Tensor) and is_close(value, whole) for value, whole in values]
+        if any(is_whole) and not all(is_whole):
+            trace.untested = Unsupported(UnsupportedReason.BATCH, _OF_BOTH)
+        elif not any(is_whole):
+            trace.expectation = expectation
 
     def _joined(self, parts: Sequence[Any], index: int) -> Any:
         join = self._plan.joins[index]
@@ -139,14 +156,15 @@ class _Merged:
             return parts[0]
 
     def _module(self, states: Sequence[dict[str, torch.Tensor]], index: int) -> Any:
-        """Return a module by its state, without the buffers that are those of a slice."""
+        """Return a module by its state; of buffers that ranks do not share, it has one row for each rank."""
+        kept = dict(states[0])
         for name in dict.fromkeys(name for state in states for name in state):
             parts = [state.get(name) for state in states]
-            is_own = (index, name) in self._plan.of_slices and not self._shares_buffers
-            fault = "" if is_own else _disagreement(parts)
-            if fault:
+            is_own = (index, name) in self._plan.buffers and not self._shares_buffers
+            if is_own and self.trace.expectation is not None:
+                kept[name] = self._whole([part for part in parts if part is not None], EACH)
+            if not is_own and (fault := _disagreement(parts)):
                 self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS, state=name))
-        kept = {name: each for name, each in states[0].items() if (index, name) not in self._plan.of_slices}
         return module_of(kept)
 
     def _gradient(self, parts: Sequence[torch.Tensor | None], key: GradientKey) -> torch.Tensor | None:

@@ -29,7 +29,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ci_autotest.backends.ranks.rank_process import RankProcess
     from ci_autotest.backends.trace import GradientKey
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FSDP: Final = "fsdp"
 _Tensor: Final = torch.Tensor
+_NO_SYNC: Final = "the wrapper converts to SyncBatchNorm, which needs a GPU, and the ranks are on the CPU"
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +150,7 @@ class _Job:
         )  # fmt: skip
         self._values: list[Any] = [None] * len(self._program.steps)
         self._at = len(self._program.setup)
+        self._body: BodyModule | None = None
         self.buffers: list[bytes | memoryview] = []
 
     def run(self) -> Answer:
@@ -177,7 +179,12 @@ class _Job:
         # A rank imports no test files, so that it lacks operators that are defined there.
         is_unknown = isinstance(error, ProgramError)
         why = Unsupported(UnsupportedReason.NO_COUNTERPART, message) if is_unknown else lacking(error)
+        if isinstance(error, ValueError) and any(isinstance(each, torch.nn.SyncBatchNorm) for each in self._modules()):
+            why = Unsupported(UnsupportedReason.NO_KERNEL, _NO_SYNC)
         return Raise(self._at, type(error).__name__, message, why)
+
+    def _modules(self) -> Iterable[torch.nn.Module]:
+        return () if self._body is None else self._body.modules()
 
     def _enter(self, index: int) -> None:
         self._at = index if index >= 0 else len(self._program.steps) - 1
@@ -198,7 +205,7 @@ class _Job:
             elif step.in_setup:
                 values[index] = execute_step(step, values, self._binding)
         self._enter(next((index for index, _ in program.calls), len(program.setup)))
-        body = BodyModule(program, values, self._binding, self._enter)
+        body = self._body = BodyModule(program, values, self._binding, self._enter)
         wrapped = self._with_wrapper(body)
         body.hold()
         return body, wrapped

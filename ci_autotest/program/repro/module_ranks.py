@@ -6,6 +6,7 @@ says, and must be the same on all of them where each has all of it.
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
@@ -14,7 +15,8 @@ from ci_autotest.program.distribution import dimension_of, local_shapes
 from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
-from ci_autotest.program.repro.module_template import BODY, HEAD
+from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
+from ci_autotest.program.row_counts import with_rows
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Recording, Step
 
+#: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
+_MARK: Final = 7_310_579_113_246_801
 _BACKENDS: Final = frozenset({"ddp", "fsdp"})
-_JOINS: Final = frozenset({"rows", "same", "mean", "sum"})
+_JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
 
 def shares_batch(note: Mapping[str, object]) -> bool:
@@ -64,13 +68,17 @@ def share_lines(recording: Recording) -> list[str]:
         lines = lines or [f"# on {spec.distribution.ranks} ranks, wrapped by {wrap}; the code below is the reference's"]
         rows = ", ".join(str(shape[dimension]) for shape in local_shapes(spec.shape, spec.distribution))
         lines.append(f"# {named[i]} is split along dimension {dimension}: {rows} rows")
+    plan = note.get("plan")
+    if lines and isinstance(plan, dict) and (sized := _plan(note)["sized"]):
+        held = ", ".join(named[i] for i in sized if i < len(recording.program.steps))
+        lines.append(f"# {sum(_plan(note)['rows'])}, the number of rows, is that of a rank in {held}")
     return lines
 
 
 def module_body(recording: Recording) -> str:
     """Return the body of a program as one module, and how it is run on a rank."""
     program, named = recording.program, names(recording.program)
-    lines = dict(body_statements(program))
+    lines = dict(body_statements(_with_mark(program, recording.note)))
     parts = parts_of_body(program)
     functions, steps = [], []
     states, modules = _states(program), _modules(program)
@@ -114,27 +122,68 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     kept = "{n: v for n, v in after.items() if n not in OF_A_PART}"
     result = ", ".join(values.get(name, "None").replace("kept", kept) for name in observed)
     shares = [each / sum(plan["rows"]) for each in plan["rows"]]
+    of_slices = () if plan["slices"] else plan["of_slices"]
+    left_out = {".".join(filter(None, (named[i], name))) for i, name in of_slices}
     backward = f"    SIZES = {_sizes(plan)}\n" + BACKWARD_PASS.format(shares=shares) if "gradients" in observed else ""
+    of_each = "    for rank, outputs in ended.items():\n" + indent(backward, "    ") if backward else ""
+    of_each += "    share_gradients(everyone)\n" if backward else ""
+    per_slice = PER_SLICE.format(steps=indent(_slice_steps(recording), "    "), backward=of_each)
     return HEAD.format(
         ranks=len(plan["rows"]), rows=rows, joins=plan["joins"], wrap=f"{wrap}(body, RANKS)" if wrap else own,
         parameters=[named[i] for i, is_parameter in states.items() if is_parameter],
         buffers=[named[i] for i, is_parameter in states.items() if not is_parameter],
-        of_slices={".".join(filter(None, (named[i], name))) for i, name in plan["of_slices"]} or "()",
-        independent=plan["independent"], shares=shares, result=result, backward=backward,
+        of_slices=left_out or "()",
+        independent=plan["independent"], slices=plan["slices"], per_slice=per_slice if plan["slices"] else "",
+        shares=shares, result=result, backward=backward,
         shares_buffers=note["backend"] != "fsdp",
     )  # fmt: skip
 
 
-def _lines(program: Program, index: int, lines: Mapping[int, list[str]], note: Mapping[str, Any]) -> list[str]:
+def _with_mark(program: Program, note: Mapping[str, Any]) -> Program:
+    """Return a program with a mark in the place of each size that is the number of a rank's own rows.
+
+    Raises:
+        ProgramError: The program has the mark's number itself.
+    """
+    plan, steps = _plan(note), list(program.steps)
+    if any(str(_MARK) in line for _, lines in body_statements(program) for line in lines):
+        message = f"the program has the number {_MARK}, which stands for the rows of a rank in a repro."
+        raise ProgramError(message)
+    for index in plan["sized"]:
+        if not 0 <= index < len(steps):
+            message = f"the note of the program names step {index} as one that holds the number of rows."
+            raise ProgramError(message)
+        steps[index] = with_rows(steps[index], sum(plan["rows"]), _MARK)
+    count = len(program.setup)
+    return Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents)
+
+
+def _slice_steps(recording: Recording) -> str:
+    """Return the body as it runs on one slice: it waits before a forward pass, and after a backward pass."""
+    program, named = recording.program, names(recording.program)
+    lines = dict(body_statements(program))
+    steps = [f"{named[i]} = given_[{named[i]!r}]" for i in (*_modules(program), *_inputs(program), *_states(program))]
+    for part in parts_of_body(program):
+        steps += ["yield share_buffers"] if part.is_forward else []
+        for index in part.indices:
+            steps += _lines(program, index, lines, recording.note, rank="rank_")
+            steps += ["yield share_gradients"] if program.steps[index].target == BACKWARD else []
+    return "\n".join([*steps, f"return {output_text(program)}"])
+
+
+def _lines(
+    program: Program, index: int, lines: Mapping[int, list[str]], note: Mapping[str, Any], rank: str = "dist.get_rank()"
+) -> list[str]:
     """Return the lines of a step; a backward pass begins with the part of the loss that the rank has."""
     step = program.steps[index]
     if step.target != BACKWARD:
-        return lines.get(index, [])
+        rows = f"{_plan(note)['rows']}[{rank}]"
+        return [line.replace(str(_MARK), rows) for line in lines.get(index, [])]
     weights = _plan(note)["weights"].get(index, [])
     root = names(program)[step.args[0].index] if isinstance(step.args[0], Ref) else ""
     if len(step.args) > 1 or any(key == "gradient" for key, _ in step.kwargs):
-        return [line.replace(".backward(", f".mul({weights}[dist.get_rank()]).backward(") for line in lines[index]]
-    start = f"torch.full_like({root}, {weights}[dist.get_rank()])"
+        return [line.replace(".backward(", f".mul({weights}[{rank}]).backward(") for line in lines[index]]
+    start = f"torch.full_like({root}, {weights}[{rank}])"
     more = "".join(f", {key}={value!r}" for key, value in step.kwargs if isinstance(value, bool))
     return [f"{root}.backward({start}{more})"]
 
@@ -156,6 +205,8 @@ def _plan(note: Mapping[str, Any]) -> dict[str, Any]:
             "joins": joins, "rows": rows, "unused": bool(given["unused"]), "independent": bool(given["independent"]),
             "weights": {int(at): [float(each) for each in own] for at, own in given["weights"]},
             "of_slices": [(int(at), str(name)) for at, name in given["of_slices"]],
+            "slices": given.get("slices") is True,
+            "sized": [int(at) for at in given.get("sized", ())],
             "sizes": {int(at): [int(each) for each in own] for at, own in given["sizes"]},
         }  # fmt: skip
     except (AssertionError, KeyError, TypeError, ValueError) as error:

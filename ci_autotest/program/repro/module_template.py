@@ -19,9 +19,13 @@ BODY: Final = """class Body(torch.nn.Module):
             self.register_parameter(f"own_{{name}}", own)
         for name in BUFFERS:
             self.register_buffer(f"own_{{name}}", given[name])
+        paths = {{id(module): path for path, module in self.named_modules(remove_duplicate=False)}}
+        self.__dict__.update(paths={{name: paths[id(value)] for name, value in modules.items()}})
 
     def hold(self):
         \"\"\"Take parameters and buffers as an optimizer has them.\"\"\"
+        for name, path in self.paths.items():  # A wrapper may put other modules in their place.
+            self.given[name] = self.get_submodule(path)
         self.held.update((name, getattr(self, f"own_{{name}}")) for name in (*PARAMETERS, *BUFFERS))
         for name, value in self.given.items():
             if isinstance(value, torch.nn.Module):
@@ -52,7 +56,8 @@ ROWS = {rows}  # inputs of which each rank has a part, with the dimension of the
 PARAMETERS, BUFFERS = {parameters}, {buffers}  # what the body holds besides its modules
 JOINS = {joins}  # how outputs are joined
 OF_A_PART = {of_slices}  # what belongs to the rows of a rank by its definition, and is not compared
-INDEPENDENT = {independent}  # whether rows are; if not, only whether the ranks agree is compared
+INDEPENDENT = {independent}  # whether values are compared; if not, only whether the ranks agree
+PER_SLICE = {slices}  # whether rows depend on one another, so that each rank is held against one process on its rows
 LONGEST_S, AFTER_FIRST_S = 300, 20  # a rank that takes longer, or longer than another one, waits for ever
 
 
@@ -72,6 +77,20 @@ def be_rank(rank, folder):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = dist.FileStore(os.path.join(folder, "store"), RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+    given = given_to(rank)
+    body = Body(given)
+    own = wrapped(body)
+    body.hold()
+    outputs = steps(body, own)
+{backward}    if next(body.buffers(), None) is not None:
+        with torch.no_grad():
+            own()
+    leaves = {{**{{n: v for n, v in given.items() if isinstance(v, torch.Tensor)}}, **body.held}}
+    torch.save(all_noted(outputs, leaves, body.seen), os.path.join(folder, f"{{rank}}.pt"))
+
+
+def given_to(rank):
+    \"\"\"Return the inputs of a rank.\"\"\"
     torch.manual_seed(0)
     given = inputs()
     for name, value in given.items():
@@ -81,21 +100,17 @@ def be_rank(rank, folder):
                 given[name] = part.requires_grad_(value.requires_grad)
             if value.requires_grad:  # the loss of a rank counts once for each rank
                 given[name].register_hook(lambda gradient: gradient / RANKS)
-    body = Body(given)
-    own = wrapped(body)
-    body.hold()
-    outputs = steps(body, own)
-{backward}    if next(body.buffers(), None) is not None:
-        with torch.no_grad():
-            own()
-    leaves = {{**{{n: v for n, v in given.items() if isinstance(v, torch.Tensor)}}, **body.held}}
+    return given
+
+
+def all_noted(outputs, leaves, buffers):
+    \"\"\"Return what a rank writes down.\"\"\"
     gradients = {{name: leaf.grad for name, leaf in leaves.items() if leaf.requires_grad}}
-    found = {{
+    return {{
         "outputs": [noted(output) if isinstance(output, torch.Tensor) else output for output in outputs],
         "gradients": {{name: None if each is None else noted(each) for name, each in gradients.items()}},
-        "after": {{name: noted(value) for name, value in {{**leaves, **body.seen}}.items()}},
+        "after": {{name: noted(value) for name, value in {{**leaves, **buffers}}.items()}},
     }}
-    torch.save(found, os.path.join(folder, f"{{rank}}.pt"))
 
 
 def of_all_ranks():
@@ -142,6 +157,8 @@ def flagged(value, part):
 def joined(parts, kind, dimension=0):
     \"\"\"Return what parts of the batch make together.\"\"\"
     tensors = [part[0] for part in parts]
+    if kind == "each":
+        return flagged(torch.stack(tensors), parts[0])
     if kind == "rows":
         return flagged(torch.cat(tensors, dimension), parts[0])
     shares = [1.0] * RANKS if kind == "sum" else {shares}
@@ -157,13 +174,13 @@ def of_input(name, parts):
     return joined(parts, "rows", ROWS[name]) if name in ROWS else joined(parts, "sum")
 
 
-def on_ranks(run):
+{per_slice}def on_ranks(run):
     \"\"\"Return a function that runs the candidate on all ranks, each in a process of its own.\"\"\"
 
     def ranked(function):
-        if function is not candidate:
+        if function is not candidate and not PER_SLICE:
             return run(function)
-        found = of_all_ranks()
+        found = of_all_ranks() if function is candidate else of_slices()
         given = {{name for name, value in inputs().items() if isinstance(value, torch.Tensor)}}
         given -= {{*PARAMETERS, *BUFFERS}}
         outputs, gradients, after = [], {{}}, {{}}
@@ -177,7 +194,9 @@ def on_ranks(run):
             gradients[name] = of_input(name, parts) if name in given else agreed(f"gradient of {{name}}", parts)
         for name in found[0]["after"]:
             parts = [each["after"][name] for each in found]
-            if name in OF_A_PART and not SHARES_BUFFERS:
+            if not SHARES_BUFFERS and (name in OF_A_PART if not PER_SLICE else is_buffer(name)):
+                if PER_SLICE:
+                    after[name] = joined(parts, "each")
                 continue
             is_part = name in given and name in ROWS
             after[name] = joined(parts, "rows", ROWS[name]) if is_part else agreed(name, parts)
@@ -189,7 +208,70 @@ def on_ranks(run):
     return ranked
 
 
+def is_buffer(name):
+    owner, _, path = name.partition(".")
+    return name in BUFFERS or (path and path in dict(inputs()[owner].named_buffers()))
+
+
 SHARES_BUFFERS = {shares_buffers}  # FSDP leaves buffers alone"""
+PER_SLICE: Final = """def on_slice(rank_, given_):
+    \"\"\"Run the reference on the rows of one rank; it waits where ranks share buffers and gradients.\"\"\"
+{steps}
+
+
+def share_gradients(everyone):
+    \"\"\"Give all slices the mean of their gradients.\"\"\"
+    owned = [state_of(given, torch.nn.Module.named_parameters, PARAMETERS) for given in everyone]
+    for name in owned[0]:
+        gradients = [own[name].grad for own in owned if own[name].grad is not None]
+        for own in owned if gradients else ():
+            own[name].grad = (sum(each.double() for each in gradients) / RANKS).to(own[name].dtype)
+
+
+def share_buffers(everyone):
+    \"\"\"Give all slices the buffers of the first one.\"\"\"
+    buffers = [state_of(given, torch.nn.Module.named_buffers, BUFFERS) for given in everyone if SHARES_BUFFERS]
+    with torch.no_grad():
+        for own in buffers[1:]:
+            for name, buffer in own.items():
+                buffer.copy_(buffers[0][name])
+
+
+def state_of(given, named, names):
+    \"\"\"Return parameters or buffers by name.\"\"\"
+    modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
+    found = {{f"{{m}}.{{path}}": each for m, module in modules.items() for path, each in named(module)}}
+    return {{**found, **{{name: given[name] for name in names}}}}
+
+
+def of_slices():
+    \"\"\"Return what one process has slice by slice.\"\"\"
+    everyone = [given_to(rank) for rank in range(RANKS)]
+    runs = [on_slice(rank, given) for rank, given in enumerate(everyone)]
+    ended = {{}}
+    while not ended:
+        for rank, run in enumerate(runs):
+            try:
+                share = next(run)
+            except StopIteration as end:
+                ended[rank] = end.value
+        if not ended:
+            share(everyone)
+{backward}    share_buffers(everyone)
+    return [
+        all_noted(
+            ended[rank],
+            {{
+                **{{n: v for n, v in given.items() if isinstance(v, torch.Tensor)}},
+                **state_of(given, torch.nn.Module.named_parameters, PARAMETERS),
+            }},
+            state_of(given, torch.nn.Module.named_buffers, BUFFERS),
+        )
+        for rank, given in enumerate(everyone)
+    ]
+
+
+"""
 BACKWARD: Final = """    pairs = []
     for i, weight in COTANGENTS.items():
         kind, dimension = (*JOINS.get(i, ("same",)), 0)[:2]

@@ -76,6 +76,7 @@ class BatchCounts:
         self._undefined = self._outside = self._skipped = 0
         self._skip_reason = ""
         self._remarks: set[str] = set()
+        self._per_slice: set[str] = set()
         self._notes: list[str] = []
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
@@ -195,6 +196,8 @@ class BatchCounts:
     def _count_traces(self, candidate: str, traces: Sequence[Trace]) -> None:
         """Count the replaced calls of a candidate's runs, and collect what its modules lack."""
         for trace in traces:
+            if trace.expectation is not None:
+                self._per_slice.add(f"on {candidate}, {trace.expectation.sentence}")
             if trace.left_out:
                 self._left_out.setdefault(candidate, set()).update(trace.left_out)
             for operator, count in trace.calls.items():
@@ -220,7 +223,8 @@ class BatchCounts:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(name, counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
-            left=self.left, again=self.again, notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks))],
+            left=self.left, again=self.again,
+            notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice)],
         )  # fmt: skip
 
     def _exercised(self, name: str, counts: dict[int, list[int]]) -> dict[str, Exercised]:

@@ -213,10 +213,12 @@ class FindingRequests:
         host = backend.repro_note(live.program, live.sources)
         if host is not None:
             note["host"] = host
+        expectation = judged.expectation
         plan = backend.plan_note(live.program, live.sources, live.cotangents)
         if plan is not None:
-            note["plan"] = plan
-        recording = with_expected(to_recording(judged.live, note), judged.live, self._worker_context.reference)
+            note["plan"] = {**plan, "slices": expectation is not None}
+        reference = self._worker_context.reference if expectation is None else expectation.reference
+        recording = with_expected(to_recording(judged.live, note), judged.live, reference)
         return Tried(
             verdict=judged.verdict,
             program=encode_program(recording),

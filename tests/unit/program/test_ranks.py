@@ -18,7 +18,7 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
 )
-from ci_autotest.program.repro.module_ranks import module_head, share_lines, wrap_of
+from ci_autotest.program.repro.module_ranks import module_body, module_head, share_lines, wrap_of
 from ci_autotest.program.repro.ranks import rank_head, rank_lines
 
 WEIGHT = TensorSpec("float32", (4, 3), (3, 1), 0, 12, distribution=Distribution((2,), ("Shard(0)",)))
@@ -59,6 +59,25 @@ def test_share_lines__input_with_the_batch__says_how_it_is_split():
         "# on 2 ranks, wrapped by DistributedDataParallel; the code below is the reference's",
         "# x is split along dimension 0: 2, 2 rows",
     ]
+
+
+def sized(*indices: int) -> Recording:
+    """Return a body that holds its number of rows as a size."""
+    view = Step(CALL_METHOD, "view", (Ref(0), 4, 3), (), "view")
+    plan = {"joins": [[0, "rows", 0]], "rows": [2, 2], "unused": False, "independent": True, "weights": [],
+            "of_slices": [], "sizes": [], "sized": [*indices]}  # fmt: skip
+    program = Program((), (X, view, Step(OUTPUT, "output", (Ref(1),), (), "output")))
+    return Recording(program, {}, {"backend": "ddp", "plan": plan})
+
+
+def test_module_body__number_of_rows_as_a_size__is_that_of_the_rank():
+    assert "view = x.view([2, 2][dist.get_rank()], 3)" in module_body(sized(1))
+    assert share_lines(sized(1))[-1] == "# 4, the number of rows, is that of a rank in view"
+
+
+def test_module_body__damaged_step_with_rows__is_refused():
+    with pytest.raises(ProgramError, match="names step 7 as one that holds the number of rows"):
+        module_body(sized(7))
 
 
 @pytest.mark.parametrize("wrap", ["a:b\nimport os", "os;x:y", "wrapped"])
