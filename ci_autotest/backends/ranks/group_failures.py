@@ -35,12 +35,10 @@ def with_stuck(
     answers = {rank: errors_in(head) for rank, (head, _) in stuck.answers.items()}
     raised = {rank: forward or backward for rank, (forward, backward) in answers.items()}
     failed = {rank: one for rank, one in raised.items() if one is not None}
-    parts = []
+    parts = [f"{numbered(stuck.ended)} ended"] if stuck.ended else []
     if failed:
         error = next(iter(failed.values()))
         parts.append(f"{numbered(failed)} raised {error.kind}" if not error.seen else error.seen)
-    if stuck.ended:
-        parts.append(f"{numbered(stuck.ended)} ended")
     done = [rank for rank in answers if rank not in failed]
     if done:
         parts.append(f"{numbered(done)} went on")
@@ -49,12 +47,15 @@ def with_stuck(
         waits = "waits" if len(there) == 1 else "wait"
         parts.append(f"{numbered(there)} {waits} for ever in {name}")
     detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
-    at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
+    # A rank that ended comes first: others may have raised only because it was gone.
+    at = [place.step for place in stuck.ended.values()] or [one.step for one in failed.values()]
+    at = at or [place.step for place in stuck.places.values()]
     is_backward = any(backward for _, backward in answers.values()) or any(
-        place.step < -1 for place in stuck.places.values()
+        place.step < -1 for place in [*stuck.places.values(), *stuck.ended.values()]
     )
     last = program_end(program)
-    step = last if is_backward or not at else max(0, min(at))
+    # After the last step the inputs are gathered too, and no input is at fault.
+    step = last if is_backward or not at else max(min(at), next((index for index, _ in program.calls), last))
     key = -1 if is_backward else None
     trace.rank_faults = [RankFault(step, key, is_call=True, seen=", ".join(parts), expected=ALL_AGREE, detail=detail)]
     if is_backward:

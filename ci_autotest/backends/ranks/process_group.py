@@ -39,12 +39,12 @@ class Stuck(NamedTuple):
     Attributes:
         answers: Answer of each rank that gave one.
         places: Where each other rank waited.
-        ended: Ranks whose processes had ended.
+        ended: Where each rank was whose process had ended.
     """
 
     answers: dict[int, tuple[bytes, list[memoryview]]]
     places: dict[int, Place]
-    ended: frozenset[int]
+    ended: dict[int, Place]
 
 
 class ProcessGroup:
@@ -105,11 +105,10 @@ class ProcessGroup:
                 break
         if len(answers) == self.count:
             return answers
-        places = {
-            rank: read_place(each.place) for rank, each in enumerate(self._ranks) if rank not in {*answers, *ended}
-        }
+        places = {rank: read_place(each.place) for rank, each in enumerate(self._ranks) if rank not in answers}
         self.end()
-        return Stuck(answers, places, frozenset(ended))
+        gone = {rank: places.pop(rank) for rank in sorted(ended)}
+        return Stuck(answers, places, gone)
 
     def end(self) -> None:
         """End all ranks."""
