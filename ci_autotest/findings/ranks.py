@@ -1,13 +1,19 @@
-"""Stages of a finding of simulated ranks: real processes must show it too before it is a finding."""
+"""What findings of ranks need: real processes must show them too, and a script must show them alone.
+
+A script simulates the ranks, because that takes one process and no time. Whether the simulation shows a finding that
+was made on processes is only known when the script has run; if it does not, the script starts its own ranks.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ci_autotest.findings.diagnosis import Doubt
+from ci_autotest.program.repro.ranks import STARTS_RANKS, is_of_ranks, starts_ranks
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.single_worker import SingleWorker
@@ -40,6 +46,18 @@ def confirm_on_processes(diagnosis: Diagnosis, inspection: Inspection) -> Diagno
     detail = f"simulated ranks: {diagnosis.verdict.kind}; on processes: {found.outcome}"
     why = f" ({found.oracle[:200]})" if found.outcome == "unsupported" else ""
     return diagnosis.doubted(detail + why, Doubt.SIMULATED_ONLY)
+
+
+def with_own_ranks(diagnosis: Diagnosis) -> Diagnosis | None:
+    """Return a finding whose script starts its ranks; ``None`` if it does already, or simulated ranks made it."""
+    shown = diagnosis.shown
+    if shown is None or diagnosis.whole is not None:
+        return None
+    note = shown.recording.note
+    if not is_of_ranks(note) or not note.get("processes") or starts_ranks(note):
+        return None
+    recording = replace(shown.recording, note={**note, STARTS_RANKS: True})
+    return replace(diagnosis, shown=replace(shown, recording=recording))
 
 
 def _candidate(diagnosis: Diagnosis, inspection: Inspection) -> Candidate | None:

@@ -103,6 +103,8 @@ class RankProcess:
             dist.destroy_process_group()
         # Otherwise gloo asks for the address of this host's name, which a container may not have.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        # As a launcher sets them, for kernels that ask for their rank there.
+        os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self.rank), WORLD_SIZE=str(self.count))
         found = torch._C._distributed_c10d.FileStore(store, self.count)
         dist.init_process_group("gloo", store=found, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
         own = answering(self.rank, self.count)

@@ -47,7 +47,7 @@ def test_rank_lines__name_of_a_parameter__is_shown_within_its_comment(name, comm
     )
     recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {}, {})
     assert rank_lines(recording) == comments
-    assert "os.system" not in rank_head(recording, "inputs()")
+    assert "os.system" not in rank_head(recording)
 
 
 X = Step(PLACEHOLDER, "t0", (WEIGHT,), (), "x")
