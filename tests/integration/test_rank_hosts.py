@@ -133,8 +133,13 @@ def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
     assert (found.outcome, found.kind) == ("misaligned", "error")
 
 
-def test_group__oneflow_has_no_placement_for_an_operator__is_unsupported(group):
-    assert verdict("ceil", group).outcome == "unsupported"
+@pytest.mark.parametrize(
+    ("name", "words"), [("ceil", "ceil7 has no maching sbp"), ("floor", "Only local tensors have 'device'")]
+)
+def test_group__oneflow_refuses_a_placement_or_global_tensors__is_unsupported_with_its_words(group, name, words):
+    found = verdict(name, group)
+
+    assert (found.outcome, found.oracle) == ("unsupported", f"oneflow 0.9.0: {words}")
 
 
 def test_group__no_gradient__is_unsupported_and_says_that_it_is_the_backward_pass(group):
