@@ -14,6 +14,7 @@ from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution, s
 from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
 from tests.candidates import needs, path_of
 from tests.engine import judged, record
+from tests.projects import Project
 
 PYTHON = path_of("oneflow")
 pytestmark = needs("oneflow")
@@ -120,6 +121,14 @@ def test_global__norm_of_split_rows__is_the_sum_of_the_norms_and_is_found(group)
     assert [*map(float.fromhex, found.misalignment.difference.first_pair)] == [7.0, 5.0]
 
 
+def test_global__operator_that_takes_local_tensors_only__is_unsupported_with_its_words(group):
+    found = verdict_of(lambda: torch.repeat_interleave(of(4, 6), 2, 0), REPLICATE, group)
+
+    assert (found.outcome, found.oracle) == (
+        "unsupported", "oneflow 0.9.0: repeat_interleave only support local tensor",
+    )  # fmt: skip
+
+
 def without_gradient(placed):
     """Return a value, and one whose gradient has no kernel in OneFlow 0.9; half precision lies on every rank."""
     return placed, torch.sinh(of(4, 6, dtype=plain_torch.bfloat16))
@@ -150,3 +159,21 @@ def half_everywhere(attempt):
         for one, other in zip(program.steps, split.steps, strict=True)
     )
     return attempt._replace(program=Program((), steps, program.cotangents))
+
+
+@pytest.mark.heavy
+def test_run__finding_on_three_ranks__is_shrunk_to_two_and_its_repro_starts_two(tmp_path):
+    project = Project(tmp_path)
+    project.tests("""
+@autotest(n=4, profiles=())
+def norm():
+    return torch.linalg.norm(random_tensor(2, dim0=6, dim1=8, requires_grad=False))
+""")
+    row = {"name": "global", "backend": "module", "module": "oneflow", "python": str(PYTHON), "ranks": 3}
+    project.configure(candidates=[row])
+    assert project.run().status == 1
+    (finding,) = project.report()["findings"]
+
+    assert (finding["confirmed"], finding["repro_verified"]) == (True, True)
+    assert "# on 2 ranks; the code below is the reference's" in finding["program"]
+    assert finding["dims_max"] == 2

@@ -111,7 +111,8 @@ def of_all_ranks():
     try:
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, str(rank)) for rank in range(RANKS)]
-            context = multiprocessing.get_context("forkserver")  # imports torch once
+            context = multiprocessing.get_context("forkserver")  # it imports once what each rank needs
+            context.set_forkserver_preload(["__main__", "torch._dynamo"])
             ranks = [context.Process(target=be_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
             for rank in ranks:
                 rank.start()
