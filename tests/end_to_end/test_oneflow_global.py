@@ -161,7 +161,6 @@ def half_everywhere(attempt):
     return attempt._replace(program=Program((), steps, program.cotangents))
 
 
-@pytest.mark.heavy
 def test_run__finding_on_three_ranks__is_shrunk_to_two_and_its_repro_starts_two(tmp_path):
     project = Project(tmp_path)
     project.tests("""

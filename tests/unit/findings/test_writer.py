@@ -45,6 +45,18 @@ def confirmed() -> Diagnosis:
     return Diagnosis(SUSPECT, BAD, Route.WHOLE, shown=Shown(BAD, recording), is_confirmed=True)
 
 
+class OfRanks:
+    """A nursery in which a script ends with 1 if it starts its ranks, and with 0 if it simulates them."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+
+    def run_script(self, script: Path, _paths: Sequence[str], _timeout_s: float, *, needs_package: bool = False) -> int:
+        assert not needs_package
+        self.statuses.append(int("be_rank" in script.read_text("utf-8")))
+        return self.statuses[-1]
+
+
 def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
     return rendered(followed(diagnosis, Inspection(tools, tools.fresh())), tools)
 
@@ -104,6 +116,18 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     assert finding.repro_verified is not bool(said)
     assert finding.message.splitlines()[-1].strip() == said if said else "not verified" not in finding.message
     assert (said in page) if said else ("not verified" not in page)
+
+
+def test_written__simulated_ranks_show_nothing__script_starts_the_ranks_and_is_verified(tmp_path: Path):
+    plain, fork_client = confirmed(), OfRanks()
+    assert plain.shown is not None
+    of_ranks = replace(plain.shown.recording, note={"backend": "dtensor", "processes": True})
+    diagnosis = replace(plain, shown=replace(plain.shown, recording=of_ranks))
+    tools = Tools(None, fork_client, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
+    finding = written(diagnosis, tools)
+
+    assert fork_client.statuses == [0, 1]
+    assert (finding.outcome, finding.repro_verified) == ("misaligned", True)
 
 
 @pytest.mark.parametrize(
