@@ -62,7 +62,7 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         return diagnosis
     tools = inspection.tools
     status = _script_status(diagnosis, tools)
-    starting = with_own_ranks(diagnosis) if status != 1 else None
+    starting = with_own_ranks(diagnosis, status, inspection)
     if starting is not None:
         diagnosis = starting
         _write_folder(diagnosis, tools)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.config import Candidate
 from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.findings.stages import followed
@@ -19,7 +21,7 @@ from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.values.verdict import Verdict
 from tests.engine import recorded
 from tests.fakes.asked_worker import HELLO, AskedWorker
-from tests.verdict_samples import BAD, SUSPECT, TEST
+from tests.verdict_samples import BAD, GOOD, SUSPECT, TEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,15 +48,17 @@ def confirmed() -> Diagnosis:
 
 
 class OfRanks:
-    """A nursery in which a script ends with 1 if it starts its ranks, and with 0 if it simulates them."""
+    """A nursery in which a script ends with 1 if it starts its ranks, and with one status if it simulates them."""
 
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
+    def __init__(self, simulated: int) -> None:
+        self._simulated = simulated
+        self.scripts: list[str] = []
 
     def run_script(self, script: Path, _paths: Sequence[str], _timeout_s: float, *, needs_package: bool = False) -> int:
         assert not needs_package
-        self.statuses.append(int("be_rank" in script.read_text("utf-8")))
-        return self.statuses[-1]
+        starts = "be_rank" in script.read_text("utf-8")
+        self.scripts.append("processes" if starts else "simulated")
+        return 1 if starts else self._simulated
 
 
 def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
@@ -118,15 +122,30 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     assert (said in page) if said else ("not verified" not in page)
 
 
-def test_written__simulated_ranks_show_nothing__script_starts_the_ranks_and_is_verified(tmp_path: Path):
-    plain, fork_client = confirmed(), OfRanks()
+OF_PROCESSES = Candidate(name=SUSPECT.candidate, backend="dtensor", ranks=2, processes=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "scripts"),
+    [
+        (0, GOOD, ["simulated", "processes"]),
+        (1, BAD, ["simulated"]),
+        (1, Verdict(outcome="misaligned", operator=BAD.operator, kind="error"), ["simulated", "processes"]),
+    ],
+    ids=["shows nothing", "shows it", "raises an error of its own"],
+)
+def test_written__finding_of_processes__script_starts_the_ranks_unless_the_simulation_shows_it(
+    status: int, seen: Verdict, scripts: list[str], tmp_path: Path
+):
+    plain, fork_client = confirmed(), OfRanks(status)
     assert plain.shown is not None
-    of_ranks = replace(plain.shown.recording, note={"backend": "dtensor", "processes": True})
+    of_ranks = replace(plain.shown.recording, note={"backend": "dtensor"})
     diagnosis = replace(plain, shown=replace(plain.shown, recording=of_ranks))
-    tools = Tools(None, fork_client, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
+    hello = msgspec.structs.replace(HELLO, candidates=[OF_PROCESSES])
+    tools = Tools(lambda: AskedWorker(lambda _: Tried(verdict=seen)), fork_client, hello, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
     finding = written(diagnosis, tools)
 
-    assert fork_client.statuses == [0, 1]
+    assert fork_client.scripts == scripts
     assert (finding.outcome, finding.repro_verified) == ("misaligned", True)
 
 
