@@ -116,7 +116,8 @@ def isolate(
             step.
         weights: Gradients of the step's outputs on the reference, by step; they become the
             cotangents.
-        distributions: How the step's inputs lay on the ranks of a candidate that is a group, by step.
+        distributions: How the step's inputs lay on the ranks of a candidate that is a group, by step; an input of the
+            program that is not among them lies as the program says.
     """
     program = live.program
     before = reference.run(_prefix(program, index), live.sources)
@@ -129,8 +130,8 @@ def isolate(
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
             taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
-            state = taken.state if isinstance(taken, TensorSpec) else ""
-            _take(builder, before, ref.index, (distributions or {}).get(ref.index), state)
+            state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
+            _take(builder, before, ref.index, (distributions or {}).get(ref.index, lies), state)
     if writes_in_place(step, program.steps):
         _protect(builder, step)
     moved = step._replace(

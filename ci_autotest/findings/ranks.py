@@ -1,16 +1,23 @@
-"""Stages of a finding of simulated ranks: real processes must show it too before it is a finding."""
+"""What findings of ranks need: real processes must show them too, and a script must show them alone.
+
+A script simulates the ranks, because that takes one process and no time. Whether the simulation shows a finding that
+was made on processes is only known when it has run there; if it does not, the script starts its own ranks.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ci_autotest.findings.diagnosis import Doubt
+from ci_autotest.program.repro.ranks import STARTS_RANKS, is_of_ranks, starts_ranks
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.single_worker import SingleWorker
+from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from ci_autotest.config import Candidate
@@ -18,7 +25,6 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Inspection
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.messages import Broken
-    from ci_autotest.run.worker_loss import WorkerLostError
 
 _BACKEND: Final = "dtensor"
 
@@ -28,7 +34,7 @@ def confirm_on_processes(diagnosis: Diagnosis, inspection: Inspection) -> Diagno
     candidate = _candidate(diagnosis, inspection)
     if candidate is None or candidate.processes or diagnosis.shown is None or not diagnosis.is_confirmed:
         return diagnosis
-    answer = _tried(diagnosis.shown.recording, diagnosis, candidate, inspection)
+    answer = _tried(diagnosis.shown.recording, diagnosis, candidate, inspection, has_processes=True)
     if not isinstance(answer, Tried):
         why = getattr(answer, "message", "") or str(answer)
         return diagnosis.noted(f"seen on simulated ranks only: real processes could not be asked ({why[:200]})")
@@ -42,6 +48,36 @@ def confirm_on_processes(diagnosis: Diagnosis, inspection: Inspection) -> Diagno
     return diagnosis.doubted(detail + why, Doubt.SIMULATED_ONLY)
 
 
+def with_own_ranks(diagnosis: Diagnosis, status: int | None, inspection: Inspection) -> Diagnosis | None:
+    """Return a finding whose script starts its ranks; ``None`` if it does already, or if simulated ranks show it.
+
+    Args:
+        diagnosis: The finding.
+        status: How its script ended that simulates the ranks.
+        inspection: The tools.
+    """
+    shown = diagnosis.shown
+    if shown is None or diagnosis.whole is not None or not is_of_ranks(shown.recording.note):
+        return None
+    note, candidate = shown.recording.note, _candidate(diagnosis, inspection)
+    if candidate is None or not candidate.processes:
+        return None
+    # The simulation may also raise an error of its own, which the script would take for one of the kernel.
+    if starts_ranks(note) or (status == 1 and _is_simulated(diagnosis, shown.recording, candidate, inspection)):
+        return None
+    recording = replace(shown.recording, note={**note, STARTS_RANKS: True})
+    return replace(diagnosis, shown=replace(shown, recording=recording))
+
+
+def _is_simulated(diagnosis: Diagnosis, recording: Recording, candidate: Candidate, inspection: Inspection) -> bool:
+    """Whether simulated ranks show a finding of processes."""
+    answer = _tried(recording, diagnosis, candidate, inspection, has_processes=False)
+    if not isinstance(answer, Tried):
+        return isinstance(answer, WorkerLostError) and diagnosis.lost is not None
+    found, wanted = answer.verdict, diagnosis.verdict
+    return (found.outcome, found.operator, found.kind) == (wanted.outcome, wanted.operator, wanted.kind)
+
+
 def _candidate(diagnosis: Diagnosis, inspection: Inspection) -> Candidate | None:
     """Return the candidate of a finding if it is a group of ranks."""
     for candidate in inspection.tools.hello.candidates:
@@ -51,11 +87,11 @@ def _candidate(diagnosis: Diagnosis, inspection: Inspection) -> Candidate | None
 
 
 def _tried(
-    recording: Recording, diagnosis: Diagnosis, candidate: Candidate, inspection: Inspection
+    recording: Recording, diagnosis: Diagnosis, candidate: Candidate, inspection: Inspection, *, has_processes: bool
 ) -> Tried | Broken | WorkerLostError:
-    """Run a program on the processes of a candidate, in a fresh worker, because only that can fork ranks."""
+    """Run a program on the other kind of ranks, in a fresh worker, because only that can fork ranks."""
     tools = inspection.tools
-    other = msgspec.structs.replace(candidate, processes=True)
+    other = msgspec.structs.replace(candidate, processes=has_processes)
     hello = msgspec.structs.replace(tools.hello, candidates=[other])
     with closing(SingleWorker(tools.start, hello, tools.allowance.deadline)) as fresh:
         return fresh.ask(

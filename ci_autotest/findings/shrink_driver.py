@@ -12,7 +12,8 @@ from ci_autotest.findings.diagnosis import shown_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.shrink.shrinker import Inline, Redraw, Shown, Shrinker
+from ci_autotest.shrink.ranks import mesh_of, on_fewest
+from ci_autotest.shrink.shrinker import Inline, Redraw, Replace, Shown, Shrinker
 
 if TYPE_CHECKING:
     from ci_autotest.config import Candidate
@@ -43,12 +44,15 @@ class Trial:
         fresh: The worker.
         compiler: For a compiled candidate, the compiler backend to use instead of its own.
         is_alone: Whether each trial has a fresh process, where no call of an earlier trial counts.
+        mesh: The mesh on which each proposal must lie, where another group of ranks takes long to start; ``None`` for
+            any.
     """
 
     suspect: Suspect
     fresh: SingleWorker
     compiler: str = ""
     is_alone: bool = False
+    mesh: tuple[int, ...] | None = None
 
     def may_go_on(self, end: float) -> bool:
         """Whether ``end`` (monotonic seconds) has not passed and there is time left for findings."""
@@ -64,8 +68,14 @@ class Trial:
             )
         )  # fmt: skip
 
+    def is_of_other_group(self, proposal: Proposal) -> bool:
+        """Whether a proposal needs a group of ranks of another size."""
+        return self.mesh is not None and isinstance(proposal, Replace) and mesh_of(proposal.recording) != self.mesh
+
     def propose(self, proposal: Proposal) -> Shown | None:
         """Return what a proposal shows; ``None`` if the trial gave no verdict."""
+        if self.is_of_other_group(proposal):
+            return None
         answer: Tried | Broken | WorkerLostError
         if isinstance(proposal, Redraw):
             self._begin()
@@ -92,6 +102,17 @@ def shrink(shown: Shown, trial: Trial) -> Shown:
     while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
         shrinker.tell(trial.propose(proposal))
     return shrinker.best
+
+
+def shrink_on_hosts(shown: Shown, trial: Trial) -> Shown:
+    """Shrink on the ranks that run, then try two of them, once: starting that group takes as long as all else."""
+    best = shrink(shown, trial)
+    fewer = on_fewest(best.recording)
+    if fewer is None or trial.fresh.is_over:
+        return best
+    seen = _same(trial.run(fewer), shown.verdict)
+    # Without its draws: a case that is drawn anew lies on all ranks of the candidate.
+    return best if seen is None else shrink(seen, replace(trial, mesh=mesh_of(seen.recording)))
 
 
 def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[Shown, str]:
@@ -170,8 +191,9 @@ def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | 
 
 
 def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verdict: Verdict) -> Shown | None:
-    if isinstance(proposal, Inline):
-        return None  # The worker would be lost before it could return the inlined program.
+    # An inlined program could not be returned, because the worker would be lost before.
+    if isinstance(proposal, Inline) or trial.is_of_other_group(proposal):
+        return None
     found = Shown(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, *at)
     if found is None or found.verdict.operator != verdict.operator:
         return None

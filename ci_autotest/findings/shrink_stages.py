@@ -14,9 +14,11 @@ from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.data import zeroed
+from ci_autotest.shrink.ranks import mesh_of
 from ci_autotest.values.finding import VARIANTS_AT_MOST, Variant
 
 if TYPE_CHECKING:
+    from ci_autotest.config import Candidate
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Inspection
     from ci_autotest.shrink.shrinker import Shown
@@ -37,7 +39,8 @@ def shrink_alone(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     A kernel that counts its calls may have been wrong in a trial only because of the trials before it.
     """
     assert diagnosis.unshrunk is not None  # noqa: S101 - a stage of this route's predecessor has set it
-    best = driver.shrink(diagnosis.unshrunk, Trial(diagnosis.suspect, inspection.fresh, is_alone=True))
+    trial = replace(_trial(diagnosis.suspect, diagnosis.unshrunk, inspection), is_alone=True)
+    best = driver.shrink(diagnosis.unshrunk, trial)
     return replace(diagnosis, verdict=best.verdict, shown=best, variants=())
 
 
@@ -73,7 +76,7 @@ def shrink_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     suspect, shown = diagnosis.suspect, _shown(diagnosis)
     if suspect.lost is not None and not suspect.lost.timed_out:
         step, has_backward = diagnosis.culprit
-        best = driver.shrink_crash(shown, Trial(suspect, inspection.fresh), step, has_backward=has_backward)
+        best = driver.shrink_crash(shown, _trial(suspect, shown, inspection), step, has_backward=has_backward)
         return replace(diagnosis, shown=best, is_shrunk=True)
     plain = zeroed(shown.recording)
     answer = inspection.fresh.ask(
@@ -104,9 +107,22 @@ def _variant(suspect: Suspect, shown: Shown, inspection: Inspection) -> Variant:
 
 def _smallest(suspect: Suspect, shown: Shown, inspection: Inspection) -> tuple[Shown, str]:
     """Return the smallest program that shows the same, and the compiler layer at fault."""
-    candidates = inspection.tools.hello.candidates
-    candidate = next((item for item in candidates if item.name == suspect.candidate), None)
-    trial = Trial(suspect, inspection.fresh)
+    candidate = _candidate(suspect, inspection)
+    trial = _trial(suspect, shown, inspection)
+    if trial.mesh is not None:
+        return driver.shrink_on_hosts(shown, trial), ""
     if candidate is not None and candidate.backend == "torch.compile":
         return driver.shrink_compiled(shown, trial, candidate)
     return driver.shrink(shown, trial), ""
+
+
+def _candidate(suspect: Suspect, inspection: Inspection) -> Candidate | None:
+    candidates = inspection.tools.hello.candidates
+    return next((item for item in candidates if item.name == suspect.candidate), None)
+
+
+def _trial(suspect: Suspect, shown: Shown, inspection: Inspection) -> Trial:
+    """Return how proposals are tried; the ranks of another framework stay as many as they are."""
+    candidate = _candidate(suspect, inspection)
+    are_hosts = candidate is not None and candidate.backend == "module" and candidate.ranks is not None
+    return Trial(suspect, inspection.fresh, mesh=mesh_of(shown.recording) if are_hosts else None)

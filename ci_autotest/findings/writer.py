@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, identity_id, rendered
+from ci_autotest.findings.ranks import with_own_ranks
 from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.repro.operator_modules import operator_modules
 from ci_autotest.program.serialize import encode_program, encode_tensors
@@ -59,11 +60,13 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """
     if diagnosis.run_again is not RunAgain.SCRIPT:
         return diagnosis
-    tools, folder = inspection.tools, identity_id(diagnosis)
-    program = diagnosis.recording.program if diagnosis.recording is not None else None
-    # A file that declares an operator with `@operator` imports this package.
-    needs_package = program is not None and bool(operator_modules(program))
-    status = repro_status(tools, folder, needs_package=needs_package)
+    tools = inspection.tools
+    status = _script_status(diagnosis, tools)
+    starting = with_own_ranks(diagnosis, status, inspection)
+    if starting is not None:
+        diagnosis = starting
+        _write_folder(diagnosis, tools)
+        status = _script_status(diagnosis, tools)
     # A script that ended with 2 or was not run says nothing about the finding.
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
@@ -76,6 +79,13 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     diagnosis = replace(diagnosis, is_verified=status == 1)
     _write_folder(diagnosis, tools)
     return diagnosis
+
+
+def _script_status(diagnosis: Diagnosis, tools: Tools) -> int | None:
+    program = diagnosis.recording.program if diagnosis.recording is not None else None
+    # A file that declares an operator with `@operator` imports this package.
+    needs_package = program is not None and bool(operator_modules(program))
+    return repro_status(tools, identity_id(diagnosis), needs_package=needs_package)
 
 
 def forget(identity: str, tools: Tools) -> None:

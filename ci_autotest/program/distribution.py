@@ -21,6 +21,8 @@ PARTIAL: Final = "Partial"
 _SHARD: Final = re.compile(r"Shard\((\d{1,2})\)", re.ASCII)
 #: Most ranks of a group: a machine runs all of them.
 RANKS_AT_MOST: Final = 16
+#: Fewest ranks of a group: with one nothing is distributed.
+FEWEST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ci_autotest.program.distribution import REPLICATE, Distribution, shard
+from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, shard
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, Step, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-#: With one rank nothing is distributed, so that two are the fewest.
-_FEWEST: Final = (2,)
 
 
 def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:
@@ -22,13 +19,13 @@ def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:
     Args:
         best: Returns the smallest program so far.
     """
-    mesh = _mesh(best())
+    mesh = mesh_of(best())
     if mesh is None:
         return
     for smaller in _smaller(mesh):
         for kept in range(len(mesh)):
             now = best()
-            if (own := _mesh(now)) == mesh and len(own) > kept:
+            if (own := mesh_of(now)) == mesh and len(own) > kept:
                 yield _changed(now, partial(_on, smaller, kept))
     for number, spec in enumerate(_specs(best())):
         tried: set[Distribution] = set()
@@ -36,6 +33,12 @@ def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:
         while plain := next((one for one in _plainer(spec.shape, _on_ranks(best(), number)) if one not in tried), None):
             tried.add(plain)
             yield _changed(best(), partial(_replaced, plain), number)
+
+
+def on_fewest(recording: Recording) -> Recording | None:
+    """Return the program on two ranks; ``None`` if it lies on two already, or on none."""
+    mesh = mesh_of(recording)
+    return _changed(recording, partial(_on, (FEWEST,), 0)) if mesh not in {None, (FEWEST,)} else None
 
 
 def _on_ranks(recording: Recording, number: int) -> Distribution | None:
@@ -46,7 +49,8 @@ def _replaced(plain: Distribution, _: Distribution) -> Distribution:
     return plain
 
 
-def _mesh(recording: Recording) -> tuple[int, ...] | None:
+def mesh_of(recording: Recording) -> tuple[int, ...] | None:
+    """Return the sizes of the mesh on which a program lies; ``None`` if it lies on none."""
     return next((spec.distribution.mesh for spec in _specs(recording) if spec.distribution is not None), None)
 
 
@@ -58,7 +62,7 @@ def _on(mesh: tuple[int, ...], kept: int, on: Distribution) -> Distribution:
 def _smaller(mesh: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return smaller meshes, the smallest first: the first that shows the finding ends the search."""
     whole = Distribution(mesh, ()).ranks
-    return [(size,) for size in range(_FEWEST[0], whole + (len(mesh) > 1))]
+    return [(size,) for size in range(FEWEST, whole + (len(mesh) > 1))]
 
 
 def _plainer(shape: tuple[int, ...], on: Distribution | None) -> Iterator[Distribution]:

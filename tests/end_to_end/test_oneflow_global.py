@@ -121,6 +121,14 @@ def test_global__norm_of_split_rows__is_the_sum_of_the_norms_and_is_found(group)
     assert [*map(float.fromhex, found.misalignment.difference.first_pair)] == [7.0, 5.0]
 
 
+def test_global__operator_that_takes_local_tensors_only__is_unsupported_with_its_words(group):
+    found = verdict_of(lambda: torch.repeat_interleave(of(4, 6), 2, 0), REPLICATE, group)
+
+    assert (found.outcome, found.oracle) == (
+        "unsupported", "oneflow 0.9.0: repeat_interleave only support local tensor",
+    )  # fmt: skip
+
+
 def without_gradient(placed):
     """Return a value, and one whose gradient has no kernel in OneFlow 0.9; half precision lies on every rank."""
     return placed, torch.sinh(of(4, 6, dtype=plain_torch.bfloat16))
@@ -185,3 +193,20 @@ def test_run__globaltest__narrows_how_inputs_lie(tmp_path):
 
     outcomes = {item["test"].rpartition("::")[2]: item["outcome"] for item in project.report()["results"]}
     assert outcomes == {"test_split": "misaligned", "test_others": "aligned"}, done.said
+
+
+def test_run__finding_on_three_ranks__is_shrunk_to_two_and_its_repro_starts_two(tmp_path):
+    project = Project(tmp_path)
+    project.tests("""
+@autotest(n=4, profiles=())
+def norm():
+    return torch.linalg.norm(random_tensor(2, dim0=6, dim1=8, requires_grad=False))
+""")
+    row = {"name": "global", "backend": "module", "module": "oneflow", "python": str(PYTHON), "ranks": 3}
+    project.configure(candidates=[row])
+    assert project.run().status == 1
+    (finding,) = project.report()["findings"]
+
+    assert (finding["confirmed"], finding["repro_verified"]) == (True, True)
+    assert "# on 2 ranks; the code below is the reference's" in finding["program"]
+    assert finding["dims_max"] == 2

@@ -15,6 +15,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.mapping.table import Table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
+from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
 from ci_autotest.backends.ranks.ranks import numbered
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.remote.process import HostLostError
@@ -133,8 +134,24 @@ def test_group__all_ranks_raise_one_error__is_an_error_of_the_candidate(group):
     assert (found.outcome, found.kind) == ("misaligned", "error")
 
 
-def test_group__oneflow_has_no_placement_for_an_operator__is_unsupported(group):
-    assert verdict("ceil", group).outcome == "unsupported"
+def test_group__shrunk_program_lies_on_two_ranks__runs_on_two_and_the_next_on_all(groups):
+    attempt = record(lambda: torch.sin(random_tensor(dims=(4, 6), requires_grad=False)))
+    on_two = distributed(attempt, Meshes(2), ("Shard(0)",))
+    seen = [
+        judged(each, groups[4]).verdict.misalignment.candidate for each in (attempt._replace(program=on_two), attempt)
+    ]
+
+    assert seen == ["rank 1 holds other bits than rank 0", "rank 3 holds other bits than ranks 0, 1 and 2"]
+    assert groups[4].repro_note(on_two, attempt.sources)["ranks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("ceil", "ceil7 has no maching sbp"), ("floor", "Only local tensors have 'device'")]
+)
+def test_group__oneflow_refuses_a_placement_or_global_tensors__is_unsupported_with_its_words(group, name, words):
+    found = verdict(name, group)
+
+    assert (found.outcome, found.oracle) == ("unsupported", f"oneflow 0.9.0: {words}")
 
 
 def test_group__no_gradient__is_unsupported_and_says_that_it_is_the_backward_pass(group):

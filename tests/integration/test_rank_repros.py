@@ -1,8 +1,12 @@
-"""A repro of OneFlow's ranks starts them itself: what each of them does becomes one exit status. The ranks are a fake's."""
+"""A repro of ranks starts them itself: what each of them does becomes one exit status.
+
+OneFlow's ranks are those of a fake; those of DTensors are real, and a kernel of theirs misbehaves on one rank alone.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -16,11 +20,18 @@ from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.repro.host_script import host_repro_text
+from ci_autotest.program.repro.ranks import STARTS_RANKS
+from ci_autotest.program.repro.torch_script import repro_text
+from tests.projects import processes, wait_until
 
 FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
 PLAIN = TensorSpec("float32", (2,), (1,), 0, 2)
 SPEC = replace(PLAIN, distribution=Distribution((2,), ("Shard(0)",)))
 INPUT = np.array([0.5, 2.0], np.float32)
+DETAILS = {
+    "title": "misaligned", "lines": ["a line"], "rtol": 1e-5, "atol": 1e-6, "check_dtype": True, "has_backward": False,
+    "strictness": "tolerance", "timeout_s": 60, "folders": [], "versions": "a fake",
+}  # fmt: skip
 RESULTS = {"cos": np.cos, "sin": np.sin, "abs": np.abs, "exp": np.exp, "sign": np.sign}
 
 
@@ -38,12 +49,8 @@ def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
     }  # fmt: skip
     tensors = {"t0": struct.pack("<2f", *INPUT), "output_0": RESULTS[name](INPUT).astype(np.float32).tobytes()}
     recording = Recording(program, tensors, {"host": host, "torch": "2.13"}, {"output_0": PLAIN})
-    details = {
-        "title": "misaligned", "lines": ["a line"], "kind": kind, "rtol": 1e-5, "atol": 1e-6, "check_dtype": True,
-        "has_backward": False, "strictness": "tolerance", "timeout_s": 60, "folders": [], "versions": "a fake",
-    }  # fmt: skip
     script = folder / "repro.py"
-    script.write_text(host_repro_text(recording, details))
+    script.write_text(host_repro_text(recording, {**DETAILS, "kind": kind}))
     done = subprocess.run(
         [sys.executable, str(script)],
         env={**os.environ, "PYTHONPATH": FOLDER},
@@ -66,3 +73,95 @@ def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
 )
 def test_repro__what_the_ranks_do__is_one_status(name: str, kind: str, status: int, last: str, tmp_path: Path):
     assert run(name, kind, tmp_path) == (status, last)
+
+
+#: A kernel that is right in one process, and on ranks unless FAULT says what the second of them does.
+KERNEL = """
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+FAULT = os.environ.get("FAULT")
+
+
+@torch.library.custom_op("alone::double", mutates_args=(), schema="(Tensor x) -> Tensor")
+def double(x):
+    if not dist.is_initialized() or os.environ["RANK"] == "0":
+        return x * 2
+    if FAULT == "raises":
+        raise IndexError("the second rank raises")
+    if FAULT == "ends":
+        os._exit(3)
+    if FAULT == "waits":
+        Path(os.environ["MARK"]).touch()
+        time.sleep(1000)
+    return x * 2
+
+
+double.register_fake(lambda x: x * 2)
+register_sharding(torch.ops.alone.double.default)(lambda x: [([Shard(0)], [Shard(0)])])
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory) -> Path:
+    """The repro of a finding of that kernel that the simulation does not show."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "alone.py").write_text(KERNEL)
+    steps = (
+        Step(PLACEHOLDER, "t0", (SPEC,), (), "x"),
+        Step(CALL_FUNCTION, "torch.ops.alone.double", (Ref(0),), (), "y"),
+        Step(OUTPUT, "output", (Ref(1),), (), "output"),
+    )
+    tensors = {"t0": struct.pack("<2f", *INPUT), "output_0": (INPUT * 2).tobytes()}
+    note = {"backend": "dtensor", "import": ["alone"], "torch": "2.13", "processes": True, STARTS_RANKS: True}
+    text = repro_text(Recording(Program((), steps), tensors, note, {"output_0": PLAIN}), {**DETAILS, "kind": "rank"})
+    # A group in which nothing moves is watched for a second here.
+    shorter = text.replace("LONGEST_S, SILENCE_S = 60, 20", "LONGEST_S, SILENCE_S = 60, 1")
+    assert shorter != text
+    found = folder / "repro.py"
+    found.write_text(shorter)
+    return found
+
+
+def begun(script: Path, fault: str, mark: Path) -> subprocess.Popen[str]:
+    environ = {**os.environ, "FAULT": fault, "MARK": str(mark), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, str(script)], env=environ, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "found"),
+    [
+        pytest.param("", 0, "aligned: value of y", id="right"),
+        pytest.param(
+            "raises",
+            1,
+            "rank 0 waits for ever in all_gather_into_tensor, rank 1 raised IndexError: the second",
+            id="raises",
+        ),
+        # A wrong value is in `end_to_end/test_ranks.py`.
+        pytest.param("ends", 1, "rank 1 ended with status 3", id="ends", marks=pytest.mark.heavy),
+    ],
+)
+def test_repro__what_a_rank_of_dtensors_does_alone__is_named_and_ends_with_1(
+    fault: str, status: int, found: str, script: Path, tmp_path: Path
+):
+    process = begun(script, fault, tmp_path / "mark")
+    printed, _ = process.communicate()
+
+    assert (process.returncode, found in printed) == (status, True), printed
+    assert wait_until(lambda: not processes(str(script)), 60), processes(str(script))
+
+
+def test_repro__killed_while_a_rank_waits__leaves_no_process(script: Path, tmp_path: Path):
+    process = begun(script, "waits", tmp_path / "mark")
+    assert wait_until((tmp_path / "mark").exists, 300)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    assert wait_until(lambda: not processes(str(script)), 60), processes(str(script))

@@ -3,6 +3,9 @@
 How the inputs lie is drawn as for ``dtensor``, within the limits of OneFlow 0.9. It ends the process where a
 dimension with fewer rows than ranks is cut, and where a collective on the CPU meets float16 or bfloat16. The parameters
 of a module become global all at once, so that they are replicated.
+
+A shrunk program may lie on two ranks. OneFlow cannot change the size of a group, so that the group is ended, and one of
+that size is started.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.response import recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.errors import Unsupported, UnsupportedReason
-from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, is_placement
+from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, dimension_of, is_placement
 from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
 
 if TYPE_CHECKING:
@@ -116,8 +119,10 @@ class GlobalTensorBackend(RemoteBackend):
         return self._host
 
     def _prepare(self, program: Program, sources: Mapping[str, Any], trace: ResponseTrace) -> bool:
-        refused = next((why for step in program.steps if (why := _refused(step, self._ranks))), None)
+        count = _count_of(program, self._ranks)
+        refused = next((why for step in program.steps if (why := _refused(step, count, self._ranks))), None)
         if refused is None:
+            self._group.resize(count)
             return super()._prepare(program, sources, trace)
         trace.untested, trace.shown = refused, frozenset()
         return False
@@ -125,13 +130,13 @@ class GlobalTensorBackend(RemoteBackend):
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what a repro needs to know about a program, with the number of ranks."""
         found = super().repro_note(program, sources)
-        return None if found is None else {**found, "ranks": self._ranks}
+        return None if found is None else {**found, "ranks": _count_of(program, self._ranks)}
 
     def _take(self, trace: ResponseTrace, reader: Reader) -> None:
         super()._take(trace, reader)
         placements, moved = reader.answer.placements, trace.translated.moved if trace.translated else ()
         trace.distributions = {
-            index: Distribution((self._ranks,), (placements[place],))
+            index: Distribution((self._group.count,), (placements[place],))
             for index, place in enumerate(moved)
             if is_placement(placements.get(place, ""))
         }
@@ -191,18 +196,34 @@ def _placeable(step: Step, ranks: int) -> Step:
     return step._replace(args=(replace(spec, distribution=Distribution((ranks,), (REPLICATE,))),))
 
 
-def _refused(step: Step, ranks: int) -> Unsupported | None:
-    """Return why an input cannot lie as a program says; ``None`` if it can."""
+def _count_of(program: Program, ranks: int) -> int:
+    """Return the number of ranks on which a program lies: those of the row, or the fewest for a shrunk one."""
+    lies = any((spec := _spec(step)) is not None and _lies_on_two(spec) for step in program.steps)
+    return FEWEST if lies else ranks
+
+
+def _lies_on_two(spec: TensorSpec) -> bool:
+    return spec.distribution is not None and spec.distribution.mesh == (FEWEST,)
+
+
+def _refused(step: Step, count: int, ranks: int) -> Unsupported | None:
+    """Return why an input cannot lie as a program says; ``None`` if it can.
+
+    Args:
+        step: A step of the program.
+        count: The number of ranks of the group that it runs on.
+        ranks: The number of ranks of the row.
+    """
     spec = _spec(step)
     if spec is None or spec.distribution is None:
         return None
-    if spec.distribution.mesh != (ranks,):
+    if spec.distribution.mesh != (count,):
         mesh = " x ".join(map(str, spec.distribution.mesh))
         return Unsupported(
             UnsupportedReason.OUT_OF_SCOPE, f"its inputs lie on {mesh} ranks; the row has ranks: {ranks}"
         )
-    if _is_fixed(spec, ranks) or (step.in_setup and not spec.distribution.is_replicated):
-        detail = f"{spec.distribution} of a {spec.dtype} tensor of shape {list(spec.shape)} on {ranks} ranks"
+    if _is_fixed(spec, count) or (step.in_setup and not spec.distribution.is_replicated):
+        detail = f"{spec.distribution} of a {spec.dtype} tensor of shape {list(spec.shape)} on {count} ranks"
         return Unsupported(UnsupportedReason.PLACEMENT_REFUSED, detail)
     return None
 

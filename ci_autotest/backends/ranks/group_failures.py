@@ -36,11 +36,11 @@ def with_stuck(
     raised = {rank: forward or backward for rank, (forward, backward) in answers.items()}
     failed = {rank: one for rank, one in raised.items() if one is not None}
     parts = []
+    for how in dict.fromkeys(loss.how for loss in stuck.ended.values()):
+        parts.append(f"{numbered([rank for rank, loss in stuck.ended.items() if loss.how == how])} {how}")
     if failed:
         error = next(iter(failed.values()))
         parts.append(f"{numbered(failed)} raised {error.kind}" if not error.seen else error.seen)
-    for how in dict.fromkeys(stuck.ended.values()):
-        parts.append(f"{numbered([rank for rank, other in stuck.ended.items() if other == how])} {how}")
     done = [rank for rank in answers if rank not in failed]
     if done:
         parts.append(f"{numbered(done)} went on")
@@ -49,12 +49,15 @@ def with_stuck(
         waits = "waits" if len(there) == 1 else "wait"
         parts.append(f"{numbered(there)} {waits} for ever in {name}")
     detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
-    at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
+    # A rank that ended comes first: others may have raised only because it was gone.
+    at = [loss.place.step for loss in stuck.ended.values()] or [one.step for one in failed.values()]
+    at = at or [place.step for place in stuck.places.values()]
     is_backward = any(backward for _, backward in answers.values()) or any(
-        place.step < -1 for place in stuck.places.values()
+        place.step < -1 for place in [*stuck.places.values(), *(loss.place for loss in stuck.ended.values())]
     )
     last = program_end(program)
-    step = last if is_backward or not at else max(0, min(at))
+    # After the last step the inputs are gathered too, and no input is at fault.
+    step = last if is_backward or not at else max(min(at), next((index for index, _ in program.calls), last))
     key = -1 if is_backward else None
     seen = ", ".join(parts)
     trace.rank_faults = [RankFault(step, key, is_call=True, seen=seen, expected=ALL_AGREE, detail=detail)]

@@ -12,13 +12,13 @@ import select
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ci_autotest.backends.ranks.rank_process import Place
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.backends.ranks.rank_process import Place
     from ci_autotest.host.wire import Wire
 
 #: Seconds that a group may take to join.
@@ -38,6 +38,10 @@ class Look(NamedTuple):
 
     place: Place
     is_running: bool
+
+
+#: Of a rank whose machine was lost before it was seen.
+_UNSEEN: Final = Look(Place(-1, 0, ""), is_running=False)
 
 
 class Rank(Protocol):
@@ -74,18 +78,30 @@ class Launcher(Protocol):
         """End every process."""
 
 
+class Loss(NamedTuple):
+    """How a rank ended.
+
+    Attributes:
+        how: In words.
+        place: Where it was.
+    """
+
+    how: str
+    place: Place
+
+
 class Stuck(NamedTuple):
     """What the ranks of a group did when it was ended.
 
     Attributes:
         answers: Answer of each rank that gave one.
         places: Where each other rank waited.
-        ended: How each rank ended whose process had ended, in words.
+        ended: How each rank ended whose process had ended.
     """
 
     answers: dict[int, tuple[bytes, list[memoryview]]]
     places: dict[int, Place]
-    ended: dict[int, str]
+    ended: dict[int, Loss]
 
 
 class ProcessGroup:
@@ -153,8 +169,9 @@ class ProcessGroup:
         if len(answers) == self.count:
             return answers
         places = {rank: look.place for rank, look in looks.items() if rank not in {*answers, *ended}}
+        lost = {rank: (self._ranks[rank].look() or looks.get(rank) or _UNSEEN).place for rank in sorted(ended)}
         ends = self.end()
-        return Stuck(answers, places, {rank: ends[rank] for rank in sorted(ended)})
+        return Stuck(answers, places, {rank: Loss(ends[rank], place) for rank, place in lost.items()})
 
     def end(self) -> list[str]:
         """End all ranks, and return in words how each ended that had ended before."""

@@ -17,7 +17,7 @@ from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.remote.response import elements_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import RankFault
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, TensorSpec, cotangent_key
 from ci_autotest.program.json_values import argument_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.ranks.rank_answer import Raise
     from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.distribution import Distribution
 
 _ANSWERS: Final = msgspec.json.Decoder(Answer)
 _FORWARD_ONLY: Final[dict[int, Any]] = {}
@@ -77,6 +78,7 @@ class Processes:
         found = self._group.exchange(msgspec.json.encode(question), buffers)
         merged = _Merged(program, snapshots=snapshots)
         if isinstance(found, Stuck):
+            merged.trace.distributions |= _lying(program, found)
             return with_stuck(merged.trace, program, found, _errors_in)
         return merged.of_answers([_ANSWERS.decode(found[rank][0]) for rank in sorted(found)], found[0][1])
 
@@ -85,6 +87,20 @@ def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
     """Return the errors of an answer's forward and backward pass."""
     answer = _ANSWERS.decode(head)
     return answer.failure, answer.backward_failure
+
+
+def _lying(program: Program, stuck: Stuck) -> dict[int, Distribution]:
+    """Return how values lay on the ranks of a group that was ended: the inputs, and what a rank has told."""
+    found = {
+        index: spec.distribution
+        for index, step in enumerate(program.steps)
+        if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec) and spec.distribution is not None
+    }
+    for answer in (_ANSWERS.decode(head) for head, _ in stuck.answers.values()):
+        for index, value in [*answer.observations.items(), *answer.values.items()]:
+            on = distribution_in(value) if isinstance(value, Whole) else None
+            found |= {index: on} if on is not None else {}
+    return found
 
 
 def recording_of(program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> Recording:

@@ -42,6 +42,7 @@ class RankHosts:
         silence_s: Seconds of work or sleep without a move after which a rank waits for ever.
 
     Attributes:
+        count: Number of ranks.
         hello: What the first rank's host is.
         faults: Where the ranks disagree in the last answer, with steps of the translated program.
 
@@ -50,13 +51,19 @@ class RankHosts:
     """
 
     def __init__(self, interpreter: Interpreter, count: int, silence_s: float = SILENCE_S) -> None:
-        self._interpreter, self._count, self._silence_s = interpreter, count, silence_s
+        self._interpreter, self.count, self._silence_s = interpreter, count, silence_s
         self.faults: list[RankFault] = []
         self._frames: dict[int, Frame] = {}
         self._ended: dict[int, HostLostError] = {}
         self._awaited: Sequence[int] = ()
         self._watches: dict[int, Watch] = {}
         self._begin()
+
+    def resize(self, count: int) -> None:
+        """Have so many ranks from the next message on; another number ends those that run."""
+        if count != self.count:
+            self.close()
+            self.count = count
 
     def in_flight(self) -> tuple[int, int]:
         """Return the number of the job and the index of its step, of the rank that ended first, else of the first."""
@@ -71,7 +78,7 @@ class RankHosts:
         if self._is_closed:
             self._begin()
         is_fetch = isinstance(message, dict) and "fetch" in message
-        self._awaited = range(1 if is_fetch else self._count)
+        self._awaited = range(1 if is_fetch else self.count)
         self._frames, self._ended = {}, {}
         self._watches = {rank: Watch(host.pid, self._silence_s) for rank, host in enumerate(self._hosts)}
         for rank in self._awaited:
@@ -103,7 +110,7 @@ class RankHosts:
         if len(frames) == len(self._awaited):
             found, faults = agreed([frames[rank] for rank in sorted(frames)])
             # What a rank sends of the last job later says nothing new about that job.
-            self.faults = faults if len(frames) == self._count else self.faults
+            self.faults = faults if len(frames) == self.count else self.faults
             return found
         waiting = {rank: self._hosts[rank].in_flight()[1] for rank in self._left()}
         self.close()
@@ -129,10 +136,10 @@ class RankHosts:
         self._hosts: list[HostProcess] = []
         port = interpreter.env.get(_PORT) or str(_free_port())
         try:
-            for rank in range(self._count):
+            for rank in range(self.count):
                 own = {
                     "MASTER_ADDR": _LOOPBACK, **interpreter.env, _PORT: port,
-                    "WORLD_SIZE": str(self._count), "RANK": str(rank), "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(self.count), "RANK": str(rank), "LOCAL_RANK": str(rank),
                 }  # fmt: skip
                 self._hosts.append(HostProcess(interpreter._replace(env=own, is_rank=True), waits=False))
             for host in self._coming():

@@ -101,6 +101,8 @@ class RankProcess:
         # Another candidate of the worker may simulate ranks, with a group that communicates with nobody.
         if dist.is_initialized():
             dist.destroy_process_group()
+        # As a launcher sets them, for kernels that ask for their rank there.
+        os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self.rank), WORLD_SIZE=str(self.count))
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
         own = answering(self.rank, self.count)
         self._wire.send(b"ready")

@@ -33,7 +33,8 @@ _LIMITATIONS: Final = (
     Limitation(AssertionError, r"tensor\.numpy\(\) is not allowed to be called in nn\.Graph\.build"),
     Limitation(ValueError, r"padding='same' is not supported for strided convolutions"),
 )
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+#: Colours of a terminal in OneFlow's messages.
+COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _DTYPE: Final = re.compile(r"DataType_Name of \w+: k(\w+)")
 _SHOWN_CHARS: Final = 160
 
@@ -138,7 +139,7 @@ class OneFlow(TorchLike):
 
     def lacking(self, error: BaseException) -> str:
         """Return the feature that OneFlow reports as missing, with the dtypes in question."""
-        text = _COLOUR.sub("", str(error))
+        text = COLOUR.sub("", str(error))
         if not isinstance(error, NotImplementedError) and not reported_limitation(
             error, text, _LIMITATIONS, self._folder
         ):

@@ -8,12 +8,13 @@ Source: oneflow 0.9.0; its collectives on the CPU take neither float16 nor bfloa
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
-from ci_autotest.host.frameworks.oneflow import OneFlow
+from ci_autotest.host.frameworks.oneflow import COLOUR, OneFlow
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, dimension_of, shard
 
@@ -22,8 +23,19 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import TensorSpec
 
-#: How OneFlow 0.9 says that an operator does not take how its inputs lie, in its own spelling.
-_REFUSALS: Final = (Limitation(RuntimeError, r"\w+ has no maching sbp"),)
+#: How OneFlow 0.9 says that an operator does not take global tensors, or not how they lie, in its own spelling. What it
+#: says of tensors of both kinds in one call is not here: then an operator before has lost the ranks.
+_REFUSALS: Final = (
+    Limitation(RuntimeError, r"\w+ has no maching sbp"),
+    Limitation(RuntimeError, r"The input sbp is not valid for an inplace operation"),
+    Limitation(RuntimeError, r"[\w.]+(?:\(\))? only support local tensor"),
+    Limitation(RuntimeError, r"\w+ only accept local tensors as input"),
+    Limitation(RuntimeError, r"tensor\.to\(other\) can only be called when tensor and other are local tensors"),
+    Limitation(RuntimeError, r"Global tensor has no \w+ method"),
+    Limitation(RuntimeError, r"Only local tensors have 'device'"),
+)
+#: What stands before some of these words.
+_HEAD: Final = re.compile(r"^(?:Error: )?(?:RuntimeError : )?")
 
 
 class GlobalOneFlow(OneFlow):
@@ -133,7 +145,8 @@ class GlobalOneFlow(OneFlow):
 
     def lacking(self, error: BaseException) -> str:
         """Return the feature that OneFlow reports as missing: also that an operator does not take how inputs lie."""
-        return super().lacking(error) or reported_limitation(error, str(error), _REFUSALS, self._folder)
+        text = _HEAD.sub("", COLOUR.sub("", str(error)), count=1)
+        return super().lacking(error) or reported_limitation(error, text, _REFUSALS, self._folder)
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients; what goes in lies as its output, or on all ranks where that is a sum."""

@@ -16,6 +16,7 @@ from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorS
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
+from ci_autotest.program.repro.rank_launcher import IMPORTS
 from ci_autotest.program.row_counts import with_rows
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
@@ -36,10 +37,10 @@ def shares_batch(note: Mapping[str, object]) -> bool:
     return isinstance(backend, str) and backend in _BACKENDS
 
 
-def rank_imports(note: Mapping[str, object]) -> list[str]:
+def module_imports(note: Mapping[str, object]) -> list[str]:
     """Return what the script imports besides torch."""
     own = ["from torch.distributed.fsdp import fully_shard"] if note.get("backend") == "fsdp" else []
-    return ["import torch.distributed as dist", *own] if shares_batch(note) else []
+    return [*IMPORTS, *own] if shares_batch(note) else []
 
 
 def wrap_of(note: Mapping[str, Any]) -> str:

@@ -58,7 +58,6 @@ JOINS = {joins}  # how outputs are joined
 OF_A_PART = {of_slices}  # what belongs to the rows of a rank by its definition, and is not compared
 INDEPENDENT = {independent}  # whether values are compared; if not, only whether the ranks agree
 PER_SLICE = {slices}  # whether rows depend on one another, so that each rank is held against one process on its rows
-LONGEST_S, AFTER_FIRST_S = 300, 20  # a rank that takes longer, or longer than another one, waits for ever
 
 
 def wrapped(body):
@@ -71,12 +70,8 @@ def noted(value):
     return whole.detach().clone(), value.requires_grad, value.is_leaf
 
 
-def be_rank(rank, folder):
-    \"\"\"Be one rank: a process of its own.\"\"\"
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = dist.FileStore(os.path.join(folder, "store"), RANKS)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+def work(rank):
+    \"\"\"Return what a rank has after it has run the body.\"\"\"
     given = given_to(rank)
     body = Body(given)
     own = wrapped(body)
@@ -86,7 +81,7 @@ def be_rank(rank, folder):
         with torch.no_grad():
             own()
     leaves = {{**{{n: v for n, v in given.items() if isinstance(v, torch.Tensor)}}, **body.held}}
-    torch.save(all_noted(outputs, leaves, body.seen), os.path.join(folder, f"{{rank}}.pt"))
+    return all_noted(outputs, leaves, body.seen)
 
 
 def given_to(rank):
@@ -111,28 +106,6 @@ def all_noted(outputs, leaves, buffers):
         "gradients": {{name: None if each is None else noted(each) for name, each in gradients.items()}},
         "after": {{name: noted(value) for name, value in {{**leaves, **buffers}}.items()}},
     }}
-
-
-def of_all_ranks():
-    \"\"\"Start the ranks, and return what each of them has written down.\"\"\"
-    with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("forkserver")  # imports torch once
-        ranks = [context.Process(target=be_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
-        for rank in ranks:
-            rank.start()
-        until = time.monotonic() + LONGEST_S
-        while any(rank.is_alive() for rank in ranks) and time.monotonic() < until:
-            multiprocessing.connection.wait([rank.sentinel for rank in ranks if rank.is_alive()], 1)
-            if not all(rank.is_alive() for rank in ranks):
-                until = min(until, time.monotonic() + AFTER_FIRST_S)
-        waiting = [number for number, rank in enumerate(ranks) if rank.is_alive()]
-        raised = [number for number, rank in enumerate(ranks) if rank.exitcode]
-        for rank in ranks:
-            rank.kill()
-            rank.join()
-        if waiting or raised:
-            raise RuntimeError(f"ranks that raised or ended: {{raised}}, ranks that wait for ever: {{waiting}}")
-        return [torch.load(os.path.join(folder, f"{{rank}}.pt"), weights_only=True) for rank in range(RANKS)]
 
 
 def agreed(what, parts):

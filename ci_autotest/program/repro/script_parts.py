@@ -10,7 +10,7 @@ from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
 from ci_autotest.program.repro.module_ranks import shares_batch
-from ci_autotest.program.repro.ranks import is_of_ranks
+from ci_autotest.program.repro.ranks import is_of_ranks, starts_ranks
 from ci_autotest.program.repro.replaced_classes import has_classes
 from ci_autotest.values.dtypes import FLOATING
 
@@ -42,6 +42,7 @@ class Needs(NamedTuple):
         layouts: Gradients to put in that are not contiguous.
         ranks: A candidate that is a group of ranks on which tensors lie.
         sharing: A candidate whose ranks share the batch of a module.
+        processes: A process for each rank, which the script starts.
         expected: Positions of outputs that the test expects to have a value, which the reference need not give.
     """
 
@@ -60,6 +61,7 @@ class Needs(NamedTuple):
     layouts: bool
     ranks: bool = False
     sharing: bool = False
+    processes: bool = False
     expected: tuple[int, ...] = ()
 
     @property
@@ -102,6 +104,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         layouts=has_backward and not all(spec is None or spec.is_contiguous for spec in program.cotangents),
         ranks=is_of_ranks(note),
         sharing=shares_batch(note),
+        processes=shares_batch(note) or starts_ranks(note),
         expected=expected_outputs(program),
     )
 

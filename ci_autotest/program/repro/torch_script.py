@@ -45,9 +45,10 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
-from ci_autotest.program.repro.module_ranks import module_head, rank_imports, wrap_of
+from ci_autotest.program.repro.module_ranks import module_head, module_imports, wrap_of
 from ci_autotest.program.repro.operator_modules import import_lines
-from ci_autotest.program.repro.ranks import IMPORTS, is_of_ranks, rank_head
+from ci_autotest.program.repro.rank_launcher import LIBRARIES, launcher_text
+from ci_autotest.program.repro.ranks import rank_head, rank_imports
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
 from ci_autotest.program.repro.snippet_checks import LOST
@@ -85,8 +86,9 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         *filter(None, [operator_checks_text(program)]),
         candidate_text(recording, takes),
         *filter(None, [result_bands_text(program)]),
-        *([rank_head(recording, "inputs()")] if is_of_ranks(recording.note) else ()),
+        *([rank_head(recording)] if needs.ranks else ()),
         *([module_head(recording, needs.observed)] if needs.sharing else ()),
+        *([launcher_text(details["timeout_s"])] if needs.processes else ()),
         *([template.READER] if _has_file(literals) else ()),
         _values(recording, details, literals, needs),
         run_text(needs, takes, given),
@@ -105,16 +107,15 @@ def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, litera
         *(["inspect"] if "inspect." in candidate_text(recording, []) else ()),
         *(["io"] if any(step.target == SAVE for step in recording.program.body) else ()),
         *(["json"] if _has_file(literals) else ()),
-        *(["multiprocessing", "multiprocessing.connection"] if needs.sharing else ()),
         "os",
         "sys",
-        *(["tempfile", "time"] if needs.sharing else ()),
+        *(LIBRARIES if needs.processes else ()),
     ]
-    paths = ["from pathlib import Path"] if has_folder or details["kind"] in LOST else []
+    paths = ["from pathlib import Path"] if has_folder or _entry(details, needs) == "watched" else []
     return template.HEAD % {
         "title": details["title"],
         "message": "\n".join(f"  {line}" if line else "" for line in details["lines"]),
-        "libraries": "\n".join([*(f"import {library}" for library in libraries), *paths]),
+        "libraries": "\n".join([*(f"import {library}" for library in sorted(libraries)), *paths]),
         "here": "HERE = Path(__file__).resolve().parent\n" if has_folder else "",
         "imports": _imports(recording, details),
         "devices": template.DEVICES % _devices(recording.note) if needs.devices else "",
@@ -163,14 +164,22 @@ def _carried(recording: Recording, literals: Mapping[str, str], needs: Needs) ->
 
 def _entries(details: Mapping[str, Any], needs: Needs) -> list[str]:
     """Return the function with which the script starts, and ``main`` if that calls it."""
-    if details["kind"] == "nondeterminism":
+    entry = _entry(details, needs)
+    if entry == "repeated":
         results = "[*outputs, *gradients.values(), raised]" if needs.backward else "outputs"
         return [REPEATED % {"outputs": ", ".join(needs.observed), "results": results}]
-    return [main_text(needs), *([WATCH % {"timeout_s": details["timeout_s"]}] if details["kind"] in LOST else ())]
+    return [main_text(needs), *([WATCH % {"timeout_s": details["timeout_s"]}] if entry == "watched" else ())]
+
+
+def _entry(details: Mapping[str, Any], needs: Needs) -> str:
+    """Return the name of the function with which the script starts; ranks in processes are watched already."""
+    if details["kind"] == "nondeterminism":
+        return "repeated"
+    return "watched" if details["kind"] in LOST and not needs.processes else "main"
 
 
 def _end(details: Mapping[str, Any], needs: Needs) -> str:
-    entry = "repeated" if details["kind"] == "nondeterminism" else "watched" if details["kind"] in LOST else "main"
+    entry = _entry(details, needs)
     return template.END % {
         "usable": template.USABLE if needs.devices else "",
         "entry": entry,
@@ -289,8 +298,7 @@ def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
         lines.append(f"sys.path += map(str, [{folders}])")
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
-    operators = [*operators, *(IMPORTS if is_of_ranks(recording.note) else ())]
-    operators = [*operators, *rank_imports(recording.note)]
+    operators = [*operators, *rank_imports(recording.note), *module_imports(recording.note)]
     if not modules and not operators:
         return "\n".join([*lines, "import torch"])
     lines += ["try:", "    import torch", *(f"    {line}" for line in operators)]

@@ -110,6 +110,8 @@ class FindingRequests:
             raise AuthorError(text)
         if attempt.refused is not None:
             return self._record_refused(attempt, message, number)
+        contender = self._worker_context.contender(message.candidate, declaration)
+        attempt = contender.backend.adapted(attempt)
         live = live_of(attempt if not message.probe else self._probe(attempt, message))
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
@@ -123,7 +125,7 @@ class FindingRequests:
         return self._answer(
             message.candidate,
             Judged(verdict, live),
-            self._worker_context.contender(message.candidate, declaration).rules,
+            contender.rules,
             draws=attempt.draws,
             profile=attempt.profile,
             attempt=number,

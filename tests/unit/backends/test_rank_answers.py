@@ -9,9 +9,13 @@ import pytest
 import torch
 
 import ci_autotest
+from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
+from ci_autotest.backends.ranks.process_group import Stuck
 from ci_autotest.backends.ranks.processes import Processes
 from ci_autotest.backends.ranks.rank_answer import Answer, Plain, Raise, Whole
+from ci_autotest.backends.ranks.rank_process import Place
 from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.distribution import Distribution
 from tests.engine import record
 
 if TYPE_CHECKING:
@@ -119,3 +123,41 @@ def test_whole_run__ranks_hold_the_same__no_fault():
 
     assert not found.rank_faults
     assert found.values[2].tolist() == found.gradients[0].tolist() == [0, 0]
+
+
+class Stopped:
+    """A group that was ended."""
+
+    def __init__(self, how: Stuck) -> None:
+        self.how = how
+
+    def exchange(self, _head: bytes, _buffers: object) -> Stuck:
+        return self.how
+
+
+IN_SUM = Place(2, 5, "all_reduce")
+#: After the last step, the first input is gathered.
+IN_INPUT = Place(0, 9, "all_gather_into_tensor")
+GONE = msgspec.json.encode(Answer(failure=Raise(0, "RuntimeError", "connection closed")))
+STOPPED: dict[str, tuple[Stuck, str]] = {
+    "a rank ended, and another raised as it gathered an input": (
+        Stuck({0: (GONE, [])}, {}, {1: IN_SUM}),
+        "rank 1 ended, rank 0 raised RuntimeError",
+    ),
+    "both wait, one of them for an input": (
+        Stuck({}, {0: IN_INPUT, 1: IN_SUM}, {}),
+        "rank 0 waits for ever in all_gather_into_tensor, rank 1 waits for ever in all_reduce",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_whole_run__group_was_ended__is_a_fault_of_the_call_and_says_how_inputs_lay(name: str):
+    how, seen = STOPPED[name]
+    group: Any = Stopped(how)
+    attempt = record(lambda: ci_autotest.random_tensor(1, 2) + ci_autotest.random_tensor(1, 2))
+    program = distributed(attempt, Meshes(2), ("Shard(0)",))
+    found = Processes(group, (2,)).whole_run(program, attempt.sources, {})
+
+    assert [(fault.step, fault.seen) for fault in found.rank_faults] == [(2, seen)]
+    assert found.distributions == dict.fromkeys((0, 1), Distribution((2,), ("Shard(0)",)))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import groupby
+
 import numpy as np
 import pytest
 
 from ci_autotest.config import Candidate
-from ci_autotest.findings.shrink_driver import Trial, shrink, shrink_compiled, shrink_crash
+from ci_autotest.findings.shrink_driver import Trial, shrink, shrink_compiled, shrink_crash, shrink_on_hosts
+from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.messages import Tried, TryProgram
@@ -112,3 +116,25 @@ def test_shrink__budget_is_spent__keeps_the_smallest_so_far_and_asks_no_more():
     worker = Worker(lambda compiler, size: True, questions=1)
     best = shrink(Shown(BAD, recording()), Trial(SUSPECT, worker))
     assert (len(worker.asked), size_of(best)) == (1, worker.asked[0][1])
+
+
+class Hosts(Worker):
+    """Answer programs by the number of ranks on which they lie."""
+
+    def ask(self, message):
+        ranks = decode(message.program, message.tensors).program.body[0].args[0].distribution.ranks
+        self.asked.append(ranks)
+        return Tried(verdict=BAD if self.fails(ranks) else GOOD, program=message.program, tensors=message.tensors)
+
+
+@pytest.mark.parametrize(("fewest", "ranks"), [(2, 2), (3, 4)], ids=["two suffice", "two do not"])
+def test_shrink_on_hosts__ranks_of_a_framework__two_are_tried_once_and_no_other_number(fewest, ranks):
+    whole, worker = recording(8), Hosts(lambda count: count >= fewest)
+    step = whole.program.body[0]
+    spec = replace(step.args[0], distribution=Distribution((4,), ("Shard(0)",)))
+    lying = replace(whole, program=Program((), (step._replace(args=(spec,)), *whole.program.body[1:])))
+    best = shrink_on_hosts(Shown(BAD, lying), Trial(SUSPECT, worker, mesh=(4,)))
+
+    assert best.recording.program.body[0].args[0].distribution.ranks == ranks
+    # One group after the other, however many trials each has.
+    assert [count for count, _ in groupby(worker.asked)] == [4, 2]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.config import Candidate
 from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.findings.stages import followed
@@ -19,7 +21,7 @@ from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.values.verdict import Verdict
 from tests.engine import recorded
 from tests.fakes.asked_worker import HELLO, AskedWorker
-from tests.verdict_samples import BAD, SUSPECT, TEST
+from tests.verdict_samples import BAD, GOOD, SUSPECT, TEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +45,20 @@ class Ended:
 def confirmed() -> Diagnosis:
     recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
     return Diagnosis(SUSPECT, BAD, Route.WHOLE, shown=Shown(BAD, recording), is_confirmed=True)
+
+
+class OfRanks:
+    """A nursery in which a script ends with 1 if it starts its ranks, and with one status if it simulates them."""
+
+    def __init__(self, simulated: int) -> None:
+        self._simulated = simulated
+        self.scripts: list[str] = []
+
+    def run_script(self, script: Path, _paths: Sequence[str], _timeout_s: float, *, needs_package: bool = False) -> int:
+        assert not needs_package
+        starts = "be_rank" in script.read_text("utf-8")
+        self.scripts.append("processes" if starts else "simulated")
+        return 1 if starts else self._simulated
 
 
 def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
@@ -104,6 +120,33 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     assert finding.repro_verified is not bool(said)
     assert finding.message.splitlines()[-1].strip() == said if said else "not verified" not in finding.message
     assert (said in page) if said else ("not verified" not in page)
+
+
+OF_PROCESSES = Candidate(name=SUSPECT.candidate, backend="dtensor", ranks=2, processes=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "scripts"),
+    [
+        (0, GOOD, ["simulated", "processes"]),
+        (1, BAD, ["simulated"]),
+        (1, Verdict(outcome="misaligned", operator=BAD.operator, kind="error"), ["simulated", "processes"]),
+    ],
+    ids=["shows nothing", "shows it", "raises an error of its own"],
+)
+def test_written__finding_of_processes__script_starts_the_ranks_unless_the_simulation_shows_it(
+    status: int, seen: Verdict, scripts: list[str], tmp_path: Path
+):
+    plain, fork_client = confirmed(), OfRanks(status)
+    assert plain.shown is not None
+    of_ranks = replace(plain.shown.recording, note={"backend": "dtensor"})
+    diagnosis = replace(plain, shown=replace(plain.shown, recording=of_ranks))
+    hello = msgspec.structs.replace(HELLO, candidates=[OF_PROCESSES])
+    tools = Tools(lambda: AskedWorker(lambda _: Tried(verdict=seen)), fork_client, hello, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
+    finding = written(diagnosis, tools)
+
+    assert fork_client.scripts == scripts
+    assert (finding.outcome, finding.repro_verified) == ("misaligned", True)
 
 
 @pytest.mark.parametrize(

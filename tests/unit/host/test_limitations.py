@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.host.frameworks import mindspore, oneflow, paddle, torch_like
+from ci_autotest.host.frameworks import mindspore, oneflow, oneflow_global, paddle, torch_like
 from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.torch_like import TorchLike
 
@@ -25,6 +25,15 @@ SAID: dict[str, tuple[tuple[Limitation, ...], tuple[tuple[type[Exception], str],
         (TypeError, "Error: reduce_sum(): received an invalid combination of arguments. The valid signatures are:"),
         (TypeError, "grad() got an unexpected keyword argument 'allow_unused'"),
         (TypeError, "Error: exp(): got an unexpected keyword argument 'out'"),
+    )),
+    "oneflow on ranks": (oneflow_global._REFUSALS, (
+        (RuntimeError, "relu6 has no maching sbp after flitering valid sbp list sbp_signature {"),
+        (RuntimeError, "repeat_interleave only support local tensor now"),
+        (RuntimeError, "Tensor.pin_memory() only support local tensor for now!"),
+        (RuntimeError, "pack_padded_sequence only accept local tensors as input."),
+        (RuntimeError, "tensor.to(other) can only be called when tensor and other are local tensors"),
+        (RuntimeError, "Global tensor has no is_pinned method"),
+        (RuntimeError, "Only local tensors have 'device'. Please use '.placement' for global tensors."),
     )),
     "paddle": (paddle._LIMITATIONS, (
         (RuntimeError, "(NotFound) The kernel with key (CPU, Undefined(AnyLayout), float16) of kernel `relu` is not registered."),

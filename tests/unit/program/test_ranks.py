@@ -19,7 +19,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
 )
 from ci_autotest.program.repro.module_ranks import module_body, module_head, share_lines, wrap_of
-from ci_autotest.program.repro.ranks import rank_head, rank_lines
+from ci_autotest.program.repro.ranks import STARTS_RANKS, rank_head, rank_imports, rank_lines, starts_ranks
 
 WEIGHT = TensorSpec("float32", (4, 3), (3, 1), 0, 12, distribution=Distribution((2,), ("Shard(0)",)))
 
@@ -47,7 +47,7 @@ def test_rank_lines__name_of_a_parameter__is_shown_within_its_comment(name, comm
     )
     recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {}, {})
     assert rank_lines(recording) == comments
-    assert "os.system" not in rank_head(recording, "inputs()")
+    assert "os.system" not in rank_head(recording)
 
 
 X = Step(PLACEHOLDER, "t0", (WEIGHT,), (), "x")
@@ -95,3 +95,20 @@ def test_module_head__damaged_plan__is_refused(plan: object):
     damaged = Recording(SHARED.program, {}, {"backend": "ddp", "plan": plan})
     with pytest.raises(ProgramError, match="does not say how its ranks share the batch"):
         module_head(damaged, ["outputs"])
+
+
+@pytest.mark.parametrize(
+    ("note", "starts"),
+    [
+        ({"backend": "dtensor", STARTS_RANKS: True}, True),
+        ({"backend": "dtensor", STARTS_RANKS: "yes"}, False),
+        ({"backend": "dtensor", "processes": True}, False),
+        ({"backend": "torch", STARTS_RANKS: True}, False),
+    ],
+    ids=["says so", "from outside", "simulation not tried", "no ranks"],
+)
+def test_starts_ranks__note_of_a_program__only_if_it_says_so(note: dict[str, object], starts: bool):
+    assert starts_ranks(note) is starts
+    assert any("LocalTensorMode" in line for line in rank_imports(note)) is (
+        note["backend"] == "dtensor" and not starts
+    )

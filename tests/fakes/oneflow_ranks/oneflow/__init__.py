@@ -154,6 +154,12 @@ def ceil(_):
     raise RuntimeError(message)
 
 
+def floor(_):
+    """Refuse global tensors, in OneFlow's words and colours."""
+    message = "\x1b[1m\x1b[38;2;255;000;000mError\x1b[0m: RuntimeError : Only local tensors have 'device'. Please use\n"
+    raise RuntimeError(message)
+
+
 def exp(x):
     """End the process of the last rank."""
     if IS_LAST:
