@@ -22,6 +22,7 @@ import ci_autotest
 from ci_autotest.backends.ranks import process_group
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from tests.engine import judged, record
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ def main() -> None:
     }
     # As in a worker with two rows: the simulation's group is the default one of the process that forks.
     simulated = DTensorBackend("simulated", Meshes(RANKS))
-    backend = DTensorBackend("gloo", Meshes(RANKS), has_processes=True)
-    replicated = DTensorBackend("gloo", Meshes(RANKS, (RANKS,)), ("Replicate",), has_processes=True)
+    backend = DTensorBackend("gloo", Meshes(RANKS), processes=WorkerSide())
+    replicated = DTensorBackend("gloo", Meshes(RANKS, (RANKS,)), ("Replicate",), processes=WorkerSide())
     found: dict[str, Any] = {}
     for name, operator in operators.items():
         attempt = record(partial(_call, operator), test=name)

@@ -17,6 +17,7 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
 from ci_autotest.backends.operators.user_operators import find, is_module_class
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -26,13 +27,13 @@ from ci_autotest.errors import ConfigError, ProgramError, UnavailableError, erro
 from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.config import Candidate
 
 
-def _ranks(candidate: Candidate, device: str) -> Backend:
+def _ranks(candidate: Candidate, device: str, worker: WorkerSide) -> Backend:
     """Return a group of ranks. DTensor takes 0.6 s to import, which no other candidate should wait for."""
     from ci_autotest.backends.ranks.backend import DTensorBackend  # noqa: PLC0415
     from ci_autotest.backends.ranks.placement_draw import Meshes  # noqa: PLC0415
@@ -40,14 +41,15 @@ def _ranks(candidate: Candidate, device: str) -> Backend:
     ranks = candidate.ranks or 0
     # Placements that are given are those of one dimension if no mesh is.
     meshes = Meshes(ranks, candidate.mesh or ((ranks,) if candidate.placements else ()))
-    return DTensorBackend(candidate.name, meshes, candidate.placements, device, has_processes=candidate.processes)
+    side = worker if candidate.processes else None
+    return DTensorBackend(candidate.name, meshes, candidate.placements, device, processes=side)
 
 
-def _modules(candidate: Candidate, device: str) -> Backend:
+def _modules(candidate: Candidate, device: str, worker: WorkerSide) -> Backend:
     """Return ranks that share the batch of a module, which no other candidate should wait to import."""
     from ci_autotest.backends.ranks.module_backend import ModuleBackend  # noqa: PLC0415
 
-    return ModuleBackend(candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device)
+    return ModuleBackend(candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device, worker)
 
 
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
@@ -55,16 +57,25 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
-    "dtensor": _ranks,
-    "ddp": _modules,
-    "fsdp": _modules,
     "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),
 }
+_GROUPS: Final[Mapping[str, Callable[[Candidate, str, WorkerSide], Backend]]] = {
+    "dtensor": _ranks,
+    "ddp": _modules,
+    "fsdp": _modules,
+}
 
 
-def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, isolated: bool = False) -> Backend:
+def build(
+    candidate: Candidate,
+    device: str,
+    folders: Sequence[str] = (),
+    *,
+    isolated: bool = False,
+    on_wait: Callable[[Collection[int]], None] | None = None,
+) -> Backend:
     """Return a candidate's backend, after a computation has proved its device.
 
     Args:
@@ -72,13 +83,15 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
         device: ``cpu``, ``cuda``, or the device that the candidate's module registers.
         folders: Folders of the user's own modules, for a host.
         isolated: Whether this process is a worker, which may end as the candidate's host ends.
+        on_wait: Called with the ranks of a group that have not answered, whenever they change.
 
     Raises:
         ConfigError: The candidate names an operator that torch lacks, or a row of its table or an option is wrong.
         UnavailableError: The device is missing, or a module or interpreter cannot be used.
     """
+    worker = WorkerSide(isolated, on_wait)
     if candidate.backend == "module":
-        return _remote(candidate, device, folders, isolated=isolated)
+        return _remote(candidate, device, folders, worker)
     if candidate.is_isolated:
         _refuse_classes(candidate)
         interpreter = _interpreter(candidate, device, folders)._replace(
@@ -88,6 +101,8 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
         return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
     register(candidate)
     attach(candidate, device)
+    if candidate.backend in _GROUPS:
+        return _GROUPS[candidate.backend](candidate, device, worker)
     return _BUILDERS[candidate.backend](candidate, device)
 
 
@@ -145,21 +160,21 @@ def register(candidate: Candidate) -> None:
             raise UnavailableError(message) from error
 
 
-def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
+def _remote(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> RemoteBackend:
     interpreter = _interpreter(candidate, device, folders)
     if candidate.ranks is not None:
-        return _global(candidate, interpreter, isolated=isolated)
-    backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=isolated)
+        return _global(candidate, interpreter, worker)
+    backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=worker.is_isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 
-def _global(candidate: Candidate, interpreter: Interpreter, *, isolated: bool) -> RemoteBackend:
+def _global(candidate: Candidate, interpreter: Interpreter, worker: WorkerSide) -> RemoteBackend:
     """Return a group of hosts. It is imported here, because most candidates have one."""
     from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend  # noqa: PLC0415
 
     assert candidate.ranks is not None  # noqa: S101 - the caller has looked
     translator = Translator(table_of(candidate))
-    backend = GlobalTensorBackend(interpreter, translator, candidate.ranks, ends_with_host=isolated)
+    backend = GlobalTensorBackend(interpreter, translator, candidate.ranks, worker)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 

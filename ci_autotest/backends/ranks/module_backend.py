@@ -18,6 +18,7 @@ from ci_autotest.backends.ranks.module_processes import run_on_ranks
 from ci_autotest.backends.ranks.module_rank import ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import OUTPUT, output_refs
@@ -42,6 +43,7 @@ class ModuleBackend(Backend):
         ranks: Number of ranks.
         wrap: The user's function, ``module:function``; empty for PyTorch's own wrapper.
         device: Device of the ranks.
+        worker: The worker whose candidate they are.
 
     Raises:
         UnavailableError: The ranks cannot be started here, or there is no such function.
@@ -50,7 +52,15 @@ class ModuleBackend(Backend):
     is_in_process = False
     shows_steps = False
 
-    def __init__(self, candidate: str, backend: str, ranks: int, wrap: str = "", device: str = "cpu") -> None:
+    def __init__(
+        self,
+        candidate: str,
+        backend: str,
+        ranks: int,
+        wrap: str = "",
+        device: str = "cpu",
+        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+    ) -> None:
         if device != "cpu":
             message = (
                 f"candidate '{candidate}': ranks of backend {backend} run on cpu, not on '{device}'. Write device: cpu."
@@ -62,7 +72,7 @@ class ModuleBackend(Backend):
         self.mode = f"{ranks} ranks, gloo"
         self._how, self._count = (backend, wrap), ranks
         # Before anything has run here: what was forked later could not run a backward pass.
-        self._server = RankServer(candidate, ModuleRank, backend)
+        self._server = RankServer(candidate, ModuleRank, backend, worker)
         self._groups = {ranks: ProcessGroup(self._server, ranks)}
         self._groups[ranks].start()
 

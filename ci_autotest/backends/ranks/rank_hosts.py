@@ -12,11 +12,11 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.backends.ranks.host_answers import Frame, agreed, of_lost
+from ci_autotest.backends.ranks.host_answers import Frame, InvalidAnswerError, agreed, of_invalid, of_lost
 from ci_autotest.backends.ranks.process_activity import Watch
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.process import START_S, HostLostError, HostProcess
 from ci_autotest.errors import UnavailableError
-from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +40,7 @@ class RankHosts:
         interpreter: The interpreter and the framework.
         count: Number of ranks.
         silence_s: Seconds of work or sleep without a move after which a rank waits for ever.
+        worker: The worker whose candidate they are.
 
     Attributes:
         hello: What the first rank's host is.
@@ -49,8 +50,14 @@ class RankHosts:
         UnavailableError: A rank cannot be started, or they do not find each other.
     """
 
-    def __init__(self, interpreter: Interpreter, count: int, silence_s: float = SILENCE_S) -> None:
-        self._interpreter, self._count, self._silence_s = interpreter, count, silence_s
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        count: int,
+        silence_s: float = SILENCE_S,
+        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+    ) -> None:
+        self._interpreter, self._count, self._silence_s, self._worker = interpreter, count, silence_s, worker
         self.faults: list[RankFault] = []
         self._frames: dict[int, Frame] = {}
         self._ended: dict[int, HostLostError] = {}
@@ -82,8 +89,10 @@ class RankHosts:
 
     def is_ready(self, wait_s: float) -> bool:
         """Whether all ranks have answered within some seconds, or it is clear that one of them never will."""
+        self._worker.wait_for(self._left())
         self._look(wait_s)
         left = self._left()
+        self._worker.wait_for(left)
         # If all are at work, one may be slow, and the time limit of the case ends it.
         if not left or len(left) == len(self._awaited):
             return not left
@@ -95,13 +104,17 @@ class RankHosts:
 
         Raises:
             HostLostError: All ranks ended in the same way.
-            ResponseError: A rank's answer is invalid.
         """
         while not self.is_ready(_LOOK_S):
             pass
         frames, ended = self._frames, self._ended
         if len(frames) == len(self._awaited):
-            found, faults = agreed([frames[rank] for rank in sorted(frames)])
+            try:
+                found, faults = agreed([frames[rank] for rank in sorted(frames)])
+            except InvalidAnswerError as error:
+                self.close()
+                found, self.faults = of_invalid(error)
+                return found
             # What a rank sends of the last job later says nothing new about that job.
             self.faults = faults if len(frames) == self._count else self.faults
             return found
@@ -114,7 +127,11 @@ class RankHosts:
             and {one.code for one in ended.values()} == {first.code}
         ):
             raise first
-        found, self.faults = of_lost(frames, {rank: exit_text(one.code) for rank, one in ended.items()}, waiting)
+        try:
+            gone = {rank: (one.ending, self._hosts[rank].in_flight()[1]) for rank, one in ended.items()}
+            found, self.faults = of_lost(frames, gone, waiting)
+        except InvalidAnswerError as error:
+            found, self.faults = of_invalid(error)
         return found
 
     def close(self) -> None:

@@ -38,11 +38,17 @@ _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 
 
 class HostLostError(AutotestError):
-    """The host is gone; the message says how it ended, and ``code`` is its exit status or minus its signal."""
+    """The host is gone.
 
-    def __init__(self, message: str, code: int) -> None:
+    Args:
+        message: Which host, and how it ended.
+        code: Its exit status, or minus its signal.
+        ending: How it ended, without its name; empty for what the code says.
+    """
+
+    def __init__(self, message: str, code: int, ending: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.ending = code, ending or exit_text(code)
 
 
 class Host(Protocol):
@@ -214,7 +220,9 @@ class HostProcess:
         self.close()
         self._last_place = place
         return HostLostError(
-            f"the host of candidate '{self._interpreter.candidate}', {self._interpreter.python}, {ending}.", code
+            f"the host of candidate '{self._interpreter.candidate}', {self._interpreter.python}, {ending}.",
+            code,
+            ending,
         )
 
     def close(self) -> None:

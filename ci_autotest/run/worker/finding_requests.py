@@ -110,7 +110,9 @@ class FindingRequests:
             raise AuthorError(text)
         if attempt.refused is not None:
             return self._record_refused(attempt, message, number)
-        live = live_of(attempt if not message.probe else self._probe(attempt, message))
+        # As the candidate ran it: a group of ranks adds how the inputs lie on them.
+        adapted = self._worker_context.backends[message.candidate].adapted(attempt)
+        live = live_of(adapted if not message.probe else self._probe(attempt, message))
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
             live = self._isolated(live, message)
