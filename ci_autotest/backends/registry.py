@@ -83,7 +83,7 @@ def build(
         device: ``cpu``, ``cuda``, or the device that the candidate's module registers.
         folders: Folders of the user's own modules, for a host.
         isolated: Whether this process is a worker, which may end as the candidate's host ends.
-        on_wait: Called with the ranks of a group that have not answered, whenever they change.
+        on_wait: Called with the ranks of a group that have not answered, and with none when all have, or have started.
 
     Raises:
         ConfigError: The candidate names an operator that torch lacks, or a row of its table or an option is wrong.

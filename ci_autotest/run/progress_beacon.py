@@ -140,8 +140,10 @@ class ProgressBeacon:
             self.step(before)
 
     def wait_for(self, ranks: Collection[int]) -> None:
-        """Report the ranks that a candidate waits for. That is no move: a rank may hang while others answer."""
+        """Report the ranks that a candidate waits for. Only none is a move: a rank may hang while others answer."""
         self._view[_SLOTS] = sum(1 << rank for rank in ranks)
+        if not ranks:
+            self._view[4] += 1
 
     def awaited(self) -> list[int]:
         """Return the ranks that the worker waits for."""

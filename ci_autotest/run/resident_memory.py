@@ -1,9 +1,9 @@
 """Resident memory of a process and of all that it started, and which rank holds most of it.
 
 Forked processes share what none of them has written to, and each of them counts it as resident: four ranks of 280 MB
-hold 0.6 GB in all. The system knows the share of each (``Pss``), but walks all of its pages for that, which takes 20 ms.
-So it is asked only if the plain sum exceeds the limit. What the sum counts too often is then known, and is taken off it
-for a while: as long as the processes are the same.
+hold 0.6 GB in all. The system knows the share of each (``Pss``), but walks all of its pages for that, which takes
+20 ms. So it is asked only if the plain sum exceeds the limit. What the sum counts too often is then known, and is taken
+off it for a while: as long as the processes are the same.
 
 Source: proc(5).
 """

@@ -34,7 +34,7 @@ def found(tmp_path_factory) -> dict[str, Any]:
     ("name", "kind", "seen"),
     [
         ("raises", "rank", "rank 2 raised IndexError, ranks 0 and 1 went on"),
-        ("ends", "rank", "rank 2 ended, ranks 0 and 1 went on"),
+        ("ends", "rank", "rank 2 ended with status 3, ranks 0 and 1 went on"),
         ("waits", "rank", "rank 2 raised IndexError, ranks 0 and 1 wait for ever in all_reduce"),
         ("differs", "rank", "rank 2 holds other bits than ranks 0 and 1"),
     ],

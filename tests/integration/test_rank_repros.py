@@ -21,7 +21,7 @@ FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
 PLAIN = TensorSpec("float32", (2,), (1,), 0, 2)
 SPEC = replace(PLAIN, distribution=Distribution((2,), ("Shard(0)",)))
 INPUT = np.array([0.5, 2.0], np.float32)
-RESULTS = {"cos": np.cos, "sin": np.sin, "abs": np.abs, "exp": np.exp, "sign": np.sign}
+RESULTS = {"cos": np.cos, "sin": np.sin, "abs": np.abs, "exp": np.exp, "sign": np.sign, "square": np.square}
 
 
 def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
@@ -61,6 +61,7 @@ def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
         ("sin", "rank", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status 1"),
         ("abs", "rank", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status 1"),
         ("exp", "crash", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status -9"),
+        ("square", "rank", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status 0 before its end"),
         ("sign", "error", 1, "misaligned: the candidate is not fixed"),
     ],
 )

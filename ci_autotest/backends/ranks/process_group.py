@@ -102,6 +102,7 @@ class ProcessGroup:
             until = time.monotonic() + _START_S
             for rank in self._ranks:
                 rank.wire.receive(until)
+            self._worker.wait_for(())
         except (OSError, WireError) as error:
             self.end()
             message = f"{self.count} ranks cannot be started here: {error}. {self._server.advice}"

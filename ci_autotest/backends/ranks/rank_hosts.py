@@ -81,6 +81,7 @@ class RankHosts:
         self._awaited = range(1 if is_fetch else self._count)
         self._frames, self._ended = {}, {}
         self._watches = {rank: Watch(host.pid, self._silence_s) for rank, host in enumerate(self._hosts)}
+        self._worker.wait_for(self._awaited)
         for rank in self._awaited:
             try:
                 self._hosts[rank].send(message, buffers)
@@ -89,10 +90,8 @@ class RankHosts:
 
     def is_ready(self, wait_s: float) -> bool:
         """Whether all ranks have answered within some seconds, or it is clear that one of them never will."""
-        self._worker.wait_for(self._left())
         self._look(wait_s)
         left = self._left()
-        self._worker.wait_for(left)
         # If all are at work, one may be slow, and the time limit of the case ends it.
         if not left or len(left) == len(self._awaited):
             return not left
@@ -154,6 +153,7 @@ class RankHosts:
                 self._hosts.append(HostProcess(interpreter._replace(env=own, is_rank=True), waits=False))
             for host in self._coming():
                 host.greet()
+            self._worker.wait_for(())
         except UnavailableError:
             self.close()
             raise
@@ -182,6 +182,8 @@ class RankHosts:
                 self._frames[waiting[fd]] = Frame(*self._hosts[waiting[fd]].receive())
             except HostLostError as lost:
                 self._ended[waiting[fd]] = lost
+        if ready:
+            self._worker.wait_for(self._left())
 
 
 def _free_port() -> int:

@@ -13,7 +13,7 @@ class WorkerSide(NamedTuple):
 
     Attributes:
         is_isolated: Whether this process is a worker, which ends as its ranks end if all of them end in the same way.
-        on_wait: Called with the ranks that have not answered, whenever they change, and with none at the end.
+        on_wait: Called with the ranks that have not answered, and with none when all have, or have started.
     """
 
     is_isolated: bool = False

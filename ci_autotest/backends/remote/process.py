@@ -202,18 +202,20 @@ class HostProcess:
         """
         try:
             return self.wire.receive()
+        except GoneError:
+            raise self._lost() from None
         except WireError as error:
             raise self._lost(str(error)) from None
 
     def _lost(self, fault: str = "") -> HostLostError:
         # A host that closes its pipe is about to end. One that sent an invalid frame goes on, and must be killed.
         try:
-            code = self._process.wait(_WAIT_S)
+            code = self._process.wait(0 if fault else _WAIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
             code = 1
-            ending = f"sent {fault} and was ended"
+            ending = f"{f'sent {fault}' if fault else 'closed its pipe'} and was ended"
         else:
             ending = exit_text(code)
         place = self.in_flight()
