@@ -13,7 +13,7 @@ from ci_autotest.backends.trace import RankFault
 from ci_autotest.host.loop import IN_BACKWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.backends.trace import GradientKey
 
@@ -117,9 +117,15 @@ def of_lost(
     return _failed(", ".join(parts), steps[0] if steps else -1, next((one.text for one in stopped.values()), ""))
 
 
-def of_invalid(error: InvalidAnswerError) -> tuple[Frame, list[RankFault]]:
-    """Return the answer of a group that was ended because a rank sent something that is no answer."""
-    return _failed(f"{numbered([error.rank])} sent an invalid answer ({error.fault}) and was ended", -1, "")
+def of_invalid(error: InvalidAnswerError, others: Collection[int]) -> tuple[Frame, list[RankFault]]:
+    """Return the answer of a group that was ended because a rank sent something that is no answer.
+
+    Args:
+        error: Which rank, and what is wrong.
+        others: Ranks that have answered too.
+    """
+    done = f", {numbered(others)} went on" if others else ""
+    return _failed(f"{numbered([error.rank])} sent an invalid answer ({error.fault}) and was ended{done}", -1, "")
 
 
 def _failed(seen: str, step: int, detail: str) -> tuple[Frame, list[RankFault]]:

@@ -112,7 +112,7 @@ class RankHosts:
                 found, faults = agreed([frames[rank] for rank in sorted(frames)])
             except InvalidAnswerError as error:
                 self.close()
-                found, self.faults = of_invalid(error)
+                found, self.faults = of_invalid(error, frames.keys() - {error.rank})
                 return found
             # What a rank sends of the last job later says nothing new about that job.
             self.faults = faults if len(frames) == self._count else self.faults
@@ -130,7 +130,7 @@ class RankHosts:
             gone = {rank: (one.ending, self._hosts[rank].in_flight()[1]) for rank, one in ended.items()}
             found, self.faults = of_lost(frames, gone, waiting)
         except InvalidAnswerError as error:
-            found, self.faults = of_invalid(error)
+            found, self.faults = of_invalid(error, frames.keys() - {error.rank})
         return found
 
     def close(self) -> None:
