@@ -23,7 +23,7 @@ from ci_autotest.host.wire import GoneError, WireError
 from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ci_autotest.backends.ranks.rank_process import Place
     from ci_autotest.backends.ranks.rank_server import Rank, RankServer
@@ -33,6 +33,7 @@ _START_S: Final = 60.0
 #: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
 _SILENCE_S: Final = 1.5
 _LOOK_S: Final = 0.1
+_STAT: Final = "/proc/{}/stat"
 _TASKS: Final = "/proc/{}/task"
 
 
@@ -123,9 +124,9 @@ class ProcessGroup:
         """
         self.start()
         self._worker.wait_for(range(self.count))
-        for rank in self._ranks:
+        for each in self._ranks:
             with contextlib.suppress(WireError):
-                rank.wire.send(head, buffers)
+                each.wire.send(head, buffers)
         answers: dict[int, Answer] = {}
         lost: dict[int, Loss] = {}
         seen, since = self._moves(), time.monotonic()
@@ -134,14 +135,7 @@ class ProcessGroup:
                 each.wire.read_fd: rank for rank, each in enumerate(self._ranks) if rank not in {*answers, *lost}
             }
             self._worker.wait_for(self._suspects(waiting.values()))
-            ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
-            for fd in ready:
-                rank = waiting[fd]
-                try:
-                    found = self._ranks[rank].wire.receive()
-                    answers[rank] = Answer(decode(found[0]), found[1])
-                except (WireError, ValueError) as error:
-                    lost[rank] = self._loss(rank, error)
+            ready = self._receive(waiting, decode, answers, lost)
             moves = self._moves()
             if ready or moves != seen or self._is_running(waiting.values()):
                 seen, since = moves, time.monotonic()
@@ -157,6 +151,28 @@ class ProcessGroup:
         if len(lost) == self.count and len({one.code for one in lost.values()}) == 1:
             self._give_up(next(iter(lost.values())))
         return Stuck(answers, places, lost)
+
+    def _receive(
+        self,
+        waiting: Mapping[int, int],
+        decode: Callable[[bytes], Any],
+        answers: dict[int, Answer],
+        lost: dict[int, Loss],
+    ) -> bool:
+        """Take what arrives from the ranks that are waited for, by descriptor; return whether anything did."""
+        ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
+        for fd in ready:
+            rank = waiting[fd]
+            try:
+                found = self._ranks[rank].wire.receive()
+                answers[rank] = Answer(decode(found[0]), found[1])
+            except (WireError, ValueError) as error:
+                lost[rank] = self._loss(rank, error)
+        # A child that it has forked keeps the pipe of a rank open after its end.
+        for fd, rank in waiting.items():
+            if fd not in ready and self._has_ended(rank):
+                lost[rank] = self._loss(rank, GoneError())
+        return bool(ready)
 
     def _loss(self, rank: int, error: Exception) -> Loss:
         """Return how a rank was lost that closed its pipe, or sent something that is no answer."""
@@ -191,6 +207,11 @@ class ProcessGroup:
     def _moves(self) -> list[int]:
         return [read_place(rank.place).moves for rank in self._ranks]
 
+    def _has_ended(self, rank: int) -> bool:
+        """Whether the process of a rank has ended, and has left nothing to read."""
+        found = self._ranks[rank]
+        return has_ended(found.pid) and not found.wire.is_ready(0)
+
     def _suspects(self, ranks: Collection[int]) -> list[int]:
         """Return the ranks that others may wait for: those that are in no collective; all if all are in one."""
         return [rank for rank in ranks if not read_place(self._ranks[rank].place).collective] or list(ranks)
@@ -204,11 +225,22 @@ class ProcessGroup:
         return any(_is_running(self._ranks[rank].pid) for rank in ranks)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, and at most its status is left."""
+    try:
+        return _state(Path(_STAT.format(pid))) in {"Z", "X"}
+    except OSError:
+        return True
+
+
+def _state(stat: Path) -> str:
+    # The state follows the name in brackets, which may hold anything.
+    return stat.read_text(errors="replace").rpartition(")")[2].split()[0]
+
+
 def _is_running(pid: int) -> bool:
     for task in Path(_TASKS.format(pid)).glob("*/stat"):
         with contextlib.suppress(OSError):
-            # The state follows the name in brackets, which may hold anything.
-            state = task.read_text(errors="replace").rpartition(")")[2].split()[0]
-            if state in {"R", "D"}:
+            if _state(task) in {"R", "D"}:
                 return True
     return False

@@ -177,6 +177,7 @@ class RankHosts:
         """Take the answers that arrive within some seconds."""
         waiting = {self._hosts[rank].wire.read_fd: rank for rank in self._left()}
         ready, _, _ = select.select(list(waiting), [], [], wait_s) if waiting else ([], [], [])
+        ready = ready or [fd for fd, rank in waiting.items() if self._hosts[rank].has_ended()]
         for fd in ready:
             try:
                 self._frames[waiting[fd]] = Frame(*self._hosts[waiting[fd]].receive())

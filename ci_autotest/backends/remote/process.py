@@ -192,7 +192,11 @@ class HostProcess:
 
     def is_ready(self, wait_s: float) -> bool:
         """Whether an answer begins to arrive within some seconds, or the host is gone."""
-        return self.wire.is_ready(wait_s)
+        return self.wire.is_ready(wait_s) or self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended; a child that it has forked may keep its pipe open."""
+        return self._process.poll() is not None
 
     def receive(self) -> tuple[bytes, list[memoryview]]:
         """Return the next answer.
@@ -200,6 +204,8 @@ class HostProcess:
         Raises:
             HostLostError: The host is gone, or sent something that is not a frame.
         """
+        if self.has_ended() and not self.wire.is_ready(0):
+            raise self._lost()
         try:
             return self.wire.receive()
         except GoneError:
