@@ -48,6 +48,10 @@ def test_judged__right_operator_if_slow_or_after_groups_were_ended__is_aligned(f
     assert found[name][0] == "aligned"
 
 
+def test_judged__all_ranks_end_alike__is_a_lost_candidate(found):
+    assert found["all end"] == ["all 3 ranks of candidate 'gloo' ended with status 3.", 3]
+
+
 def test_end__worker_that_closed_one_of_two_groups__leaves_no_rank(found):
     assert found["pids"]
     # By the environment: the system gives the number of a process to another one.
