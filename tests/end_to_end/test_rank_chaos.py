@@ -36,16 +36,16 @@ def {fault}_of_torch():
 
 @autotest(n=1, profiles=(), auto_backward=False)
 def {fault}_of_host():
-    return torch.clamp(random_tensor(2, dim0=8, dim1=2, requires_grad=False), 1, {number})
+    # The fake cannot add what its ranks hold, and float16 is the same on all of them.
+    return torch.clamp(random_tensor(2, dim0=8, dim1=2, requires_grad=False, dtype=torch.float16), 1, {number})
 
 """
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> tuple[Project, list[str], list[str]]:
-    """A run, the processes that it left, and the temporary files."""
+def run(tmp_path_factory) -> tuple[Project, list[str]]:
+    """A run, and the processes that it left."""
     project = Project(tmp_path_factory.mktemp("chaos"), greatest_s=1500)
-    temporary = tmp_path_factory.mktemp("temporary")
     for name in ("rank_faults.py", "rank_operators.py"):
         project.write(name, (FAKES / "rank_faults" / name).read_text("utf-8"))
     project.tests("".join(BODIES.format(fault=name, number=[*FAULTS].index(name)) for name in OUTCOMES))
@@ -62,7 +62,7 @@ def run(tmp_path_factory) -> tuple[Project, list[str], list[str]]:
         memory="1GiB",
     )  # fmt: skip
     environ = {
-        MARK: str(project.folder), "TMPDIR": str(temporary),
+        MARK: str(project.folder),
         "PYTHONPATH": os.pathsep.join((str(FAKES / "oneflow_ranks"), str(FAKES / "rank_faults"))),
     }  # fmt: skip
     done = project.run("--budget", "20m", environ=environ)
@@ -71,7 +71,7 @@ def run(tmp_path_factory) -> tuple[Project, list[str], list[str]]:
         os.kill(int(line.split()[0]), signal.SIGKILL)
     assert done.status == 1, done.said
     assert "noise of a rank" not in done.said
-    return project, left, [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+    return project, left
 
 
 @pytest.fixture(scope="module")
@@ -115,5 +115,5 @@ def test_run__faults_of_one_host__the_findings_name_it(report):
     assert any("rank 1 ended with status 0" in message or "rank 1 waits for ever" in message for message in found)
 
 
-def test_run__ended__leaves_no_process_and_no_file(run):
-    assert run[1:] == ([], [])
+def test_run__ended__leaves_no_process(run):
+    assert run[1] == []
