@@ -22,12 +22,15 @@ import ci_autotest
 from ci_autotest.backends.ranks import process_group
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
+from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.remote.process import HostLostError
 from tests.engine import judged, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 RANKS = 3
+WORKER = os.getpid()
 
 
 def _is_last() -> bool:
@@ -43,6 +46,12 @@ def _raises(x: torch.Tensor) -> torch.Tensor:
 
 def _ends(x: torch.Tensor) -> torch.Tensor:
     if _is_last():
+        os._exit(3)
+    return x * 2
+
+
+def _ends_everywhere(x: torch.Tensor) -> torch.Tensor:
+    if os.getpid() != WORKER:
         os._exit(3)
     return x * 2
 
@@ -81,10 +90,11 @@ def main() -> None:
     operators = {
         body.__name__.strip("_"): _planted(body) for body in (_right, _raises, _ends, _waits, _sleeps, _differs)
     }
+    everywhere = _planted(_ends_everywhere)
     # As in a worker with two rows: the simulation's group is the default one of the process that forks.
     simulated = DTensorBackend("simulated", Meshes(RANKS))
-    backend = DTensorBackend("gloo", Meshes(RANKS), has_processes=True)
-    replicated = DTensorBackend("gloo", Meshes(RANKS, (RANKS,)), ("Replicate",), has_processes=True)
+    backend = DTensorBackend("gloo", Meshes(RANKS), processes=WorkerSide())
+    replicated = DTensorBackend("gloo", Meshes(RANKS, (RANKS,)), ("Replicate",), processes=WorkerSide())
     found: dict[str, Any] = {}
     for name, operator in operators.items():
         attempt = record(partial(_call, operator), test=name)
@@ -97,6 +107,10 @@ def main() -> None:
         assert same.outcome == verdict.outcome
         found[f"linear {case}"] = [verdict.outcome, verdict.kind, verdict.operator, verdict.oracle]
     groups = [*backend._processes.values(), *replicated._processes.values()]
+    try:
+        judged(record(partial(_call, everywhere), test="everywhere"), replicated)
+    except HostLostError as lost:
+        found["all end"] = [str(lost), lost.code]
     found["pids"] = [rank.pid for group in groups for rank in group._ranks]
     backend.close()
     sys.stdout.write(json.dumps(found) + "\n")

@@ -15,6 +15,7 @@ from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
 from ci_autotest.backends.operators.registration import register
 from ci_autotest.backends.operators.user_operators import find, is_module_class
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -25,14 +26,14 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.values.rank_servers import RANK_SERVERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.ranks.process_group import Launcher
     from ci_autotest.config import Candidate
 
 
-def _ranks(candidate: Candidate, device: str, folders: Sequence[str]) -> Backend:
+def _ranks(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> Backend:
     """Return a group of ranks. DTensor takes 0.6 s to import, which no other candidate should wait for."""
     from ci_autotest.backends.ranks.backend import DTensorBackend  # noqa: PLC0415
     from ci_autotest.backends.ranks.placement_draw import Meshes  # noqa: PLC0415
@@ -40,23 +41,34 @@ def _ranks(candidate: Candidate, device: str, folders: Sequence[str]) -> Backend
     ranks = candidate.ranks or 0
     # Placements that are given are those of one dimension if no mesh is.
     meshes = Meshes(ranks, candidate.mesh or ((ranks,) if candidate.placements else ()))
+    if not candidate.processes:
+        return DTensorBackend(candidate.name, meshes, candidate.placements, device)
     return DTensorBackend(
-        candidate.name, meshes, candidate.placements, device, has_processes=candidate.processes,
-        launcher=_cluster(candidate, folders),
+        candidate.name, meshes, candidate.placements, device, processes=worker,
+        launcher=_cluster(candidate, folders, worker),
     )  # fmt: skip
 
 
-def _modules(candidate: Candidate, device: str, folders: Sequence[str]) -> Backend:
+def _modules(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> Backend:
     """Return ranks that share the batch of a module, which no other candidate should wait to import."""
     from ci_autotest.backends.ranks.module_backend import ModuleBackend  # noqa: PLC0415
 
     return ModuleBackend(
-        candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device,
-        launcher=_cluster(candidate, folders),
+        candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device, worker,
+        launcher=_cluster(candidate, folders, worker),
     )  # fmt: skip
 
 
-def _compiled(candidate: Candidate, device: str, _: Sequence[str]) -> Backend:
+def _cluster(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) -> Launcher | None:
+    """Return what starts ranks on the nodes of a cluster; ``None`` if ranks are processes of this machine."""
+    if RANK_SERVERS not in os.environ:
+        return None
+    from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415
+
+    return RemoteRanks(candidate, servers_in(os.environ[RANK_SERVERS]), folders, worker)
+
+
+def _compiled(candidate: Candidate, device: str) -> Backend:
     try:
         return CompileBackend(candidate.options, device)
     except ConfigError as error:
@@ -64,30 +76,30 @@ def _compiled(candidate: Candidate, device: str, _: Sequence[str]) -> Backend:
         raise ConfigError(message) from error
 
 
-def _cluster(candidate: Candidate, folders: Sequence[str]) -> Launcher | None:
-    """Return what starts ranks on the nodes of a cluster; ``None`` if ranks are processes of this machine."""
-    if RANK_SERVERS not in os.environ:
-        return None
-    from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415
-
-    return RemoteRanks(candidate, servers_in(os.environ[RANK_SERVERS]), folders)
-
-
-_BUILDERS: Final[Mapping[str, Callable[[Candidate, str, Sequence[str]], Backend]]] = {
-    "torch": lambda _, device, __: TorchBackend(device, is_candidate=True),
+_BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
+    "torch": lambda _, device: TorchBackend(device, is_candidate=True),
     "torch.compile": _compiled,
-    "fx": lambda candidate, device, _: FxBackend(candidate.transform, device),
-    "onnxruntime": lambda candidate, device, _: OnnxBackend(candidate.options, device, candidate.name),
-    "dtensor": _ranks,
-    "ddp": _modules,
-    "fsdp": _modules,
-    "substitute": lambda candidate, device, _: SubstituteBackend(
+    "fx": lambda candidate, device: FxBackend(candidate.transform, device),
+    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
+    "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),
 }
+_GROUPS: Final[Mapping[str, Callable[[Candidate, str, Sequence[str], WorkerSide], Backend]]] = {
+    "dtensor": _ranks,
+    "ddp": _modules,
+    "fsdp": _modules,
+}
 
 
-def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, isolated: bool = False) -> Backend:
+def build(
+    candidate: Candidate,
+    device: str,
+    folders: Sequence[str] = (),
+    *,
+    isolated: bool = False,
+    on_wait: Callable[[Collection[int]], None] | None = None,
+) -> Backend:
     """Return a candidate's backend, after a computation has proved its device.
 
     Args:
@@ -95,13 +107,15 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
         device: ``cpu``, ``cuda``, or the device that the candidate's module registers.
         folders: Folders of the user's own modules, for a host or for ranks on other machines.
         isolated: Whether this process is a worker, which may end as the candidate's host ends.
+        on_wait: Called with the ranks of a group that have not answered, and with none when all have, or have started.
 
     Raises:
         ConfigError: The candidate names an operator that torch lacks, or a row of its table or an option is wrong.
         UnavailableError: The device is missing, or a module or interpreter cannot be used.
     """
+    worker = WorkerSide(isolated, on_wait)
     if candidate.backend == "module":
-        return _remote(candidate, device, folders, isolated=isolated)
+        return _remote(candidate, device, folders, worker)
     if candidate.is_isolated:
         _refuse_classes(candidate)
         interpreter = _interpreter(candidate, device, folders)._replace(
@@ -111,7 +125,9 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
         return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
     register(candidate)
     attach(candidate, device)
-    return _BUILDERS[candidate.backend](candidate, device, folders)
+    if candidate.backend in _GROUPS:
+        return _GROUPS[candidate.backend](candidate, device, folders, worker)
+    return _BUILDERS[candidate.backend](candidate, device)
 
 
 def _replaced(candidate: Candidate) -> Mapping[str, str]:
@@ -146,21 +162,21 @@ def _refuse_missing(operator: str, candidate: Candidate) -> None:
         raise ConfigError(message) from error
 
 
-def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
+def _remote(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> RemoteBackend:
     interpreter = _interpreter(candidate, device, folders)
     if candidate.ranks is not None:
-        return _global(candidate, interpreter, isolated=isolated)
-    backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=isolated)
+        return _global(candidate, interpreter, worker)
+    backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=worker.is_isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 
-def _global(candidate: Candidate, interpreter: Interpreter, *, isolated: bool) -> RemoteBackend:
+def _global(candidate: Candidate, interpreter: Interpreter, worker: WorkerSide) -> RemoteBackend:
     """Return a group of hosts. It is imported here, because most candidates have one."""
     from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend  # noqa: PLC0415
 
     assert candidate.ranks is not None  # noqa: S101 - the caller has looked
     translator = Translator(table_of(candidate))
-    backend = GlobalTensorBackend(interpreter, translator, candidate.ranks, ends_with_host=isolated)
+    backend = GlobalTensorBackend(interpreter, translator, candidate.ranks, worker)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 

@@ -70,10 +70,13 @@ def main(argv: Sequence[str]) -> None:
     # First of all, because importing a framework may already crash or outlive the worker.
     _end_with_worker()
     faulthandler.enable()
-    from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.host.process_name import name_rank  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - likewise
 
     wire = Wire(read_fd, write_fd)
     sys.path += folders
+    if is_rank == "1":
+        name_rank(int(os.environ["RANK"]))
     try:
         framework = _rank_adapter(module, device) if is_rank == "1" else _adapter(module, device, *json.loads(kernels))
     except BaseException as error:  # noqa: BLE001 - foreign code at import may raise anything, SystemExit too

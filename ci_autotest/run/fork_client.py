@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run import fork_server
 from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
-from ci_autotest.run.process import WorkerProcess, resident_bytes
+from ci_autotest.run.process import WorkerProcess
+from ci_autotest.run.resident_memory import MemoryWatch
 from ci_autotest.run.worker_start import package_folder, worker_environ
 
 if TYPE_CHECKING:
@@ -166,12 +167,12 @@ class ForkClient:
 
     def _status(self, child: Child, end: float) -> int | None:
         """Return the exit status of a script; ``None`` if it does not end in time or holds too much memory."""
-        allowed = self._limits.memory_bytes
+        # A repro may take no more than a worker: it runs the same kernel.
+        memory = MemoryWatch(child.pid, self._limits.memory_bytes)
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(_LOOK_S)
-            # A repro may take no more than a worker: it runs the same kernel.
-            if allowed and resident_bytes(child.pid) > allowed:
+            if memory.excess() is not None:
                 return None
         return None
 

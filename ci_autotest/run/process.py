@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import selectors
 import signal
 import subprocess
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -19,7 +17,8 @@ from ci_autotest.run.messages import CasesDone, Message
 from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
 from ci_autotest.run.process_output import Output
 from ci_autotest.run.progress_beacon import ProgressBeacon
-from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError, ending
+from ci_autotest.run.resident_memory import MemoryWatch
+from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError, ending, silence_text
 from ci_autotest.run.worker_start import Start, spawn
 
 if TYPE_CHECKING:
@@ -82,6 +81,7 @@ class WorkerProcess:
         self._process: Handle = (launch or spawn)(
             Start(passed, self._output.fd, environ, {**(added or {}), TOKEN: self._token})
         )
+        self._memory = MemoryWatch(self._process.pid, limits.memory_bytes)
         # The parent closes its copies, because a pipe ends only when every copy of its writing end is closed.
         os.close(to_read)
         os.close(to_write)
@@ -165,9 +165,9 @@ class WorkerProcess:
         if spot != self._spot:
             self._spot, self._moved_at = spot, now
         elif now - self._moved_at > (limit := silence_s if self._has_spoken else max(silence_s, _START_S)):
+            reason = silence_text(limit, self.beacon.awaited())
             self._print_stack()
             self.kill()
-            reason = f"made no progress for {limit:g} s and was ended"
             raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True)
 
     def _echo(self) -> None:
@@ -179,12 +179,10 @@ class WorkerProcess:
         return self._output.tail()
 
     def _check_memory(self) -> None:
-        allowed = self._limits.memory_bytes
-        held = resident_bytes(self._process.pid) if allowed else 0
-        if held > allowed:
-            reason = (
-                f"held {held / _GIB:.1f} GiB of memory, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
-            )
+        excess = self._memory.excess()
+        if excess is not None:
+            allowed = self._limits.memory_bytes
+            reason = f"{excess}, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
             raise self.fail(reason)
 
     def _print_stack(self) -> None:
@@ -264,16 +262,3 @@ class WorkerProcess:
             return self.fail("closed its pipe")  # The process is still running.
         self.kill()
         return WorkerLostError(ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process and its children, or 0 if the system does not report it.
-
-    Children count because a candidate's host is one. Only those that the main thread started are known.
-    """
-    try:
-        own = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
-    except (OSError, IndexError, ValueError):
-        return 0
-    return own + sum(resident_bytes(int(child)) for child in children)

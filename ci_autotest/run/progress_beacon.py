@@ -14,10 +14,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
+#: After them, one bit for each rank that the worker waits for.
+_AWAITED: Final = struct.Struct("=q")
+_BYTES: Final = _LAYOUT.size + _AWAITED.size
 NOWHERE: Final = -1
 #: The step while an input that the reference rejects runs on a candidate.
 IN_REFUSED: Final = -3
@@ -92,14 +95,14 @@ class ProgressBeacon:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._map = mmap.mmap(fd, _SLOTS * 8)
+        self._map = mmap.mmap(fd, _BYTES)
         self._view = memoryview(self._map).cast("q")
 
     @classmethod
     def create(cls) -> ProgressBeacon:
         """Create the beacon of a new worker."""
         with tempfile.TemporaryFile() as file:
-            file.write(_UNSET + b"\x00" * 8)
+            file.write(_UNSET + bytes(_BYTES - len(_UNSET)))
             file.flush()
             return cls(os.dup(file.fileno()))
 
@@ -136,13 +139,25 @@ class ProgressBeacon:
         finally:
             self.step(before)
 
+    def wait_for(self, ranks: Collection[int]) -> None:
+        """Report the ranks that a candidate waits for. Only none is a move: a rank may hang while others answer."""
+        self._view[_SLOTS] = sum(1 << rank for rank in ranks)
+        if not ranks:
+            self._view[4] += 1
+
+    def awaited(self) -> list[int]:
+        """Return the ranks that the worker waits for."""
+        data = os.pread(self.fd, _AWAITED.size, _LAYOUT.size)
+        (mask,) = _AWAITED.unpack(data) if len(data) == _AWAITED.size else (0,)
+        return [rank for rank in range(mask.bit_length()) if mask >> rank & 1] if mask > 0 else []
+
     def read(self) -> Spot:
         """Return the worker's position.
 
         The file is read, not mapped, because a worker that truncates a mapped file would end the parent with SIGBUS.
         """
-        data = os.pread(self.fd, _SLOTS * 8, 0)
-        return Spot(*_LAYOUT.unpack(data)) if len(data) == _SLOTS * 8 else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
+        data = os.pread(self.fd, _LAYOUT.size, 0)
+        return Spot(*_LAYOUT.unpack(data)) if len(data) == _LAYOUT.size else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
     def reset(self) -> None:
         """Clear the position before the worker gets another task."""

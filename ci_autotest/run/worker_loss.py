@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.run.progress_beacon import Spot
 
 #: Exit status of a worker that ends itself because its device only returns errors.
@@ -37,6 +39,15 @@ class WorkerLostError(Exception):
 
 class OutOfTimeError(Exception):
     """Raised if an answer did not arrive in time."""
+
+
+def silence_text(limit_s: float, ranks: Sequence[int]) -> str:
+    """Return as text that a worker made no progress, and which ranks it was waiting for."""
+    if not ranks:
+        return f"made no progress for {limit_s:g} s and was ended"
+    *others, last = map(str, ranks)
+    awaited = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+    return f"made no progress for {limit_s:g} s ({awaited} did not answer) and was ended"
 
 
 def ending(code: int) -> str:

@@ -23,13 +23,15 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.distribution import REPLICATE, Distribution
 from ci_autotest.program.ir import PLACEHOLDER, Program
 from tests.engine import judged, record
+from tests.fakes.rank_faults.rank_faults import FAULTS
 
-FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
+FAKES = Path(__file__).parent.parent / "fakes"
+FOLDERS = str(FAKES / "oneflow_ranks"), str(FAKES / "rank_faults")
 
 
 def started(ranks):
     table = Table("oneflow", "", "oneflow", like_torch=True, rows={})
-    interpreter = Interpreter("global", sys.executable, "oneflow", "cpu", (FOLDER,))
+    interpreter = Interpreter("global", sys.executable, "oneflow", "cpu", FOLDERS)
     return GlobalTensorBackend(interpreter, Translator(table), ranks, silence_s=1.0)
 
 
@@ -102,17 +104,35 @@ def named(name, rank, group):
 PLACES = [(ranks, rank) for ranks in (2, 4) for rank in range(ranks)]
 
 
+#: What the rank at fault is said to have done, by fault, and whether the operator of the fault can be named.
+LOSSES = {
+    "killed": ("ended by signal 9 (SIGKILL)", True),
+    "segfault": ("ended by signal 11 (SIGSEGV)", True),
+    "exit_0": ("ended with status 0", True),
+    "raises": ("raised ValueError", True),
+    "garbage": ("sent a frame with ", False),
+    "zeros": ("sent an invalid answer (", False),
+}
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize(("ranks", "rank"), PLACES, ids=[f"rank {rank} of {ranks}" for ranks, rank in PLACES])
-def test_group__any_rank_is_killed__is_named_and_the_next_case_is_right(groups, ranks, rank):
-    others = [other for other in range(ranks) if other != rank]
+@pytest.mark.parametrize("fault", LOSSES)
+def test_group__fault_of_any_rank_of_two_and_four__is_named_and_the_next_case_is_right(groups, fault):
+    text, is_located = LOSSES[fault]
+    number = [*FAULTS].index(fault)
+    for ranks, rank in PLACES:
 
-    found = named("expm1", rank, groups[ranks])
+        def body(rank=rank):
+            return torch.clamp(random_tensor(dims=(4, 6), requires_grad=False), rank, number)
 
-    assert (found.outcome, found.kind, found.operator, found.misalignment.candidate) == (
-        "misaligned", "rank", "torch.expm1", f"rank {rank} ended by signal 9 (SIGKILL), {numbered(others)} went on",
-    )  # fmt: skip
-    assert verdict("cos", groups[ranks]).outcome == "aligned"
+        found = judged(record(body, profiles=()), groups[ranks]).verdict
+
+        seen = found.misalignment.candidate
+        assert (found.outcome, found.kind) == ("misaligned", "rank"), seen
+        assert seen.startswith(f"rank {rank} {text}"), seen
+        assert seen.endswith(f", {numbered([other for other in range(ranks) if other != rank])} went on")
+        assert found.operator == "torch.clamp" or not is_located
+        assert verdict("cos", groups[ranks]).outcome == "aligned"
 
 
 @pytest.mark.heavy

@@ -34,7 +34,7 @@ def found(tmp_path_factory) -> dict[str, Any]:
     ("name", "kind", "seen"),
     [
         ("raises", "rank", "rank 2 raised IndexError, ranks 0 and 1 went on"),
-        ("ends", "rank", "rank 2 ended, ranks 0 and 1 went on"),
+        ("ends", "rank", "rank 2 ended with status 3, ranks 0 and 1 went on"),
         ("waits", "rank", "rank 2 raised IndexError, ranks 0 and 1 wait for ever in all_reduce"),
         ("differs", "rank", "rank 2 holds other bits than ranks 0 and 1"),
     ],
@@ -46,6 +46,10 @@ def test_judged__fault_of_one_rank__is_found_and_the_rank_named(found, name: str
 @pytest.mark.parametrize("name", ["right", "sleeps", "linear 0", "linear 1", "linear 2"])
 def test_judged__right_operator_if_slow_or_after_groups_were_ended__is_aligned(found, name: str):
     assert found[name][0] == "aligned"
+
+
+def test_judged__all_ranks_end_alike__is_a_lost_candidate(found):
+    assert found["all end"] == ["all 3 ranks of candidate 'gloo' ended with status 3.", 3]
 
 
 def test_end__worker_that_closed_one_of_two_groups__leaves_no_rank(found):

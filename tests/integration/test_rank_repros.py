@@ -32,7 +32,7 @@ DETAILS = {
     "title": "misaligned", "lines": ["a line"], "rtol": 1e-5, "atol": 1e-6, "check_dtype": True, "has_backward": False,
     "strictness": "tolerance", "timeout_s": 60, "folders": [], "versions": "a fake",
 }  # fmt: skip
-RESULTS = {"cos": np.cos, "sin": np.sin, "abs": np.abs, "exp": np.exp, "sign": np.sign}
+RESULTS = {"cos": np.cos, "sin": np.sin, "abs": np.abs, "exp": np.exp, "sign": np.sign, "square": np.square}
 
 
 def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
@@ -68,6 +68,7 @@ def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
         ("sin", "rank", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status 1"),
         ("abs", "rank", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status 1"),
         ("exp", "crash", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status -9"),
+        ("square", "rank", 1, "misaligned: rank 0 ended with status 0, rank 1 ended with status 0 before its end"),
         ("sign", "error", 1, "misaligned: the candidate is not fixed"),
     ],
 )

@@ -20,6 +20,7 @@ from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.ranks.rank_node import Setup, interface_of
 from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError
@@ -57,9 +58,9 @@ class Far:
         self.backend = self.backend_of(candidate(), answer_s)
 
     def backend_of(self, row: Candidate, answer_s: float = 60.0) -> DTensorBackend:
-        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s)
+        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s=answer_s)
         meshes = Meshes(_RANKS, (_RANKS,))
-        return DTensorBackend(row.name, meshes, ("Replicate",), has_processes=True, launcher=launcher)
+        return DTensorBackend(row.name, meshes, ("Replicate",), processes=WorkerSide(), launcher=launcher)
 
     def judged(self, name: str) -> Any:
         operator = getattr(ci_autotest.torch.ops.remote, name)
@@ -119,8 +120,8 @@ def test_judged__fault_of_a_rank__is_found_and_the_rank_named(far: Far, name: st
 
 def test_judged__mesh_of_two_dimensions_after_a_smaller_group__finds_its_ranks_by_the_first_store(far: Far):
     launcher = RemoteRanks(candidate(ranks=4), far.servers, [_ROOT])
-    with closing(DTensorBackend("far", Meshes(4), has_processes=True, launcher=launcher)) as backend:
-        smaller = DTensorBackend("far", Meshes(2), has_processes=True, launcher=launcher)
+    with closing(DTensorBackend("far", Meshes(4), processes=WorkerSide(), launcher=launcher)) as backend:
+        smaller = DTensorBackend("far", Meshes(2), processes=WorkerSide(), launcher=launcher)
         outcomes = [judged(record(_linear, case, test="linear"), backend) for case in range(8)]
         meshes = {len(group) for group in backend._groups}
 

@@ -15,6 +15,7 @@ from ci_autotest.backends.ranks import rank_server
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.parts import parts_of
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError, UnsupportedReason
 from ci_autotest.program.distribution import Distribution
@@ -166,7 +167,7 @@ def test_rank_server__system_other_than_linux__says_what_to_leave_out(monkeypatc
     monkeypatch.setattr(rank_server, "IS_LINUX", False)
 
     with pytest.raises(UnavailableError) as refused:
-        DTensorBackend("gloo", Meshes(2), has_processes=True)
+        DTensorBackend("gloo", Meshes(2), processes=WorkerSide())
 
     assert str(refused.value) == ("candidate 'gloo': processes: true needs Linux. Leave it out to simulate the ranks.")
 

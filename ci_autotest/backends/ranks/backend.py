@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.group import Group
     from ci_autotest.backends.ranks.placement_draw import Meshes
     from ci_autotest.backends.ranks.process_group import Launcher
+    from ci_autotest.backends.ranks.worker_side import WorkerSide
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -39,7 +40,7 @@ class DTensorBackend(Backend):
         meshes: Meshes of its cases.
         placements: The placements of every input; empty to draw them.
         device: Device of the ranks.
-        has_processes: Whether each rank is a process of its own.
+        processes: The worker, if each rank is a process of its own; ``None`` to simulate the ranks.
         launcher: Starts the processes; ``None`` to fork them here.
 
     Raises:
@@ -55,7 +56,7 @@ class DTensorBackend(Backend):
         placements: tuple[str, ...] = (),
         device: str = "cpu",
         *,
-        has_processes: bool = False,
+        processes: WorkerSide | None = None,
         launcher: Launcher | None = None,
     ) -> None:
         if device != "cpu":
@@ -64,11 +65,12 @@ class DTensorBackend(Backend):
             )
             raise UnavailableError(message)
         self.on_step: Callable[[int], None] | None = None
-        self.mode = f"{math.prod(meshes.plain)} ranks, {'gloo' if has_processes else 'simulated'}"
+        self.mode = f"{math.prod(meshes.plain)} ranks, {'simulated' if processes is None else 'gloo'}"
         self._meshes, self._placements = meshes, placements
         self._steps = TorchSteps()
         # Before anything has run here: what was forked later could not run a backward pass.
-        self._launcher = (launcher or RankServer(candidate, DTensorRank)) if has_processes else None
+        own = None if processes is None else launcher or RankServer(candidate, DTensorRank, worker=processes)
+        self._launcher: Launcher | None = own
         self._processes: dict[int, ProcessGroup] = {}
         self._groups: dict[tuple[int, ...], Group] = {}
         self._group_of(meshes.plain)

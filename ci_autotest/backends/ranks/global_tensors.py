@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
 from ci_autotest.backends.ranks.rank_hosts import SILENCE_S, RankHosts
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.response import recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
@@ -46,7 +47,7 @@ class GlobalTensorBackend(RemoteBackend):
         interpreter: The interpreter and the framework's module.
         translator: Translates programs to the framework.
         ranks: Number of ranks.
-        ends_with_host: Whether this process ends as its hosts end; if not, lost hosts are an exception.
+        worker: The worker; if it is not isolated, lost hosts are an exception.
         silence_s: Seconds without a move after which a rank waits for ever.
 
     Raises:
@@ -60,13 +61,13 @@ class GlobalTensorBackend(RemoteBackend):
         interpreter: Interpreter,
         translator: Translator,
         ranks: int,
+        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
         *,
-        ends_with_host: bool = False,
         silence_s: float = SILENCE_S,
     ) -> None:
         self._ranks = ranks
-        start = partial(RankHosts, count=ranks, silence_s=silence_s)
-        super().__init__(interpreter, translator, ends_with_host=ends_with_host, start=start)
+        start = partial(RankHosts, count=ranks, silence_s=silence_s, worker=worker)
+        super().__init__(interpreter, translator, ends_with_host=worker.is_isolated, start=start)
         self.mode = f"{ranks} ranks"
 
     def in_mode(self, *, is_graph: bool) -> RemoteBackend:

@@ -8,7 +8,7 @@ from ci_autotest.backends.ranks.ranks import ALL_AGREE, numbered
 from ci_autotest.backends.trace import Failure, Raised, RankFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ci_autotest.backends.ranks.group import GroupTrace
     from ci_autotest.backends.ranks.process_group import Stuck
@@ -21,43 +21,32 @@ def program_end(program: Program) -> int:
     return program.calls[-1][0] if program.calls else len(program.steps) - 1
 
 
-def with_stuck(
-    trace: GroupTrace, program: Program, stuck: Stuck, errors_in: Callable[[bytes], tuple[Raise | None, Raise | None]]
-) -> GroupTrace:
-    """Return the trace of a group that was ended because ranks waited for ever, or were gone.
+def with_stuck(trace: GroupTrace, program: Program, stuck: Stuck) -> GroupTrace:
+    """Return the trace of a group that was ended because ranks waited for ever, or were lost.
 
     Args:
         trace: An empty trace.
         program: The program.
         stuck: How the ranks stood.
-        errors_in: Returns the errors of an answer's forward and backward pass.
     """
-    answers = {rank: errors_in(head) for rank, (head, _) in stuck.answers.items()}
-    raised = {rank: forward or backward for rank, (forward, backward) in answers.items()}
-    failed = {rank: one for rank, one in raised.items() if one is not None}
-    parts = []
-    for how in dict.fromkeys(loss.how for loss in stuck.ended.values()):
-        parts.append(f"{numbered([rank for rank, loss in stuck.ended.items() if loss.how == how])} {how}")
-    if failed:
-        error = next(iter(failed.values()))
-        parts.append(f"{numbered(failed)} raised {error.kind}" if not error.seen else error.seen)
-    done = [rank for rank in answers if rank not in failed]
-    if done:
-        parts.append(f"{numbered(done)} went on")
-    for name in dict.fromkeys(place.collective for place in stuck.places.values()):
-        there = [rank for rank, place in stuck.places.items() if place.collective == name]
-        waits = "waits" if len(there) == 1 else "wait"
-        parts.append(f"{numbered(there)} {waits} for ever in {name}")
+    failed: dict[int, Raise] = {}
+    is_backward = False
+    for rank, (head, _) in stuck.answers.items():
+        if (error := head.failure or head.backward_failure) is not None:
+            failed[rank] = error
+            is_backward |= head.failure is None
+    parts = [*_lost_words(stuck), *_words_of(stuck, failed)]
     detail = next((f"{one.kind}: {one.message}" for one in failed.values()), "")
-    # A rank that ended comes first: others may have raised only because it was gone.
-    at = [loss.place.step for loss in stuck.ended.values()] or [one.step for one in failed.values()]
-    at = at or [place.step for place in stuck.places.values()]
-    is_backward = any(backward for _, backward in answers.values()) or any(
-        place.step < -1 for place in [*stuck.places.values(), *(loss.place for loss in stuck.ended.values())]
-    )
+    at = [one.step for one in failed.values()] or [place.step for place in stuck.places.values()]
+    is_backward |= any(place.step < -1 for place in stuck.places.values())
+    if stuck.lost:
+        # Whatever the others did: they may have failed because a rank was lost.
+        at = [loss.place.step for loss in stuck.lost.values()]
+        is_backward = min(at) < -1
     last = program_end(program)
-    # After the last step the inputs are gathered too, and no input is at fault.
-    step = last if is_backward or not at else max(min(at), next((index for index, _ in program.calls), last))
+    # Before the first call and after the last one the inputs are placed and gathered, and no input is at fault.
+    first = next((index for index, _ in program.calls), last)
+    step = last if is_backward or not at else max(first, min(*at, last))
     key = -1 if is_backward else None
     seen = ", ".join(parts)
     trace.rank_faults = [RankFault(step, key, is_call=True, seen=seen, expected=ALL_AGREE, detail=detail)]
@@ -69,6 +58,29 @@ def with_stuck(
         trace.failure = Failure(step, "RankError", message)
         del trace.values[step:], trace.facts[step:]
     return trace
+
+
+def _lost_words(stuck: Stuck) -> list[str]:
+    """Return in words how ranks were lost."""
+    texts: dict[str, list[int]] = {}
+    for rank, loss in stuck.lost.items():
+        texts.setdefault(loss.text, []).append(rank)
+    return [f"{numbered(ranks)} {text}" for text, ranks in texts.items()]
+
+
+def _words_of(stuck: Stuck, failed: Mapping[int, Raise]) -> list[str]:
+    """Return in words what the other ranks did."""
+    parts = []
+    if failed:
+        error = next(iter(failed.values()))
+        parts.append(error.seen or f"{numbered(failed)} raised {error.kind}")
+    done = [rank for rank in stuck.answers if rank not in failed]
+    if done:
+        parts.append(f"{numbered(done)} went on")
+    for name in dict.fromkeys(place.collective for place in stuck.places.values()):
+        there = [rank for rank, place in stuck.places.items() if place.collective == name]
+        parts.append(f"{numbered(there)} {'waits' if len(there) == 1 else 'wait'} for ever in {name}")
+    return parts
 
 
 def take_failures(trace: GroupTrace, failures: Mapping[int, Raise], count: int) -> None:

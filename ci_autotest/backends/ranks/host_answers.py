@@ -13,7 +13,7 @@ from ci_autotest.backends.trace import RankFault
 from ci_autotest.host.loop import IN_BACKWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.backends.trace import GradientKey
 
@@ -33,6 +33,19 @@ class Frame(NamedTuple):
 
     head: bytes
     buffers: list[memoryview]
+
+
+class InvalidAnswerError(ResponseError):
+    """A rank sent something that is no answer.
+
+    Args:
+        rank: The rank.
+        fault: What is wrong with it.
+    """
+
+    def __init__(self, rank: int, fault: str) -> None:
+        super().__init__(f"{numbered([rank])} sent an invalid answer ({fault}).")
+        self.rank, self.fault = rank, fault
 
 
 class _Stop(NamedTuple):
@@ -56,7 +69,7 @@ def agreed(frames: Sequence[Frame]) -> tuple[Frame, list[RankFault]]:
         frames: Answer of each rank, in the order of ranks.
 
     Raises:
-        ResponseError: A rank's answer is invalid.
+        InvalidAnswerError: A rank's answer is invalid.
     """
     first = frames[0]
     if all(frame.head == first.head and frame.buffers == first.buffers for frame in frames[1:]):
@@ -78,27 +91,41 @@ def agreed(frames: Sequence[Frame]) -> tuple[Frame, list[RankFault]]:
 
 
 def of_lost(
-    frames: Mapping[int, Frame], ended: Mapping[int, str], waiting: Mapping[int, int]
+    frames: Mapping[int, Frame], ended: Mapping[int, tuple[str, int]], waiting: Mapping[int, int]
 ) -> tuple[Frame, list[RankFault]]:
     """Return the answer of a group that was ended because a rank ended alone, or waits for ever.
 
     Args:
         frames: Answer of each rank that gave one.
-        ended: How each rank ended that is gone, in the order in which they ended.
+        ended: How each rank ended that is gone, and at which step, in the order in which they ended.
         waiting: Step at which each other rank waits.
 
     Raises:
-        ResponseError: A rank's answer is invalid.
+        InvalidAnswerError: A rank's answer is invalid.
     """
     stops = {rank: _stop(_decoded(frame, rank)) for rank, frame in frames.items()}
     stopped = {rank: stop for rank, stop in stops.items() if stop is not None}
-    parts = [f"{numbered([rank])} raised {stop.kind}" for rank, stop in stopped.items()]
-    parts += [f"{numbered([rank])} {text}" for rank, text in ended.items()]
+    # First of all, because others may have raised for it.
+    parts = [f"{numbered([rank])} {text}" for rank, (text, _) in ended.items()]
+    parts += [f"{numbered([rank])} raised {stop.kind}" for rank, stop in stopped.items()]
     done = [rank for rank in frames if rank not in stopped]
     parts += [f"{numbered(done)} went on"] if done else []
     parts += [f"{numbered(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for ever"] if waiting else []
-    steps = [*(stop.step for stop in stopped.values()), *waiting.values()]
+    steps = [
+        *(step for _, step in ended.values()), *(stop.step for stop in stopped.values()), *waiting.values(),
+    ]  # fmt: skip
     return _failed(", ".join(parts), steps[0] if steps else -1, next((one.text for one in stopped.values()), ""))
+
+
+def of_invalid(error: InvalidAnswerError, others: Collection[int]) -> tuple[Frame, list[RankFault]]:
+    """Return the answer of a group that was ended because a rank sent something that is no answer.
+
+    Args:
+        error: Which rank, and what is wrong.
+        others: Ranks that have answered too.
+    """
+    done = f", {numbered(others)} went on" if others else ""
+    return _failed(f"{numbered([error.rank])} sent an invalid answer ({error.fault}) and was ended{done}", -1, "")
 
 
 def _failed(seen: str, step: int, detail: str) -> tuple[Frame, list[RankFault]]:
@@ -118,8 +145,7 @@ def _decoded(frame: Frame, rank: int) -> Answer:
     try:
         [found] = _DECODER.decode(frame.head)
     except (ValueError, RecursionError) as error:
-        message = f"{numbered([rank])} sent an invalid answer ({error})."
-        raise ResponseError(message) from error
+        raise InvalidAnswerError(rank, str(error)) from error
     return found
 
 

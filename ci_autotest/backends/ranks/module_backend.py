@@ -18,6 +18,7 @@ from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.ranks.slice_reference import split_plan
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import OUTPUT, output_refs
@@ -45,6 +46,7 @@ class ModuleBackend(Backend):
         ranks: Number of ranks.
         wrap: The user's function, ``module:function``; empty for PyTorch's own wrapper.
         device: Device of the ranks.
+        worker: The worker whose candidate they are.
         launcher: Starts their processes; ``None`` to fork them here.
 
     Raises:
@@ -54,13 +56,14 @@ class ModuleBackend(Backend):
     is_in_process = False
     shows_steps = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a row says, and its worker
         self,
         candidate: str,
         backend: str,
         ranks: int,
         wrap: str = "",
         device: str = "cpu",
+        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
         *,
         launcher: Launcher | None = None,
     ) -> None:
@@ -75,7 +78,7 @@ class ModuleBackend(Backend):
         self.mode = f"{ranks} ranks, gloo"
         self._how, self._count = (backend, wrap), ranks
         # Before anything has run here: what was forked later could not run a backward pass.
-        self._launcher: Launcher = launcher or RankServer(candidate, ModuleRank, backend)
+        self._launcher: Launcher = launcher or RankServer(candidate, ModuleRank, backend, worker)
         self._groups = {ranks: ProcessGroup(self._launcher, ranks)}
         self._groups[ranks].start()
 

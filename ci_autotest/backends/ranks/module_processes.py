@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.batch_plan import Plan
     from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.ranks.joins import Join
-    from ci_autotest.backends.ranks.rank_answer import Raise
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program
 
@@ -64,20 +63,15 @@ def run_on_ranks(
     for own, sources, given in zip(slices.programs, slices.sources, plan.cotangents, strict=True):
         recording = recording_of(own, sources, given)
         buffers += [encode_program(recording), encode_tensors(recording)]
-    found = group.exchange(msgspec.json.encode(question), buffers)
+    found = group.exchange(msgspec.json.encode(question), buffers, _ANSWERS.decode)
     # FSDP leaves buffers alone.
     merged = _Merged(program, slices, plan, snapshots=snapshots, shares_buffers=how[0] != FSDP)
     if isinstance(found, Stuck):
         merged.trace.shown = frozenset()
-        return with_stuck(merged.trace, program, found, _errors_in)
-    return merged.of_answers([_ANSWERS.decode(found[rank][0]) for rank in sorted(found)],
-                             [found[rank][1] for rank in sorted(found)])  # fmt: skip
-
-
-def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
-    """Return the errors of an answer's forward and backward pass."""
-    answer = _ANSWERS.decode(head)
-    return answer.failure, answer.backward_failure
+        return with_stuck(merged.trace, program, found)
+    return merged.of_answers(
+        [found[rank].head for rank in sorted(found)], [found[rank].buffers for rank in sorted(found)]
+    )
 
 
 class _Merged:

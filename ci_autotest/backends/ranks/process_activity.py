@@ -17,6 +17,7 @@ _TASKS: Final = "/proc/{}/task"
 #: Fields of ``stat`` after the name in brackets: the state, and the ticks in user and system mode.
 _STATE, _TICKS = 0, slice(11, 13)
 _COULD_RUN: Final = frozenset({"R", "D"})
+_ENDED: Final = frozenset({"Z", "X"})
 
 
 class _Mark(NamedTuple):
@@ -64,6 +65,14 @@ def _used_s(pid: int) -> float:
     with suppress(OSError, ValueError):
         return sum(map(int, _fields(Path(_STAT.format(pid)))[_TICKS])) / os.sysconf("SC_CLK_TCK")
     return 0.0
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, and at most its status is left."""
+    try:
+        return _fields(Path(_STAT.format(pid)))[_STATE] in _ENDED
+    except OSError:
+        return True
 
 
 def could_run(pid: int) -> bool:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
-from ci_autotest.backends.ranks.rank_process import Place
+from ci_autotest.backends.remote.process import HostLostError, end_as
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import WireError
+from ci_autotest.host.main import OWN_FAULT
+from ci_autotest.host.wire import GoneError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from ci_autotest.backends.ranks.rank_process import Place
+    from ci_autotest.backends.ranks.worker_side import WorkerSide
     from ci_autotest.host.wire import Wire
 
 #: Seconds that a group may take to join.
@@ -40,8 +43,16 @@ class Look(NamedTuple):
     is_running: bool
 
 
-#: Of a rank whose machine was lost before it was seen.
-_UNSEEN: Final = Look(Place(-1, 0, ""), is_running=False)
+class Ending(NamedTuple):
+    """How a rank ended.
+
+    Attributes:
+        text: In words.
+        code: Its exit status, or minus its signal; ``None`` if it did not end by itself.
+    """
+
+    text: str
+    code: int | None
 
 
 class Rank(Protocol):
@@ -55,20 +66,31 @@ class Rank(Protocol):
     pid: int
     wire: Wire
 
-    def look(self) -> Look | None:
-        """Return what it does; ``None`` if that cannot be known any more."""
+    @property
+    def place(self) -> Place:
+        """Where it is, or was when that was last known."""
 
-    def end(self) -> str:
-        """End it, and return in words how it ended if it had ended before."""
+    def look(self) -> Look | None:
+        """Return what it does; ``None`` if it has ended, and has left nothing to read."""
+
+    def ending(self) -> Ending:
+        """Return how it ended; one that has only closed its pipe is ended first."""
+
+    def end(self) -> None:
+        """End it."""
 
 
 class Launcher(Protocol):
     """What starts the processes of ranks.
 
     Attributes:
+        candidate: Name of their candidate.
+        worker: The worker whose candidate they are.
         advice: What to do where they cannot be had.
     """
 
+    candidate: str
+    worker: WorkerSide
     advice: str
 
     def launch(self, count: int) -> Sequence[Rank]:
@@ -78,16 +100,30 @@ class Launcher(Protocol):
         """End every process."""
 
 
-class Loss(NamedTuple):
-    """How a rank ended.
+class Answer(NamedTuple):
+    """What a rank answered.
 
     Attributes:
-        how: In words.
-        place: Where it was.
+        head: The decoded head.
+        buffers: Elements of its tensors.
     """
 
-    how: str
+    head: Any
+    buffers: list[memoryview]
+
+
+class Loss(NamedTuple):
+    """How a rank was lost.
+
+    Attributes:
+        text: In words: how it ended, or what it sent that is no answer.
+        place: Where it was.
+        code: As of ``Ending``.
+    """
+
+    text: str
     place: Place
+    code: int | None
 
 
 class Stuck(NamedTuple):
@@ -96,12 +132,12 @@ class Stuck(NamedTuple):
     Attributes:
         answers: Answer of each rank that gave one.
         places: Where each other rank waited.
-        ended: How each rank ended whose process had ended.
+        lost: The ranks that were lost.
     """
 
-    answers: dict[int, tuple[bytes, list[memoryview]]]
+    answers: dict[int, Answer]
     places: dict[int, Place]
-    ended: dict[int, Loss]
+    lost: dict[int, Loss]
 
 
 class ProcessGroup:
@@ -129,51 +165,102 @@ class ProcessGroup:
             until = time.monotonic() + _START_S
             for rank in self._ranks:
                 rank.wire.receive(until)
+            self._launcher.worker.wait_for(())
         except (OSError, WireError) as error:
             self.end()
             message = f"{self.count} ranks cannot be started here: {error}. {self._launcher.advice}"
             raise UnavailableError(message) from error
 
     def exchange(
-        self, head: bytes, buffers: Sequence[bytes | memoryview]
-    ) -> dict[int, tuple[bytes, list[memoryview]]] | Stuck:
-        """Send a message to all ranks and return their answers, or how they stand if one of them never answers."""
+        self, head: bytes, buffers: Sequence[bytes | memoryview], decode: Callable[[bytes], Any]
+    ) -> dict[int, Answer] | Stuck:
+        """Send a message to all ranks and return their answers, or how they stand if one of them never answers.
+
+        Args:
+            head: Head of the message.
+            buffers: Its buffers.
+            decode: Returns the head of an answer; raises ``ValueError`` if it is none.
+
+        Raises:
+            HostLostError: All ranks ended in the same way; a worker ends in that way itself.
+        """
         self.start()
-        for rank in self._ranks:
+        worker = self._launcher.worker
+        worker.wait_for(range(self.count))
+        for each in self._ranks:
             with contextlib.suppress(WireError):
-                rank.wire.send(head, buffers)
-        answers: dict[int, tuple[bytes, list[memoryview]]] = {}
-        ended: set[int] = set()
+                each.wire.send(head, buffers)
+        answers: dict[int, Answer] = {}
+        lost: dict[int, Loss] = {}
         looks: dict[int, Look] = {}
         since = time.monotonic()
-        while len(answers) + len(ended) < self.count:
+        while len(answers) + len(lost) < self.count:
             waiting = {
-                each.wire.read_fd: rank for rank, each in enumerate(self._ranks) if rank not in {*answers, *ended}
+                each.wire.read_fd: rank for rank, each in enumerate(self._ranks) if rank not in {*answers, *lost}
             }
-            ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
-            for fd in ready:
-                try:
-                    answers[waiting[fd]] = self._ranks[waiting[fd]].wire.receive()
-                except WireError:
-                    ended.add(waiting[fd])
-            if ready:
-                since = time.monotonic()
-                continue
-            seen, looks = looks, {rank: look for rank in waiting.values() if (look := self._ranks[rank].look())}
-            ended.update(set(waiting.values()) - set(looks))
-            if looks != seen or any(look.is_running for look in looks.values()):
+            has_received = self._receive(waiting, decode, answers, lost)
+            left = [rank for rank in waiting.values() if rank not in {*answers, *lost}]
+            seen, looks = looks, {rank: look for rank in left if (look := self._ranks[rank].look())}
+            # A child that it has forked keeps the pipe of a rank open after its end.
+            lost |= {rank: self._loss(rank, GoneError()) for rank in left if rank not in looks}
+            worker.wait_for(_suspects(looks))
+            if has_received or looks != seen or any(look.is_running for look in looks.values()):
                 since = time.monotonic()
             # Outside of a collective a rank may sleep and then go on.
             elif time.monotonic() - since > _SILENCE_S and all(look.place.collective for look in looks.values()):
                 break
+        worker.wait_for(())
         if len(answers) == self.count:
             return answers
-        places = {rank: look.place for rank, look in looks.items() if rank not in {*answers, *ended}}
-        lost = {rank: (self._ranks[rank].look() or looks.get(rank) or _UNSEEN).place for rank in sorted(ended)}
-        ends = self.end()
-        return Stuck(answers, places, {rank: Loss(ends[rank], place) for rank, place in lost.items()})
+        self.end()
+        codes = {one.code for one in lost.values()}
+        if len(lost) == self.count and len(codes) == 1 and None not in codes:
+            self._give_up(next(iter(lost.values())))
+        places = {rank: look.place for rank, look in looks.items() if rank not in lost}
+        return Stuck(answers, places, dict(sorted(lost.items())))
 
-    def end(self) -> list[str]:
-        """End all ranks, and return in words how each ended that had ended before."""
+    def _receive(
+        self,
+        waiting: Mapping[int, int],
+        decode: Callable[[bytes], Any],
+        answers: dict[int, Answer],
+        lost: dict[int, Loss],
+    ) -> bool:
+        """Take what arrives from the ranks that are waited for, by descriptor; return whether anything did."""
+        ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
+        for fd in ready:
+            rank = waiting[fd]
+            try:
+                found = self._ranks[rank].wire.receive()
+                answers[rank] = Answer(decode(found[0]), found[1])
+            except (WireError, ValueError) as error:
+                lost[rank] = self._loss(rank, error)
+        return bool(ready)
+
+    def _loss(self, rank: int, error: Exception) -> Loss:
+        """Return how a rank was lost that closed its pipe, or sent something that is no answer."""
+        found = self._ranks[rank]
+        if not isinstance(error, GoneError):
+            return Loss(f"sent an invalid answer ({error}) and was ended", found.place, 1)
+        text, code = found.ending()
+        return Loss(text, found.place, code)
+
+    def _give_up(self, loss: Loss) -> NoReturn:
+        """Raise the error of ranks that all ended in the same way; a worker ends in that way itself."""
+        said = f"all {self.count} ranks of candidate '{self._launcher.candidate}' {loss.text}."
+        lost = HostLostError(said, loss.code or 0)
+        # After a fault of our own code in the ranks, this worker must not end as if the candidate had crashed.
+        if self._launcher.worker.is_isolated and loss.code != OWN_FAULT:
+            end_as(lost)
+        raise lost
+
+    def end(self) -> None:
+        """End all ranks."""
         ranks, self._ranks = self._ranks, []
-        return [rank.end() for rank in ranks]
+        for rank in ranks:
+            rank.end()
+
+
+def _suspects(looks: Mapping[int, Look]) -> Collection[int]:
+    """Return the ranks that others may wait for: those that are in no collective; all if all are in one."""
+    return [rank for rank, look in looks.items() if not look.place.collective] or list(looks)

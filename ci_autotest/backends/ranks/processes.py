@@ -24,7 +24,6 @@ from ci_autotest.program.serialize import encode_program, encode_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.backends.ranks.rank_answer import Raise
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.distribution import Distribution
 
@@ -75,18 +74,12 @@ class Processes:
         recording = recording_of(program, sources, cotangents)
         question = Question(mesh=self._mesh, snapshots=snapshots, has_backward=bool(cotangents))
         buffers = [encode_program(recording), encode_tensors(recording)]
-        found = self._group.exchange(msgspec.json.encode(question), buffers)
+        found = self._group.exchange(msgspec.json.encode(question), buffers, _ANSWERS.decode)
         merged = _Merged(program, snapshots=snapshots)
         if isinstance(found, Stuck):
             merged.trace.distributions |= _lying(program, found)
-            return with_stuck(merged.trace, program, found, _errors_in)
-        return merged.of_answers([_ANSWERS.decode(found[rank][0]) for rank in sorted(found)], found[0][1])
-
-
-def _errors_in(head: bytes) -> tuple[Raise | None, Raise | None]:
-    """Return the errors of an answer's forward and backward pass."""
-    answer = _ANSWERS.decode(head)
-    return answer.failure, answer.backward_failure
+            return with_stuck(merged.trace, program, found)
+        return merged.of_answers([found[rank].head for rank in sorted(found)], found[0].buffers)
 
 
 def _lying(program: Program, stuck: Stuck) -> dict[int, Distribution]:
@@ -96,8 +89,8 @@ def _lying(program: Program, stuck: Stuck) -> dict[int, Distribution]:
         for index, step in enumerate(program.steps)
         if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec) and spec.distribution is not None
     }
-    for answer in (_ANSWERS.decode(head) for head, _ in stuck.answers.values()):
-        for index, value in [*answer.observations.items(), *answer.values.items()]:
+    for answer in stuck.answers.values():
+        for index, value in [*answer.head.observations.items(), *answer.head.values.items()]:
             on = distribution_in(value) if isinstance(value, Whole) else None
             found |= {index: on} if on is not None else {}
     return found

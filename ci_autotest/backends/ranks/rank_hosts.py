@@ -12,11 +12,11 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.backends.ranks.host_answers import Frame, agreed, of_lost
+from ci_autotest.backends.ranks.host_answers import Frame, InvalidAnswerError, agreed, of_invalid, of_lost
 from ci_autotest.backends.ranks.process_activity import Watch
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.process import START_S, HostLostError, HostProcess
 from ci_autotest.errors import UnavailableError
-from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +40,7 @@ class RankHosts:
         interpreter: The interpreter and the framework.
         count: Number of ranks.
         silence_s: Seconds of work or sleep without a move after which a rank waits for ever.
+        worker: The worker whose candidate they are.
 
     Attributes:
         count: Number of ranks.
@@ -50,8 +51,14 @@ class RankHosts:
         UnavailableError: A rank cannot be started, or they do not find each other.
     """
 
-    def __init__(self, interpreter: Interpreter, count: int, silence_s: float = SILENCE_S) -> None:
-        self._interpreter, self.count, self._silence_s = interpreter, count, silence_s
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        count: int,
+        silence_s: float = SILENCE_S,
+        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+    ) -> None:
+        self._interpreter, self.count, self._silence_s, self._worker = interpreter, count, silence_s, worker
         self.faults: list[RankFault] = []
         self._frames: dict[int, Frame] = {}
         self._ended: dict[int, HostLostError] = {}
@@ -81,6 +88,7 @@ class RankHosts:
         self._awaited = range(1 if is_fetch else self.count)
         self._frames, self._ended = {}, {}
         self._watches = {rank: Watch(host.pid, self._silence_s) for rank, host in enumerate(self._hosts)}
+        self._worker.wait_for(self._awaited)
         for rank in self._awaited:
             try:
                 self._hosts[rank].send(message, buffers)
@@ -102,13 +110,17 @@ class RankHosts:
 
         Raises:
             HostLostError: All ranks ended in the same way.
-            ResponseError: A rank's answer is invalid.
         """
         while not self.is_ready(_LOOK_S):
             pass
         frames, ended = self._frames, self._ended
         if len(frames) == len(self._awaited):
-            found, faults = agreed([frames[rank] for rank in sorted(frames)])
+            try:
+                found, faults = agreed([frames[rank] for rank in sorted(frames)])
+            except InvalidAnswerError as error:
+                self.close()
+                found, self.faults = of_invalid(error, frames.keys() - {error.rank})
+                return found
             # What a rank sends of the last job later says nothing new about that job.
             self.faults = faults if len(frames) == self.count else self.faults
             return found
@@ -121,7 +133,11 @@ class RankHosts:
             and {one.code for one in ended.values()} == {first.code}
         ):
             raise first
-        found, self.faults = of_lost(frames, {rank: exit_text(one.code) for rank, one in ended.items()}, waiting)
+        try:
+            gone = {rank: (one.ending, self._hosts[rank].in_flight()[1]) for rank, one in ended.items()}
+            found, self.faults = of_lost(frames, gone, waiting)
+        except InvalidAnswerError as error:
+            found, self.faults = of_invalid(error, frames.keys() - {error.rank})
         return found
 
     def close(self) -> None:
@@ -144,6 +160,7 @@ class RankHosts:
                 self._hosts.append(HostProcess(interpreter._replace(env=own, is_rank=True), waits=False))
             for host in self._coming():
                 host.greet()
+            self._worker.wait_for(())
         except UnavailableError:
             self.close()
             raise
@@ -167,11 +184,14 @@ class RankHosts:
         """Take the answers that arrive within some seconds."""
         waiting = {self._hosts[rank].wire.read_fd: rank for rank in self._left()}
         ready, _, _ = select.select(list(waiting), [], [], wait_s) if waiting else ([], [], [])
+        ready = ready or [fd for fd, rank in waiting.items() if self._hosts[rank].has_ended()]
         for fd in ready:
             try:
                 self._frames[waiting[fd]] = Frame(*self._hosts[waiting[fd]].receive())
             except HostLostError as lost:
                 self._ended[waiting[fd]] = lost
+        if ready:
+            self._worker.wait_for(self._left())
 
 
 def _free_port() -> int:

@@ -32,6 +32,8 @@ from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProc
 from ci_autotest.backends.ranks.rank_server import end_with_parent, preload
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
+from ci_autotest.host.main import OWN_FAULT
+from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import WireError
 from ci_autotest.values.process_end import exit_text
 
@@ -79,24 +81,37 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fork"):
 
 
 class Inquiry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="inquiry"):
-    """Say what a rank does; the answer is a ``Report``, or ``null`` if it has ended."""
+    """Say what a rank does; the answer is a ``Report``."""
 
     pid: int
 
 
 class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="end"):
-    """End a rank; the answer is how it ended."""
+    """End a rank; the answer is an ``Ended``."""
 
     pid: int
 
 
+class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a rank ended.
+
+    Attributes:
+        text: In words.
+        code: Its exit status, or minus its signal; ``None`` if it was ended.
+    """
+
+    text: str
+    code: int | None
+
+
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a rank does: the fields of ``Place``, and whether a thread of it could run."""
+    """What a rank does: the fields of ``Place``, whether a thread of it could run, and whether it has not ended."""
 
     step: int
     moves: int
     collective: str
     is_running: bool
+    lives: bool
 
     @property
     def place(self) -> Place:
@@ -181,9 +196,9 @@ class _Ranks:
     def __init__(self, setup: Setup, address: str, wire: Wire) -> None:
         self._setup, self._address, self._wire = setup, address, wire
         self._places: dict[int, mmap.mmap] = {}
-        self._ends: dict[int, str] = {}
+        self._ends: dict[int, Ended] = {}
 
-    def answer(self, job: Fork | Inquiry | End) -> int | str | Report | None:
+    def answer(self, job: Fork | Inquiry | End) -> int | Report | Ended:
         """Do what the worker asks."""
         match job:
             case Fork():
@@ -202,30 +217,30 @@ class _Ranks:
         self._places[pid] = place
         return pid
 
-    def _report(self, pid: int) -> Report | None:
-        if pid not in self._places or not self._lives(pid):
-            return None
+    def _report(self, pid: int) -> Report:
         allowed = self._setup.memory_bytes
-        if allowed and _resident_bytes(pid) > allowed:
+        if allowed and self._lives(pid) and _resident_bytes(pid) > allowed:
             self._end(pid)
             # Without what it held, which is another number in each run: what repeats must read the same.
-            self._ends[pid] = f"held more memory than its limit of {allowed / _GIB:.1f} GiB and was ended"
-            return None
-        return Report(*read_place(self._places[pid]), could_run(pid))
+            text = f"held more memory than its limit of {allowed / _GIB:.1f} GiB and was ended"
+            self._ends[pid] = Ended(text, None)
+        lives = self._lives(pid)
+        return Report(*read_place(self._places[pid]), lives and could_run(pid), lives)
 
-    def _end(self, pid: int) -> str:
-        if pid in self._places and self._lives(pid):
+    def _end(self, pid: int) -> Ended:
+        if self._lives(pid):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-            self._ends[pid] = exit_text(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        return self._ends.get(pid, "ended")
+            self._ends[pid] = Ended(exit_text(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), None)
+        return self._ends[pid]
 
     def _lives(self, pid: int) -> bool:
         """Whether a rank has not ended yet."""
         if pid not in self._ends:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
-                self._ends[pid] = exit_text(os.waitstatus_to_exitcode(status))
+                code = os.waitstatus_to_exitcode(status)
+                self._ends[pid] = Ended(exit_text(code), code)
         return pid not in self._ends
 
 
@@ -233,6 +248,7 @@ def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
     """Be one rank; never returns."""
     try:
         end_with_parent()
+        name_rank(job.rank)
         interface = interface_of(address)
         if interface:
             # Otherwise gloo asks for the address of this host's name, where no other node may reach it.
@@ -243,7 +259,7 @@ def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
         RankProcess(wire, place, job.rank, job.ranks).serve(store, _ANSWERING[setup.candidate.backend])
     except BaseException as error:  # noqa: BLE001 - the process ends here
         sys.excepthook(type(error), error, error.__traceback__)
-        os._exit(1)
+        os._exit(OWN_FAULT)
     finally:
         os._exit(0)
 

@@ -18,15 +18,20 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.backends.ranks.process_activity import could_run
-from ci_autotest.backends.ranks.process_group import Look
-from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, RankProcess, read_place
+from ci_autotest.backends.ranks.process_activity import could_run, has_ended
+from ci_autotest.backends.ranks.process_group import Ending, Look
+from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError
+from ci_autotest.host.main import OWN_FAULT
+from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import Wire
+from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +40,12 @@ if TYPE_CHECKING:
 
 _JOB_BYTES: Final = 1 << 14
 _DESCRIPTORS: Final = 4
-_PID: Final = struct.Struct("<i")
+_NUMBER: Final = struct.Struct("<i")
+#: In place of an exit status: the process had closed its pipe, and was still there.
+_STILL_THERE: Final = 1 << 30
+#: Seconds that a rank may take to end after it has closed its pipe.
+_END_S: Final = 5.0
+_LOOK_S: Final = 0.01
 _PRELOADED: Final = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed._functional_collectives")
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG: Final = 1
@@ -49,26 +59,42 @@ class LocalRank:
     """A rank's process on this machine.
 
     Args:
+        server: What forked it.
         pid: Its process id.
         wire: Frames to it and from it.
         place: Shared memory in which it writes where it is.
     """
 
-    def __init__(self, pid: int, wire: Wire, place: mmap.mmap) -> None:
-        self.pid, self.wire, self._place = pid, wire, place
+    def __init__(self, server: RankServer, pid: int, wire: Wire, place: mmap.mmap) -> None:
+        self._server, self.pid, self.wire, self._place = server, pid, wire, place
 
-    def look(self) -> Look:
-        """Return what it does."""
-        return Look(read_place(self._place), could_run(self.pid))
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return read_place(self._place)
 
-    def end(self) -> str:
+    def look(self) -> Look | None:
+        """Return what it does; ``None`` if it has ended, and has left nothing to read."""
+        if has_ended(self.pid) and not self.wire.is_ready(0):
+            return None
+        return Look(self.place, could_run(self.pid))
+
+    def ending(self) -> Ending:
+        """Return how it ended; one that has only closed its pipe is ended first."""
+        try:
+            code = self._server.exit_code(self.pid)
+        except OSError:
+            # The ranks end with their server, and without it there are no others.
+            return Ending("ended with the process that had started it", -signal.SIGKILL)
+        return Ending("closed its pipe and was ended" if code is None else exit_text(code), code or 0)
+
+    def end(self) -> None:
         """End it."""
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             self.wire.close()
         self._place.close()
-        return "ended"
 
 
 class RankServer:
@@ -78,15 +104,25 @@ class RankServer:
         candidate: Name of the candidate.
         answering: Makes what answers the messages in a rank's process, from its number and the number of ranks.
         backend: The backend, if it has no other ranks than processes.
+        worker: The worker whose candidate they are.
 
     Attributes:
+        candidate: Name of the candidate.
+        worker: The worker.
         advice: What to do where processes cannot be had.
 
     Raises:
         UnavailableError: This system is not Linux.
     """
 
-    def __init__(self, candidate: str, answering: Callable[[int, int], Answering], backend: str = "") -> None:
+    def __init__(
+        self,
+        candidate: str,
+        answering: Callable[[int, int], Answering],
+        backend: str = "",
+        worker: WorkerSide | None = None,
+    ) -> None:
+        self.candidate, self.worker = candidate, worker or WorkerSide()
         self.advice = "Run it on another machine." if backend else "Leave out `processes` to simulate them."
         if not IS_LINUX:
             what = f"backend {backend}" if backend else "processes: true"
@@ -124,11 +160,25 @@ class RankServer:
             socket.send_fds(self._socket, [job], [to_read, to_write, file.fileno(), store])
         for fd in (to_read, to_write):
             os.close(fd)
-        answer = self._socket.recv(_PID.size)
-        if len(answer) != _PID.size:
+        return LocalRank(self, self._answer(), Wire(read_fd, write_fd), place)
+
+    def exit_code(self, pid: int) -> int | None:
+        """Return how a rank ended, as ``subprocess`` has it; ``None`` if it closed its pipe only, and was killed now.
+
+        Raises:
+            OSError: The server is gone.
+        """
+        self._socket.send(json.dumps({"pid": pid}).encode())
+        code = self._answer()
+        return None if code == _STILL_THERE else code
+
+    def _answer(self) -> int:
+        answer = self._socket.recv(_NUMBER.size)
+        if len(answer) != _NUMBER.size:
             message = "the server of ranks is gone"
             raise OSError(message)
-        return LocalRank(_PID.unpack(answer)[0], Wire(read_fd, write_fd), place)
+        number: int = _NUMBER.unpack(answer)[0]
+        return number
 
     def close(self) -> None:
         """End the server, and with it every rank."""
@@ -147,38 +197,59 @@ def _serve(listener: socket.socket, answering: Callable[[int, int], Answering]) 
             if fd > 2 and fd != listener.fileno():  # noqa: PLR2004 - the standard streams
                 with contextlib.suppress(OSError):
                     os.close(fd)
-        # Nobody waits for the ranks: with this the system removes them as they end.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        ranks: set[int] = set()
         preload()
         while True:
             data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
             if not data:
                 break
+            job = json.loads(data)
+            if not descriptors:
+                ranks.discard(job["pid"])
+                listener.send(_NUMBER.pack(_ending(job["pid"])))
+                continue
+            # Ranks of an earlier group, for which nobody has asked.
+            ranks = {pid for pid in ranks if os.waitpid(pid, os.WNOHANG)[0] == 0}
             pid = os.fork()
             if pid == 0:
                 listener.close()
-                _run(json.loads(data), descriptors, answering)
+                _run(job, descriptors, answering)
             for fd in descriptors:
                 os.close(fd)
-            listener.send(_PID.pack(pid))
+            ranks.add(pid)
+            listener.send(_NUMBER.pack(pid))
     finally:
         os._exit(0)
+
+
+def _ending(pid: int) -> int:
+    """Return how a rank ended. One that only closed its pipe is killed: its group cannot go on."""
+    until = time.monotonic() + _END_S
+    while time.monotonic() < until:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(_LOOK_S)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return _STILL_THERE
 
 
 def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[int, int], Answering]) -> None:
     """Be one rank; never returns."""
     try:
         end_with_parent()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         read_fd, write_fd, place_fd, store_fd = descriptors
         rank, ranks = int(str(job["rank"])), int(str(job["ranks"]))
+        name_rank(rank)
         process = RankProcess(Wire(read_fd, write_fd), mmap.mmap(place_fd, PLACE_BYTES), rank, ranks)
         # Otherwise gloo asks for the address of this host's name, which a container may not have.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         process.serve(torch._C._distributed_c10d.FileStore(f"{_OPEN_FILES}/{store_fd}", ranks), answering)
     except BaseException as error:  # noqa: BLE001 - the process ends here
+        # Errors of a body are caught where it runs: this one is ours.
         sys.excepthook(type(error), error, error.__traceback__)
-        os._exit(1)
+        os._exit(OWN_FAULT)
     finally:
         os._exit(0)
 

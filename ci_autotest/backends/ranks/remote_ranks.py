@@ -16,8 +16,10 @@ import msgspec
 import torch
 
 from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
-from ci_autotest.backends.ranks.process_group import Look
-from ci_autotest.backends.ranks.rank_node import End, Fork, Greeting, Inquiry, Report, Setup
+from ci_autotest.backends.ranks.process_group import Ending, Look
+from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Greeting, Inquiry, Report, Setup
+from ci_autotest.backends.ranks.rank_process import Place
+from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import WireError
 from ci_autotest.values.rank_servers import RankServers
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _SETUP_S: Final = 120.0
 #: Seconds that a server may take to answer, also on a machine that has much else to do: it only forks and looks.
 _ANSWER_S: Final = 30.0
-_REPORTS: Final = msgspec.json.Decoder(Report | None)
+_REPORTS: Final = msgspec.json.Decoder(Report)
 _GREETINGS: Final = msgspec.json.Decoder(Greeting)
 
 
@@ -53,23 +55,34 @@ class RemoteRank:
 
     def __init__(self, server: _Server, pid: int, wire: Wire, store: Any) -> None:
         self._server, self.pid, self.wire, self._store = server, pid, wire, store
+        self.place = Place(-1, 0, "")
 
     def look(self) -> Look | None:
-        """Return what it does; ``None`` if it has ended or its node is lost."""
+        """Return what it does; ``None`` if it has ended or its node is lost, and nothing is left to read."""
         try:
             report = _REPORTS.decode(self._server.ask(Inquiry(self.pid)))
         except WireError:
             return None
-        return Look(report.place, report.is_running) if report else None
+        self.place = report.place
+        if not report.lives and not self.wire.is_ready(0):
+            return None
+        return Look(report.place, report.is_running)
 
-    def end(self) -> str:
-        """End it, and return in words how it ended if it had ended before."""
+    def ending(self) -> Ending:
+        """Return how it ended; one that has only closed its connection is ended first."""
+        self.look()  # where it was
+        try:
+            found = msgspec.json.decode(self._server.ask(End(self.pid)), type=Ended)
+        except WireError:
+            return Ending("was lost with its node", None)
+        return Ending(found.text, found.code)
+
+    def end(self) -> None:
+        """End it."""
         with contextlib.suppress(OSError):
             self.wire.close()
-        try:
-            return msgspec.json.decode(self._server.ask(End(self.pid)), type=str)
-        except WireError:
-            return "was lost with its node"
+        with contextlib.suppress(WireError):
+            self._server.ask(End(self.pid))
 
 
 class RemoteRanks:
@@ -79,14 +92,21 @@ class RemoteRanks:
         candidate: The candidate.
         servers: Where the servers are.
         folders: Folders of the user's own modules.
+        worker: The worker whose candidate they are.
         answer_s: Seconds of silence after which a server counts as lost.
     """
 
     advice = "Look at the nodes of the cluster, or run without it."
 
     def __init__(
-        self, candidate: Candidate, servers: RankServers, folders: Sequence[str], answer_s: float = _ANSWER_S
+        self,
+        candidate: Candidate,
+        servers: RankServers,
+        folders: Sequence[str],
+        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+        answer_s: float = _ANSWER_S,
     ) -> None:
+        self.candidate, self.worker = candidate.name, worker
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
         self._addresses, self._answer_s = servers.addresses, answer_s
         self._servers: list[_Server] | None = None

@@ -38,11 +38,17 @@ _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 
 
 class HostLostError(AutotestError):
-    """The host is gone; the message says how it ended, and ``code`` is its exit status or minus its signal."""
+    """The host is gone.
 
-    def __init__(self, message: str, code: int) -> None:
+    Args:
+        message: Which host, and how it ended.
+        code: Its exit status, or minus its signal.
+        ending: How it ended, without its name; empty for what the code says.
+    """
+
+    def __init__(self, message: str, code: int, ending: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.ending = code, ending or exit_text(code)
 
 
 class Host(Protocol):
@@ -186,7 +192,11 @@ class HostProcess:
 
     def is_ready(self, wait_s: float) -> bool:
         """Whether an answer begins to arrive within some seconds, or the host is gone."""
-        return self.wire.is_ready(wait_s)
+        return self.wire.is_ready(wait_s) or self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended; a child that it has forked may keep its pipe open."""
+        return self._process.poll() is not None
 
     def receive(self) -> tuple[bytes, list[memoryview]]:
         """Return the next answer.
@@ -194,27 +204,33 @@ class HostProcess:
         Raises:
             HostLostError: The host is gone, or sent something that is not a frame.
         """
+        if self.has_ended() and not self.wire.is_ready(0):
+            raise self._lost()
         try:
             return self.wire.receive()
+        except GoneError:
+            raise self._lost() from None
         except WireError as error:
             raise self._lost(str(error)) from None
 
     def _lost(self, fault: str = "") -> HostLostError:
         # A host that closes its pipe is about to end. One that sent an invalid frame goes on, and must be killed.
         try:
-            code = self._process.wait(_WAIT_S)
+            code = self._process.wait(0 if fault else _WAIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
             code = 1
-            ending = f"sent {fault} and was ended"
+            ending = f"{f'sent {fault}' if fault else 'closed its pipe'} and was ended"
         else:
             ending = exit_text(code)
         place = self.in_flight()
         self.close()
         self._last_place = place
         return HostLostError(
-            f"the host of candidate '{self._interpreter.candidate}', {self._interpreter.python}, {ending}.", code
+            f"the host of candidate '{self._interpreter.candidate}', {self._interpreter.python}, {ending}.",
+            code,
+            ending,
         )
 
     def close(self) -> None:

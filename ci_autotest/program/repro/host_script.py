@@ -59,7 +59,7 @@ _OWN_NAMES: Final = frozenset({
     "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
     "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device", "flags", "members", "observed",
     "plain", "unlike", "is_array", "is_own", "flags_differ", "written_to", "wide", "on_ranks", "started", "printed",
-    "group", "free", "until", "statuses", "rank", "output", "ends", "socket", "subprocess", "tempfile", "time",
+    "group", "free", "until", "statuses", "rank", "output", "text", "ends", "socket", "subprocess", "tempfile", "time",
 })  # fmt: skip
 
 

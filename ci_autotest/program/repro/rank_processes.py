@@ -47,13 +47,16 @@ if "REPRO_RANK" not in os.environ:  # This process starts the ranks, and waits f
     for rank in started:
         rank.kill()
         rank.wait()
+    ends = ["waits for ever" if status is None else f"ended with status {status}" for status in statuses]
     for rank, output in enumerate(printed):
         output.seek(0)
+        text = output.read()
         if rank == 0 or statuses[rank] != statuses[0]:
-            print(output.read(), end="")
+            print(text, end="")
+        if statuses[rank] == 0 and "fixed: " not in text:  # the candidate ended it
+            statuses[rank], ends[rank] = -1, "ended with status 0 before its end"
     if 2 in statuses or set(statuses) in ({0}, {1}):
         sys.exit(max(status for status in statuses if status is not None))
-    ends = ["waits for ever" if status is None else f"ended with status {status}" for status in statuses]
     print("misaligned: " + ", ".join(f"rank {rank} {end}" for rank, end in enumerate(ends)))
     sys.exit(1)
 """

@@ -103,7 +103,9 @@ class WorkerContext:
             ),
         }
         try:
-            backend = build(candidate, device, self.hello.folders, isolated=True)
+            backend = build(
+                candidate, device, self.hello.folders, isolated=True, on_wait=self._beacon.wait_for
+            )  # fmt: skip
         except UnavailableError as error:
             # The other candidates run all the same; the parent decides whether this one was required.
             return CandidateInfo(**fields, available=False, reason=str(error))

@@ -98,9 +98,9 @@ def test_agreed__all_ranks_raise_one_error_in_other_words__is_that_error():
 
 
 def test_of_lost__one_rank_ends_and_another_waits__names_both():
-    _, [fault] = of_lost({}, {1: "ended by signal 11 (SIGSEGV)"}, {0: 4})
+    _, [fault] = of_lost({}, {1: ("ended by signal 11 (SIGSEGV)", 3)}, {0: 4})
 
-    assert (fault.step, fault.seen) == (4, "rank 1 ended by signal 11 (SIGSEGV), rank 0 waits for ever")
+    assert (fault.step, fault.seen) == (3, "rank 1 ended by signal 11 (SIGSEGV), rank 0 waits for ever")
 
 
 def test_of_lost__a_rank_raises_and_others_wait__is_at_the_step_of_the_error():

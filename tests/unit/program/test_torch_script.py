@@ -207,6 +207,7 @@ def test_repro_text__any_kind__compiles_and_imports_torch_and_kernels_only(body,
         "subprocess",
         "signal",
         "tempfile",
+        "time",
     }
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import pytest
+
 from ci_autotest.run.progress_beacon import IN_FLOAT64, ProgressBeacon
+from ci_autotest.run.worker_loss import silence_text
 
 
 def test_restored__another_says_where_it_is__and_the_place_is_as_before():
@@ -38,3 +41,38 @@ def test_in_float64__asked_in_a_step__the_place_is_that_step_again():
         assert place.read()[:4] == (3, 0, IN_FLOAT64, 2)
     assert place.read()[:4] == (3, 0, 5, 2)
     place.close()
+
+
+def test_wait_for__ranks__are_read_and_are_no_move():
+    place = ProgressBeacon.create()
+    place.enter(3, 0, 2)
+    before = place.read()
+
+    place.wait_for([0, 3])
+
+    assert (place.awaited(), place.read()) == ([0, 3], before)
+    place.close()
+
+
+def test_wait_for__nobody__is_a_move():
+    place = ProgressBeacon.create()
+    place.wait_for([1])
+    before = place.read()
+
+    place.wait_for(())
+
+    assert (place.awaited(), place.read().moves) == ([], before.moves + 1)
+    place.close()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([], "made no progress for 6 s and was ended"),
+        ([2], "made no progress for 6 s (rank 2 did not answer) and was ended"),
+        ([0, 1, 3], "made no progress for 6 s (ranks 0, 1 and 3 did not answer) and was ended"),
+    ],
+    ids=str,
+)
+def test_silence_text__ranks_that_are_awaited__are_named(ranks, said):
+    assert silence_text(6, ranks) == said

@@ -167,11 +167,11 @@ def exp(x):
     return Tensor(np.exp(x.array), x.sbp)
 
 
-def expm1(x):
-    """End the process of the rank that the first element names."""
-    if int(x.array.flat[0]) == RANK:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return Tensor(np.expm1(x.array), x.sbp)
+def square(x):
+    """End the process of the last rank with status 0."""
+    if IS_LAST:
+        os._exit(0)
+    return Tensor(np.square(x.array), x.sbp)
 
 
 def log1p(x):
@@ -202,3 +202,12 @@ def tanh(_):
         raise ValueError(message)
     while True:
         pass
+
+
+def clamp(x, min, max):  # noqa: A002 - OneFlow's names
+    """Be right, but for the fault with the number ``max`` on the rank ``min``: see ``fakes/rank_faults``."""
+    from rank_faults import FAULTS  # noqa: PLC0415 - only where that folder is on the path
+
+    if int(min) == RANK:
+        [*FAULTS.values()][int(max)]()
+    return Tensor(np.clip(x.array, min, max), x.sbp)
