@@ -27,7 +27,7 @@ class WireError(Exception):
 
 
 class GoneError(WireError):
-    """The other end has closed its pipe."""
+    """The other end has closed its pipe or connection."""
 
 
 class SilentError(WireError):
@@ -92,8 +92,8 @@ class Wire:
                 raise SilentError(message)
             try:
                 part = os.read(self.read_fd, _READ_BYTES)
-            except OSError as error:
-                raise WireError(str(error)) from error
+            except OSError as error:  # a connection that was reset
+                raise GoneError(str(error)) from error
             if not part:
                 message = "the other end is gone"
                 raise GoneError(message)

@@ -103,11 +103,19 @@ def test_select__id_of_a_shipped_test__is_that_test(project):
     assert (found.files, found.wanted) == (("builtin:suite/pooling",), {"builtin:suite/pooling": ("max_pool2d",)})
 
 
-@pytest.mark.parametrize("path", ["builtin:suite::poolin", "builtin:suite::pooling::x", "builtin:suites"])
-def test_select__no_such_family__names_those_there_are(project, path):
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("builtin:suite::poolin", "Did you mean 'pooling'?"),
+        ("builtin:suite::pooling::x", "Did you mean 'pooling'?"),
+        ("builtin:suite::nope", "Known: activations, arguments"),
+        ("builtin:suites", "Known: activations, arguments"),
+    ],
+)
+def test_select__no_such_family__names_the_nearest_or_those_there_are(project, path, hint):
     with pytest.raises(UsageError) as caught:
         select([path], project, project)
-    assert "Known: activations, arguments" in str(caught.value)
+    assert hint in str(caught.value)
 
 
 def test_nothing_found__one_file__says_so(project):

@@ -10,7 +10,8 @@ import torch
 
 import ci_autotest
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.process_group import Stuck
+from ci_autotest.backends.ranks.process_group import Answer as Reply
+from ci_autotest.backends.ranks.process_group import Loss, Stuck
 from ci_autotest.backends.ranks.processes import Processes
 from ci_autotest.backends.ranks.rank_answer import Answer, Plain, Raise, Whole
 from ci_autotest.backends.ranks.rank_process import Place
@@ -19,6 +20,8 @@ from ci_autotest.program.distribution import Distribution
 from tests.engine import record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ci_autotest.backends.trace import Trace
 
 
@@ -28,8 +31,9 @@ class Answers:
     def __init__(self, answers: list[Answer], *buffers: bytes) -> None:
         self._answers, self._buffers = answers, [memoryview(each) for each in buffers]
 
-    def exchange(self, _head: bytes, _buffers: object) -> dict[int, tuple[bytes, list[memoryview]]]:
-        return {rank: (msgspec.json.encode(one), self._buffers) for rank, one in enumerate(self._answers)}
+    def exchange(self, _head: bytes, _buffers: object, decode: Callable[[bytes], Answer]) -> dict[int, Reply]:
+        heads = [decode(msgspec.json.encode(one)) for one in self._answers]
+        return {rank: Reply(head, self._buffers) for rank, head in enumerate(heads)}
 
     def end(self) -> None:
         """Do nothing: there are no processes."""
@@ -131,18 +135,18 @@ class Stopped:
     def __init__(self, how: Stuck) -> None:
         self.how = how
 
-    def exchange(self, _head: bytes, _buffers: object) -> Stuck:
+    def exchange(self, _head: bytes, _buffers: object, _decode: object) -> Stuck:
         return self.how
 
 
 IN_SUM = Place(2, 5, "all_reduce")
 #: After the last step, the first input is gathered.
 IN_INPUT = Place(0, 9, "all_gather_into_tensor")
-GONE = msgspec.json.encode(Answer(failure=Raise(0, "RuntimeError", "connection closed")))
+GONE = Reply(Answer(failure=Raise(0, "RuntimeError", "connection closed")), [])
 STOPPED: dict[str, tuple[Stuck, str]] = {
     "a rank ended, and another raised as it gathered an input": (
-        Stuck({0: (GONE, [])}, {}, {1: IN_SUM}),
-        "rank 1 ended, rank 0 raised RuntimeError",
+        Stuck({0: GONE}, {}, {1: Loss("ended with status 3", IN_SUM, 3)}),
+        "rank 1 ended with status 3, rank 0 raised RuntimeError",
     ),
     "both wait, one of them for an input": (
         Stuck({}, {0: IN_INPUT, 1: IN_SUM}, {}),
