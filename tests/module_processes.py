@@ -191,6 +191,7 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "evaluated_on_rank_0": normalized,
     "evaluated_on_rank_1": normalized,
     "fsdp_other_momentum": normalized,
+    "fsdp_other_count": evaluated,
     "synchronised": normalized,
     "synchronised_without_gradient": normalized,
     "synchronised_by_torch": normalized,

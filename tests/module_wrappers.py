@@ -211,5 +211,15 @@ def fsdp_other_momentum(module: Module, _: int) -> Any:
     return fully_shard(module)
 
 
-def fsdp_right(module: Module, _: int) -> Any:
-    return fully_shard(module)
+def fsdp_other_count(module: Module, _: int) -> Any:
+    """Count more batches on rank 1 than there are."""
+    wrapped = fully_shard(module)
+
+    def count(*_: object) -> None:
+        for each in _norms(module):
+            assert each.num_batches_tracked is not None
+            each.num_batches_tracked.add_(5)
+
+    if dist.get_rank() == 1:
+        wrapped.register_forward_hook(count)
+    return wrapped

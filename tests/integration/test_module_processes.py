@@ -56,6 +56,7 @@ _PLANTED = {
     "evaluated_on_rank_1": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
     # FSDP leaves buffers alone, so that there is one row for each rank.
     "fsdp_other_momentum": ("state", "state running_mean after the run", "float32[2, 4] on cpu"),
+    "fsdp_other_count": ("rank", "state num_batches_tracked after the run", _OTHER_BITS),
     "other_momentum_of_a_buffer": ("mutation", "captured after the run", "float32[3] on cpu"),
 }
 #: Faults that show only if each rank is held against one process on its slice.

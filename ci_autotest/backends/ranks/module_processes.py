@@ -155,9 +155,11 @@ class _Merged:
         for name in dict.fromkeys(name for state in states for name in state):
             parts = [state.get(name) for state in states]
             is_own = (index, name) in self._plan.buffers and not self._shares_buffers
-            if is_own and self.trace.expectation is not None:
+            is_per_slice = self.trace.expectation is not None
+            if is_own and is_per_slice:
                 kept[name] = self._whole([part for part in parts if part is not None], EACH)
-            if not is_own and (fault := _disagreement(parts)):
+            differs_by_rows = is_own and (is_per_slice or (index, name) in self._plan.of_slices)
+            if not differs_by_rows and (fault := _disagreement(parts)):
                 self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS, state=name))
         return module_of(kept)
 
