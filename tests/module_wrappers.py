@@ -112,6 +112,7 @@ class Synchronised(torch.nn.BatchNorm1d):
     """A BatchNorm in training whose statistics are those of all ranks, on the CPU, which SyncBatchNorm refuses."""
 
     has_gradient = True
+    share = 0.1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         share = torch.ones_like(x[:, 0])
@@ -131,13 +132,17 @@ class Synchronised(torch.nn.BatchNorm1d):
             assert self.running_var is not None
             assert self.num_batches_tracked is not None
             self.num_batches_tracked.add_(1)
-            self.running_mean.lerp_(mean, 0.1)
-            self.running_var.lerp_(variance * count / (count - 1), 0.1)
+            self.running_mean.lerp_(mean, self.share)
+            self.running_var.lerp_(variance * count / (count - 1), self.share)
         return (x - mean) / (variance + self.eps).sqrt() * self.weight + self.bias
 
 
 class SynchronisedWithoutGradient(Synchronised):
     has_gradient = False
+
+
+class SynchronisedWithOtherMomentum(Synchronised):
+    share = 0.2
 
 
 def _converted(module: Module, to: type[Synchronised]) -> Module:
@@ -156,6 +161,10 @@ def synchronised(module: Module, _: int) -> Module:
 
 def synchronised_without_gradient(module: Module, _: int) -> Module:
     return _converted(module, SynchronisedWithoutGradient)
+
+
+def synchronised_with_other_momentum(module: Module, _: int) -> Module:
+    return _converted(module, SynchronisedWithOtherMomentum)
 
 
 def synchronised_by_torch(module: Module, _: int) -> Module:

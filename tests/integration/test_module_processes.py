@@ -43,6 +43,7 @@ _PLANTED = {
     "bfloat16_gradients": ("gradient", "gradient of module_2.weight", "float32[2, 4] on cpu"),
     "fsdp_reduced_in_bfloat16": ("gradient", "gradient of z", "float32[2] on cpu"),
     # The statistics of the whole batch are given, so that it is what counts.
+    "synchronised_with_other_momentum": ("state", "state running_mean after the run", "float32[4] on cpu"),
     "synchronised_without_gradient": ("gradient", "gradient of x", "float32[6, 3] on cpu"),
     "sum_instead_of_average with statistics": ("gradient", "gradient of module_1.weight", "float32[4] on cpu"),
     "other_seed with statistics": ("rank", "state weight after the run", _OTHER_BITS),
@@ -102,13 +103,13 @@ def test_judged__batch_that_cannot_be_split__is_unsupported_with_a_sentence(foun
     assert _NOT_SPLIT[body] in verdict.oracle
 
 
-@pytest.mark.parametrize("wrapper", ["right", "synchronised"])
+@pytest.mark.parametrize("wrapper", ["right", "synchronised", "synchronised on normalized_by_instances"])
 def test_judged__right_wrapper_of_the_users__is_aligned(found, wrapper: str):
     assert found[wrapper].outcome == "aligned"
 
 
 def test_judged__outputs_of_the_whole_batch_in_part__are_unsupported_with_a_sentence(found):
-    verdict = found["synchronised in part"]
+    verdict = found["synchronised on normalized_and_summed"]
 
     assert verdict.outcome == "unsupported"
     assert "the ranks have some outputs of the whole batch and some that are not" in verdict.oracle
