@@ -199,10 +199,14 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "evaluated_on_rank_1": normalized,
     "fsdp_other_momentum": normalized,
     "fsdp_other_count": evaluated,
+    "within_others": normalized,
+    "within_others_that_scale": normalized,
     "synchronised": normalized,
     "synchronised_without_gradient": normalized,
     "synchronised_with_other_momentum": normalized,
     "synchronised_by_torch": normalized,
+    "fsdp_synchronised_by_torch": normalized,
+    "fsdp_synchronised_and_refused": normalized,
 }
 #: Other bodies that a wrapper is tried on.
 _ALSO: dict[str, Sequence[Callable[[], Any]]] = {"synchronised": (normalized_and_summed, normalized_by_instances)}

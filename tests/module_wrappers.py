@@ -171,6 +171,49 @@ def synchronised_by_torch(module: Module, _: int) -> Module:
     return DistributedDataParallel(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
 
 
+def fsdp_synchronised_by_torch(module: Module, _: int) -> Any:
+    return fully_shard(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
+
+
+def fsdp_synchronised_and_refused(module: Module, _: int) -> Any:
+    """Refuse every input, beside a SyncBatchNorm, which does not matter for it."""
+    wrapped = fully_shard(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
+
+    def refuse(*_: object) -> None:
+        message = "a fault of the wrapper"
+        raise ValueError(message)
+
+    wrapped.register_forward_pre_hook(refuse)
+    return wrapped
+
+
+class Around(torch.nn.Module):
+    """A module around another one, as one that computes its forward pass a second time."""
+
+    def __init__(self, inner: Module, factor: float) -> None:
+        super().__init__()
+        self.inner, self._factor = inner, factor
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x) * self._factor
+
+
+def _within(module: Module, factor: float) -> Module:
+    for owner in list(module.modules()):
+        for name, child in list(owner.named_children()):
+            owner.add_module(name, Around(child, factor))
+    return DistributedDataParallel(module)
+
+
+def within_others(module: Module, _: int) -> Module:
+    """Put a module around each one."""
+    return _within(module, 1.0)
+
+
+def within_others_that_scale(module: Module, _: int) -> Module:
+    return _within(module, 1.01)
+
+
 def _norms(module: Module) -> list[torch.nn.BatchNorm1d]:
     return [each for each in module.modules() if isinstance(each, torch.nn.BatchNorm1d)]
 
