@@ -148,6 +148,21 @@ def normalized_by_instances() -> Any:
     return made.BatchNorm1d(4)(y.sum(2) + y[:, :, 0])
 
 
+class Scaling(Tracking):
+    """Also keeps what is the same on all ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x * self.scale)
+
+
+def normalized_after_a_mean() -> Any:
+    return ci_autotest.torch.nn.BatchNorm1d(2)(Scaling()(_random(2, 6, 3, requires_grad=False)))
+
+
 def dropped_out() -> Any:
     return torch.nn.functional.dropout(Net()(_random(2, 6, 3)))
 
@@ -205,11 +220,15 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "synchronised_without_gradient": normalized,
     "synchronised_with_other_momentum": normalized,
     "synchronised_by_torch": normalized,
+    "fsdp_synchronised": normalized_after_a_mean,
+    "fsdp_synchronised_other_buffer": normalized_after_a_mean,
     "fsdp_synchronised_by_torch": normalized,
     "fsdp_synchronised_and_refused": normalized,
 }
 #: Other bodies that a wrapper is tried on.
-_ALSO: dict[str, Sequence[Callable[[], Any]]] = {"synchronised": (normalized_and_summed, normalized_by_instances)}
+_ALSO: dict[str, Sequence[Callable[[], Any]]] = {
+    "synchronised": (normalized_and_summed, normalized_by_instances, normalized_after_a_mean)
+}
 #: Faults that must also be found where rows are not independent.
 _WITH_STATISTICS: dict[str, Callable[[], Any]] = {
     "sum_instead_of_average": normalized,

@@ -152,19 +152,36 @@ def _converted(module: Module, to: type[Synchronised]) -> Module:
                 made = to(child.num_features)
                 made.load_state_dict(child.state_dict())
                 owner.add_module(name, made)
-    return DistributedDataParallel(module)
+    return module
 
 
 def synchronised(module: Module, _: int) -> Module:
-    return _converted(module, Synchronised)
+    return DistributedDataParallel(_converted(module, Synchronised))
+
+
+def fsdp_synchronised(module: Module, _: int) -> Any:
+    return fully_shard(_converted(module, Synchronised))
+
+
+def fsdp_synchronised_other_buffer(module: Module, ranks: int) -> Any:
+    """Move on rank 1 what the body keeps itself, and what should be the same on all ranks."""
+    wrapped = fsdp_synchronised(module, ranks)
+
+    def move(*_: object) -> None:
+        for buffer in list(module.buffers(recurse=False))[-1:]:
+            buffer.mul_(2)
+
+    if dist.get_rank() == 1:
+        wrapped.register_forward_hook(move)
+    return wrapped
 
 
 def synchronised_without_gradient(module: Module, _: int) -> Module:
-    return _converted(module, SynchronisedWithoutGradient)
+    return DistributedDataParallel(_converted(module, SynchronisedWithoutGradient))
 
 
 def synchronised_with_other_momentum(module: Module, _: int) -> Module:
-    return _converted(module, SynchronisedWithOtherMomentum)
+    return DistributedDataParallel(_converted(module, SynchronisedWithOtherMomentum))
 
 
 def synchronised_by_torch(module: Module, _: int) -> Module:

@@ -105,8 +105,12 @@ def test_judged__batch_that_cannot_be_split__is_unsupported_with_a_sentence(foun
 
 
 @pytest.mark.parametrize(
-    "wrapper", ["right", "synchronised", "synchronised on normalized_by_instances", "within_others"]
-)
+    "wrapper",
+    [
+        "right", "synchronised", "fsdp_synchronised", "synchronised on normalized_by_instances",
+        "synchronised on normalized_after_a_mean", "within_others",
+    ],
+)  # fmt: skip
 def test_judged__right_wrapper_of_the_users__is_aligned(found, wrapper: str):
     assert found[wrapper].outcome == "aligned"
 

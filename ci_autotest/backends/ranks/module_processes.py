@@ -21,6 +21,7 @@ from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, is_same, module_of
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.ir import BUFFER
 from ci_autotest.program.json_values import argument_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
@@ -96,11 +97,15 @@ class _Merged:
         if raised:
             take_backward_failures(trace, program_end(self._program), raised, len(answers))
             return trace
-        for index in answers[0].values:
-            parts = [_value(answer.values[index], own) for answer, own in zip(answers, buffers, strict=True)]
+        values = {
+            index: [_value(answer.values[index], own) for answer, own in zip(answers, buffers, strict=True)]
+            for index in answers[0].values
+        }
+        for index, parts in values.items():
             trace.values[index] = self._joined(parts, index)
         if self._plan.mixes is None:
             self._expect()
+        right = {index for index, parts in values.items() if self._is_right_buffer(parts, index)}
         for index in answers[0].states:
             trace.values[index] = self._module([
                 {name: _tensor(part, own) for name, part in answer.states[index].items()}
@@ -113,7 +118,7 @@ class _Merged:
         found = {key: self._gradient([own[key] for own in gradients], key) for key in gradients[0]}
         if self._plan.mixes is None:
             trace.gradients = found
-            trace.shown = frozenset({*answers[0].values, *answers[0].states})
+            trace.shown = frozenset({*answers[0].values, *answers[0].states} - right)
         return trace
 
     def _expect(self) -> None:
@@ -167,7 +172,24 @@ class _Merged:
                 self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS, state=name))
         return module_of(kept)
 
-    def _is_of_slices(self, found: torch.Tensor, index: int, name: str) -> bool:
+    def _is_right_buffer(self, parts: Sequence[Any], index: int) -> bool:
+        """Whether a buffer that the body holds itself is that of slices beside outputs of the whole batch.
+
+        One that is not must be the same on all ranks there.
+        """
+        trace, spec = self.trace, spec_of(self._program.steps[index])
+        is_whole = self._plan.expectation is not None and trace.expectation is None and trace.untested is None
+        if not is_whole or spec is None or spec.state != BUFFER:
+            return False
+        if self._is_of_slices(trace.values[index], index):
+            return True
+        if self._plan.joins[index] == EACH:
+            trace.values[index] = as_plain(parts[0], requires_grad=parts[0].requires_grad, is_leaf=parts[0].is_leaf)
+            if fault := _disagreement(parts):
+                self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS))
+        return False
+
+    def _is_of_slices(self, found: torch.Tensor, index: int, name: str = "") -> bool:
         """Whether a buffer is that of slices though the outputs are those of the whole batch.
 
         A wrapper that synchronises a BatchNorm leaves an InstanceNorm alone, whose statistics are those of a rank.
@@ -175,7 +197,8 @@ class _Merged:
         expectation = self._plan.expectation
         if expectation is None or self.trace.expectation is not None or (index, name) not in self._plan.of_slices:
             return False
-        return is_close(found, expectation.trace.values[index].state_dict()[name])
+        expected = expectation.trace.values[index]
+        return is_close(found, expected.state_dict()[name] if name else expected)
 
     def _holds_nothing(self, index: int, name: str) -> bool:
         """Whether a buffer depends on the rows of a rank, and is held against nothing."""
