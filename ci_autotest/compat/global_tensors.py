@@ -10,6 +10,7 @@ Source: the wheel oneflow 0.9.0, ``oneflow/test_utils/automated_test_util/genera
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -196,8 +197,9 @@ class Sbps(_Members):
         self._one = [*cuts, *whole, *([SbpNames.partial_sum] if max_dim and not except_partial_sum else [])]
 
     def members(self) -> list[Any]:
-        """Return the same choice for each dimension of the ranks, or the same with one dimension cut."""
-        return [[each] * self._count for each in self._one] or [[SbpNames.broadcast] * self._count]
+        """Return each combination of what the dimensions of the ranks may have."""
+        found = [list(each) for each in itertools.product(self._one, repeat=self._count)]
+        return found or [[SbpNames.broadcast] * self._count]
 
 
 def to_global(owner: Any, *args: Any, **kwargs: Any) -> Any:

@@ -32,9 +32,9 @@ def skip_unless(nodes: int, devices: int) -> Callable[[Any], Any]:
 
     def skipped(item: Any) -> Any:
         if isinstance(item, type):
-            for name, each in list(vars(item).items()):
-                if name.startswith("test") and callable(each):
-                    setattr(item, name, skipped(each))
+            for name in dir(item):  # inherited ones too
+                if name.startswith("test") and callable(getattr(item, name)):
+                    setattr(item, name, skipped(getattr(item, name)))
             return item
         if getattr(item, ON_RANKS, False):
             return item
