@@ -38,7 +38,7 @@ def skip_unless(nodes: int, devices: int) -> Callable[[Any], Any]:
             return item
         if getattr(item, ON_RANKS, False):
             return item
-        found = unittest.skip(f"needs {needed}, and a case runs in one process")(item)
+        found = unittest.skip(f"needs {needed}, and is no @globaltest, which alone runs on ranks")(item)
         setattr(found, _NEEDS_DEVICES, True)
         return found
 

@@ -6,10 +6,13 @@ import unittest
 
 import pytest
 
-from ci_autotest.compat.global_tensors import Placement, Placements, SbpNames, Sbps, globaltest
+from ci_autotest import random_tensor
+from ci_autotest.compat.global_tensors import Placement, Placements, SbpNames, Sbps, globaltest, to_global
 from ci_autotest.compat.oneflow_names import autotest
 from ci_autotest.compat.oneflow_unittest import skip_unless
+from ci_autotest.errors import AuthorError
 from ci_autotest.record.declaration import declaration_of
+from tests.engine import record
 
 SPLIT, WHOLE, PART = SbpNames.split, SbpNames.broadcast, SbpNames.partial_sum
 
@@ -97,3 +100,33 @@ def test_skip_unless__class__skips_inherited_tests_and_no_test_of_global_tensors
     }
     assert skipped == {"test_inherited"}
     assert not hasattr(Base.test_inherited, "__unittest_skip__")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: to_global(random_tensor(2), Placement.all("cpu")), "to_global() names no sbp. Write "),
+        (lambda: to_global(random_tensor(2), Placement.all("cpu"), "split(0)"), "sbp 'split(0)' is none. Write "),
+        (lambda: SbpNames.split("0"), "flow.sbp.split('0') names no dimension. Write "),
+    ],
+    ids=["nothing", "a text", "no number"],
+)
+def test_to_global__no_sbp__is_one_sentence(body, said):
+    with pytest.raises(AuthorError) as caught:
+        record(body)
+    assert said in str(caught.value)
+
+
+def test_globaltest__loop_that_leaves_members_out__rejects_the_case():
+    @globaltest
+    def cut(test_case):
+        for sbp in Sbps(max_dim=2):
+            if sbp[0] == SPLIT(0):
+                return to_global(random_tensor(2), Placement.all("cpu"), sbp) * 2
+        return None
+
+    found = [record(lambda: cut(None), case) for case in range(12)]
+    assert {bool(attempt.assumption) for attempt in found} == {True, False}
+    assert all(
+        attempt.program.body[0].args[0].placements == ("Shard(0)",) for attempt in found if not attempt.assumption
+    )
