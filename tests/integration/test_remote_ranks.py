@@ -18,12 +18,12 @@ from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.connection import wire_of
 from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.ranks.rank_node import Setup, interface_of
+from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup, _Ranks, interface_of
 from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import GoneError
+from ci_autotest.host.wire import GoneError, Wire
 from ci_autotest.run.ray.rank_nodes import RankNode
 from ci_autotest.values.rank_servers import RankServers
 from tests import rank_operators
@@ -37,6 +37,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 _SECRET = "a secret of this test"  # noqa: S105 - of nothing else
 _HOST = "127.0.0.1"
 _RANKS = 3
+_KILLED = "ended by signal 9 (SIGKILL)"
 
 
 def candidate(**keys: Any) -> Candidate:
@@ -186,6 +187,27 @@ def test_close__worker_that_is_done__leaves_no_rank(far: Far):
     far.backend.close()
 
     assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_answer__process_number_that_an_earlier_rank_had__is_a_rank_that_lives_until_it_is_ended():
+    ours, theirs = socket.socketpair()
+    with ours, socket.create_server((_HOST, 0)) as listener:
+        ranks = _Ranks(Setup(_SECRET, candidate(), [], 0), _HOST, Wire(theirs.detach(), os.dup(ours.fileno())))
+        earlier = Ended("ended with status 0", 0)
+        ranks._ends |= dict.fromkeys(range(1, 1 << 22), earlier)  # every number that Linux has
+        pid = ranks.answer(Fork(0, 1, listener.getsockname(), listener.getsockname()))
+        assert isinstance(pid, int)
+
+        seen = ranks.answer(Inquiry(pid))
+
+        assert (isinstance(seen, Report) and seen.lives, ranks.answer(End(pid))) == (True, Ended(_KILLED, None))
+        assert not Path(f"/proc/{pid}").exists()
+        # The worker asks once more: where it was, then how it ended.
+        seen = ranks.answer(Inquiry(pid))
+        assert (isinstance(seen, Report) and seen.lives, ranks.answer(End(pid))) == (False, Ended(_KILLED, None))
+        assert ranks._places == {}
+        ranks._wire.close()
 
 
 def test_interface_of__address_of_this_machine_or_not__is_its_name_or_empty():

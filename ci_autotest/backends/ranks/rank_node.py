@@ -196,6 +196,8 @@ class _Ranks:
     def __init__(self, setup: Setup, address: str, wire: Wire) -> None:
         self._setup, self._address, self._wire = setup, address, wire
         self._places: dict[int, mmap.mmap] = {}
+        # Of ranks whose end the worker has asked for: it may ask again where one was, and how it ended.
+        self._last: dict[int, Place] = {}
         self._ends: dict[int, Ended] = {}
 
     def answer(self, job: Fork | Inquiry | End) -> int | Report | Ended:
@@ -214,25 +216,34 @@ class _Ranks:
         if pid == 0:
             self._wire.close()
             _run(job, self._setup, self._address, place)
+        # The system gives a number again, and an earlier rank may have had it.
+        self._ends.pop(pid, None)
         self._places[pid] = place
         return pid
 
     def _report(self, pid: int) -> Report:
         allowed = self._setup.memory_bytes
         if allowed and self._lives(pid) and _resident_bytes(pid) > allowed:
-            self._end(pid)
+            self._kill(pid)
             # Without what it held, which is another number in each run: what repeats must read the same.
             text = f"held more memory than its limit of {allowed / _GIB:.1f} GiB and was ended"
             self._ends[pid] = Ended(text, None)
         lives = self._lives(pid)
-        return Report(*read_place(self._places[pid]), lives and could_run(pid), lives)
+        place = read_place(self._places[pid]) if pid in self._places else self._last[pid]
+        return Report(*place, lives and could_run(pid), lives)
 
     def _end(self, pid: int) -> Ended:
         if self._lives(pid):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-            self._ends[pid] = Ended(exit_text(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), None)
+            self._kill(pid)
+        if place := self._places.pop(pid, None):
+            self._last[pid] = read_place(place)
+            place.close()
         return self._ends[pid]
+
+    def _kill(self, pid: int) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        self._ends[pid] = Ended(exit_text(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), None)
 
     def _lives(self, pid: int) -> bool:
         """Whether a rank has not ended yet."""
