@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,9 @@ from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.connection import wire_of
 from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
+from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup, _Ranks, interface_of
+from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
 from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
@@ -33,10 +36,14 @@ from tests.projects import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ci_autotest.backends.ranks.rank_process import RankProcess
+
 _ROOT = str(Path(__file__).resolve().parents[2])
 _SECRET = "a secret of this test"  # noqa: S105 - of nothing else
 _HOST = "127.0.0.1"
 _RANKS = 3
+#: Longer than a rank of this machine may sleep in a collective operation, and shorter than one of another machine.
+_ON_ITS_WAY_S = 1.5 * SILENCE_S
 _KILLED = "ended by signal 9 (SIGKILL)"
 
 
@@ -59,7 +66,7 @@ class Far:
         self.backend = self.backend_of(candidate(), answer_s)
 
     def backend_of(self, row: Candidate, answer_s: float = 60.0) -> DTensorBackend:
-        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s=answer_s)
+        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s=answer_s, silence_s=SILENCE_S)
         meshes = Meshes(_RANKS, (_RANKS,))
         return DTensorBackend(row.name, meshes, ("Replicate",), processes=WorkerSide(), launcher=launcher)
 
@@ -128,6 +135,32 @@ def test_judged__mesh_of_two_dimensions_after_a_smaller_group__finds_its_ranks_b
 
         assert ({each.verdict.outcome for each in outcomes}, meshes) == ({"aligned"}, {1, 2})
         del smaller
+
+
+class Late:
+    """A rank whose answer waits in a collective operation for a message that is long on its way."""
+
+    def __init__(self, *_: int) -> None: ...
+
+    def answer(self, head: bytes, _: object, process: RankProcess) -> tuple[bytes, list[bytes | memoryview]]:
+        process.enter_collective("all_reduce")
+        time.sleep(_ON_ITS_WAY_S)
+        return head, []
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_exchange__all_ranks_sleep_in_a_collective__wait_for_ever_after_the_silence_of_their_launcher():
+    with closing(RankServer("late", Late)) as server:
+        group = ProcessGroup(server, 2)
+        server.silence_s = _ON_ITS_WAY_S / 5
+        stuck = group.exchange(b"x", [], bytes.decode)
+        server.silence_s = RemoteRanks(candidate(), RankServers([], _SECRET), []).silence_s
+        answers = group.exchange(b"x", [], bytes.decode)
+
+        assert isinstance(stuck, Stuck)
+        assert {place.collective for place in stuck.places.values()} == {"all_reduce"}
+        assert [answer.head for answer in dict(answers).values()] == ["x", "x"]
+        group.end()
 
 
 def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a group may take to join.
 _START_S: Final = 60.0
-#: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
-_SILENCE_S: Final = 1.5
 _LOOK_S: Final = 0.1
 
 
@@ -87,11 +85,13 @@ class Launcher(Protocol):
         candidate: Name of their candidate.
         worker: The worker whose candidate they are.
         advice: What to do where they cannot be had.
+        silence_s: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
     """
 
     candidate: str
     worker: WorkerSide
     advice: str
+    silence_s: float
 
     def launch(self, count: int) -> Sequence[Rank]:
         """Return the processes of a new group; raise ``OSError`` or ``WireError`` if they cannot be had."""
@@ -207,7 +207,7 @@ class ProcessGroup:
             if has_received or looks != seen or any(look.is_running for look in looks.values()):
                 since = time.monotonic()
             # Outside of a collective a rank may sleep and then go on.
-            elif time.monotonic() - since > _SILENCE_S and all(look.place.collective for look in looks.values()):
+            elif time.monotonic() - since > self._launcher.silence_s and _are_in_collectives(looks):
                 break
         worker.wait_for(())
         if len(answers) == self.count:
@@ -259,6 +259,11 @@ class ProcessGroup:
         ranks, self._ranks = self._ranks, []
         for rank in ranks:
             rank.end()
+
+
+def _are_in_collectives(looks: Mapping[int, Look]) -> bool:
+    """Whether each rank is in a collective."""
+    return all(look.place.collective for look in looks.values())
 
 
 def _suspects(looks: Mapping[int, Look]) -> Collection[int]:

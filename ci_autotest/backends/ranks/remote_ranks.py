@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _SETUP_S: Final = 120.0
 #: Seconds that a server may take to answer, also on a machine that has much else to do: it only forks and looks.
 _ANSWER_S: Final = 30.0
+#: Between machines a message may be on its way while all ranks sleep: a lost packet is sent again after up to some
+#: seconds, and a network whose switch has failed needs some to find another way.
+_SILENCE_S: Final = 20.0
 _REPORTS: Final = msgspec.json.Decoder(Report)
 _GREETINGS: Final = msgspec.json.Decoder(Greeting)
 
@@ -94,6 +97,7 @@ class RemoteRanks:
         folders: Folders of the user's own modules.
         worker: The worker whose candidate they are.
         answer_s: Seconds of silence after which a server counts as lost.
+        silence_s: Seconds of silence after which ranks wait for ever.
     """
 
     advice = "Look at the nodes of the cluster, or run without it."
@@ -105,8 +109,9 @@ class RemoteRanks:
         folders: Sequence[str],
         worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
         answer_s: float = _ANSWER_S,
+        silence_s: float = _SILENCE_S,
     ) -> None:
-        self.candidate, self.worker = candidate.name, worker
+        self.candidate, self.worker, self.silence_s = candidate.name, worker, silence_s
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
         self._addresses, self._answer_s = servers.addresses, answer_s
         self._servers: list[_Server] | None = None
