@@ -22,7 +22,7 @@ from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup, _Ranks, interface_of
 from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
-from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
+from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
@@ -135,6 +135,15 @@ def test_judged__mesh_of_two_dimensions_after_a_smaller_group__finds_its_ranks_b
 
         assert ({each.verdict.outcome for each in outcomes}, meshes) == ({"aligned"}, {1, 2})
         del smaller
+
+
+def test_store__address_of_this_machine__listens_there_and_nowhere_else():
+    store = _store(_HOST)
+
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    rows += [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    listens = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{store.port:04X}")]
+    assert listens == [f"0100007F:{store.port:04X}"]
 
 
 class Late:

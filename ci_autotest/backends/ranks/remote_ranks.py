@@ -150,7 +150,7 @@ class RemoteRanks:
 
     def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
         host = live[0].own_host
-        store = torch._C._distributed_c10d.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=KEPT)
+        store = _store(host)
         forked: list[tuple[_Server, int]] = []
         try:
             with socket.create_server((host, 0)) as listener:
@@ -181,6 +181,18 @@ class RemoteRanks:
                     continue
             wire.close()
         return found
+
+
+def _store(host: str) -> Any:
+    """Return a store in which ranks find each other, for those who reach this machine at an address.
+
+    By itself a store listens on every address of the machine, also where no node is.
+    """
+    with socket.create_server((host, 0)) as listener:
+        port = listener.getsockname()[1]
+        return torch._C._distributed_c10d.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=KEPT, master_listen_fd=listener.detach()
+        )
 
 
 class _LostServerError(WireError):
