@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import time
 from contextlib import closing
 from functools import partial
@@ -20,7 +21,18 @@ from ci_autotest.backends.ranks.connection import wire_of
 from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
-from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup, _Ranks, interface_of
+from ci_autotest.backends.ranks.rank_node import (
+    End,
+    Ended,
+    Fork,
+    Greeting,
+    Inquiry,
+    Report,
+    Setup,
+    _Ranks,
+    interface_of,
+)
+from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
 from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
@@ -144,6 +156,35 @@ def test_store__address_of_this_machine__listens_there_and_nowhere_else():
     rows += [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
     listens = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{store.port:04X}")]
     assert listens == [f"0100007F:{store.port:04X}"]
+
+
+def test_look__strangers_who_say_nothing_or_much__keep_no_rank_waiting_and_are_sent_away():
+    with Reception(_HOST, _SECRET) as reception:
+        silent, many, guess = (socket.create_connection(reception.address) for _ in range(3))
+        many.sendall(struct.pack("<IIQ", 0, 1, 1 << 36))  # a frame of 64 GiB
+        guess.sendall(frame(Greeting("a guess", 0)))
+        rank = socket.create_connection(reception.address)
+        said = frame(Greeting(_SECRET, 1))
+        rank.sendall(said[:9])
+        assert wait_until(lambda: reception.look(0.1) or has_begun(reception), 60)
+        rank.sendall(said[9:])
+        assert wait_until(lambda: reception.look(0.1) or 1 in reception.found, 60)
+
+        assert (list(reception.found), len(reception._strangers)) == ([1], 1)
+        assert [each.recv(1) for each in (guess, many)] == [b"", b""]
+    assert silent.recv(1) == b""
+    reception.found[1].close()
+    for each in (silent, many, guess, rank):
+        each.close()
+
+
+def has_begun(reception: Reception) -> bool:
+    return any(each.wire._buffer for each in reception._strangers.values())
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    head = msgspec.json.encode(message)
+    return struct.pack("<II", len(head), 0) + head
 
 
 class Late:

@@ -13,6 +13,8 @@ from ci_autotest.host.wire import Wire
 KEPT: Final = timedelta(seconds=60)
 #: Seconds in which who connects must say who it is: a stranger may say nothing.
 GREETING_S: Final = 10.0
+#: Bytes of a first message: a candidate's row, or a rank's number.
+GREETING_BYTES: Final = 1 << 20
 #: A machine that has lost its power says nothing: after 10 s of silence it is asked, and is gone after 15 s more.
 _KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 

@@ -24,7 +24,7 @@ import msgspec
 import torch
 
 from ci_autotest.backends.operators.registration import register
-from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, KEPT, connected, wire_of
 from ci_autotest.backends.ranks.module_rank import ModuleRank
 from ci_autotest.backends.ranks.process_activity import could_run
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
@@ -159,7 +159,7 @@ def _serve(connection: socket.socket, secret: str) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         address = connection.getsockname()[0]
         wire = wire_of(connection)
-        setup = _SETUPS.decode(wire.receive(time.monotonic() + GREETING_S)[0])
+        setup = _SETUPS.decode(wire.receive(time.monotonic() + GREETING_S, GREETING_BYTES)[0])
         if not hmac.compare_digest(setup.secret.encode(), secret.encode()):
             os._exit(1)
         ranks = _Ranks(setup, address, wire)

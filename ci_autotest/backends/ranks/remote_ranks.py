@@ -7,7 +7,6 @@ its process. A node that is lost gets no more ranks.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import socket
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import KEPT, connected, wire_of
 from ci_autotest.backends.ranks.process_group import Ending, Look
-from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Greeting, Inquiry, Report, Setup
+from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup
 from ci_autotest.backends.ranks.rank_process import Place
+from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import WireError
+from ci_autotest.host.wire import SilentError, WireError
 from ci_autotest.values.rank_servers import RankServers
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _ANSWER_S: Final = 30.0
 #: Between machines a message may be on its way while all ranks sleep: a lost packet is sent again after up to some
 #: seconds, and a network whose switch has failed needs some to find another way.
 _SILENCE_S: Final = 20.0
+_LOOK_S: Final = 0.5
 _REPORTS: Final = msgspec.json.Decoder(Report)
-_GREETINGS: Final = msgspec.json.Decoder(Greeting)
 
 
 def servers_in(text: str) -> RankServers:
@@ -153,34 +153,27 @@ class RemoteRanks:
         store = _store(host)
         forked: list[tuple[_Server, int]] = []
         try:
-            with socket.create_server((host, 0)) as listener:
+            with Reception(host, self._setup.secret) as reception:
                 for rank in range(count):
                     server = live[rank % len(live)]
-                    job = Fork(rank, count, listener.getsockname()[:2], (host, store.port))
+                    job = Fork(rank, count, reception.address, (host, store.port))
                     forked.append((server, msgspec.json.decode(server.ask(job), type=int)))
-                wires = self._accepted(listener, count)
+                self._meet(reception, count)
         except (OSError, WireError):
             for server, pid in forked:
                 with contextlib.suppress(_LostServerError):
                     server.ask(End(pid))
             raise
-        return [RemoteRank(*forked[rank], wires[rank], store) for rank in range(count)]
+        return [RemoteRank(*forked[rank], reception.found[rank], store) for rank in range(count)]
 
-    def _accepted(self, listener: socket.socket, count: int) -> dict[int, Wire]:
-        """Return the wire of each rank."""
-        found: dict[int, Wire] = {}
+    def _meet(self, reception: Reception, count: int) -> None:
+        """Wait until all ranks have connected."""
         until = time.monotonic() + KEPT.total_seconds()
-        while len(found) < count:
-            listener.settimeout(max(0.0, until - time.monotonic()))
-            connection, _ = listener.accept()
-            wire = wire_of(connection)
-            with contextlib.suppress(WireError, msgspec.DecodeError):
-                greeting = _GREETINGS.decode(wire.receive(min(until, time.monotonic() + GREETING_S))[0])
-                if hmac.compare_digest(greeting.secret.encode(), self._setup.secret.encode()):
-                    found[greeting.rank] = wire
-                    continue
-            wire.close()
-        return found
+        while len(reception.found) < count:
+            if time.monotonic() > until:
+                message = f"{len(reception.found)} of {count} ranks have connected to their worker"
+                raise SilentError(message)
+            reception.look(_LOOK_S)
 
 
 def _store(host: str) -> Any:
