@@ -187,6 +187,17 @@ def frame(message: msgspec.Struct) -> bytes:
     return struct.pack("<II", len(head), 0) + head
 
 
+def test_reception__error_while_ranks_connect__closes_theirs_too():
+    reception = Reception(_HOST, _SECRET)
+    with socket.create_connection(reception.address) as rank:
+        rank.sendall(frame(Greeting(_SECRET, 0)))
+        assert wait_until(lambda: reception.look(0.1) or 0 in reception.found, 60)
+
+        reception.__exit__(TimeoutError, TimeoutError(), None)
+
+        assert rank.recv(1) == b""
+
+
 class Late:
     """A rank whose answer waits in a collective operation for a message that is long on its way."""
 
@@ -229,6 +240,16 @@ def test_launch__module_that_a_node_lacks__is_one_sentence(far: Far):
     assert str(refused.value).startswith(said)
 
 
+def test_launch__module_that_the_nodes_lack__is_refused_again_and_leaves_no_connection(far: Far):
+    launcher = RemoteRanks(candidate(imports=("no_such_operators",)), far.servers, [_ROOT])
+    before = [*Path("/proc/self/fd").iterdir()]
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="module 'no_such_operators' of `import` cannot be imported"):
+            launcher.launch(2)
+
+    assert len([*Path("/proc/self/fd").iterdir()]) <= len(before)
+
+
 def test_launch__node_without_a_server__is_one_sentence(far: Far):
     with socket.create_server((_HOST, 0)) as listener:
         gone = RankServers([listener.getsockname()], _SECRET)
@@ -250,6 +271,49 @@ def test_judged__node_that_says_nothing_any_more__names_its_rank_and_goes_on_wit
     os.killpg(far.nodes[1].pid(), signal.SIGCONT)
     far.restart()
     assert len(set(far.parents())) == 2
+
+
+def test_exchange__large_message_to_a_node_that_says_nothing__its_ranks_are_lost_and_no_others(far: Far):
+    far.restart(2.0)
+    far.parents()
+    group = far.backend._processes[_RANKS]
+    os.killpg(far.nodes[1].pid(), signal.SIGSTOP)
+
+    stuck = group.exchange(b"{}", [bytes(1 << 26)], bytes.decode)
+
+    os.killpg(far.nodes[1].pid(), signal.SIGCONT)
+    assert isinstance(stuck, Stuck)
+    assert [rank for rank, loss in stuck.lost.items() if loss.text == "was lost with its node"] == [1]
+    far.restart()
+
+
+def test_look__two_nodes_that_say_nothing__are_asked_before_either_is_waited_for(far: Far):
+    launcher = RemoteRanks(candidate(), far.servers, [_ROOT], answer_s=2.0)
+    with closing(launcher):
+        ranks = launcher.launch(2)
+        for node in far.nodes:
+            os.killpg(node.pid(), signal.SIGSTOP)
+        for rank in ranks:
+            rank.inquire()
+        first, second = (rank._server._until[0] for rank in ranks)
+
+        assert ([rank.look() for rank in ranks], second - first < 1.0) == ([None, None], True)
+        with pytest.raises(OSError, match="every node of the cluster that had ranks is lost"):
+            launcher.launch(2)
+        for node in far.nodes:
+            os.killpg(node.pid(), signal.SIGCONT)
+        for rank in ranks:
+            rank.end()
+
+
+def test_launch__rank_that_ends_before_it_connects__is_named_at_once(far: Far):
+    with closing(RemoteRanks(candidate(), far.servers, [_ROOT])) as launcher:
+        server = launcher._connected()[0]
+        with socket.create_server((_HOST, 0)) as listener:
+            nobody = listener.getsockname()
+        pid = msgspec.json.decode(server.ask(Fork(0, 1, nobody, nobody)), type=int)
+        with Reception(_HOST, _SECRET) as reception, pytest.raises(GoneError, match="rank 0 ended with status"):
+            launcher._meet(reception, [(server, pid)])
 
 
 def test_judged__node_that_is_lost__names_its_rank_once_and_goes_on_without_the_node(far: Far):

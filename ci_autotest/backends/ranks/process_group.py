@@ -7,7 +7,6 @@ A rank that waits elsewhere may be slow, and the parent ends the worker when the
 
 from __future__ import annotations
 
-import contextlib
 import select
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
@@ -67,6 +66,12 @@ class Rank(Protocol):
     @property
     def place(self) -> Place:
         """Where it is, or was when that was last known."""
+
+    def send(self, head: bytes, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send it a message; raise ``WireError`` if it does not read it."""
+
+    def inquire(self) -> None:
+        """Ask what it does: the next ``look`` has the answer, and many are asked before any of them is waited for."""
 
     def look(self) -> Look | None:
         """Return what it does; ``None`` if it has ended, and has left nothing to read."""
@@ -188,8 +193,11 @@ class ProcessGroup:
         worker = self._launcher.worker
         worker.wait_for(range(self.count))
         for each in self._ranks:
-            with contextlib.suppress(WireError):
-                each.wire.send(head, buffers)
+            try:
+                each.send(head, buffers)
+            except WireError:
+                # Its node may be lost, and not that one alone: none of their other ranks is waited for then.
+                self._looks(range(self.count))
         answers: dict[int, Answer] = {}
         lost: dict[int, Loss] = {}
         looks: dict[int, Look] = {}
@@ -200,7 +208,7 @@ class ProcessGroup:
             }
             has_received = self._receive(waiting, decode, answers, lost)
             left = [rank for rank in waiting.values() if rank not in {*answers, *lost}]
-            seen, looks = looks, {rank: look for rank in left if (look := self._ranks[rank].look())}
+            seen, looks = looks, self._looks(left)
             # A child that it has forked keeps the pipe of a rank open after its end.
             lost |= {rank: self._loss(rank, GoneError()) for rank in left if rank not in looks}
             worker.wait_for(_suspects(looks))
@@ -218,6 +226,12 @@ class ProcessGroup:
             self._give_up(next(iter(lost.values())))
         places = {rank: look.place for rank, look in looks.items() if rank not in lost}
         return Stuck(answers, places, dict(sorted(lost.items())))
+
+    def _looks(self, ranks: Collection[int]) -> dict[int, Look]:
+        """Return what each rank does that has not ended."""
+        for rank in ranks:
+            self._ranks[rank].inquire()
+        return {rank: look for rank in ranks if (look := self._ranks[rank].look())}
 
     def _receive(
         self,

@@ -264,7 +264,8 @@ def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
         if interface:
             # Otherwise gloo asks for the address of this host's name, where no other node may reach it.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        wire = wire_of(connected(job.worker))
+        # The worker may wait for nodes that are lost before it reads what this rank sends.
+        wire = wire_of(connected(job.worker), KEPT.total_seconds())
         wire.send(msgspec.json.encode(Greeting(setup.secret, job.rank)))
         store = torch._C._distributed_c10d.TCPStore(*job.store, is_master=False, timeout=KEPT)
         RankProcess(wire, place, job.rank, job.ranks).serve(store, _ANSWERING[setup.candidate.backend])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, wire_of
+from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, SEND_S, wire_of
 from ci_autotest.backends.ranks.rank_node import Greeting
 from ci_autotest.host.wire import SilentError, WireError
 
@@ -39,6 +39,7 @@ class Reception:
     Args:
         host: This machine's address.
         secret: What a rank must say.
+        send_s: Seconds without a byte that a rank takes after which sending to it fails.
 
     Attributes:
         address: Host and port.
@@ -48,10 +49,10 @@ class Reception:
         OSError: There is no port to be had.
     """
 
-    def __init__(self, host: str, secret: str) -> None:
+    def __init__(self, host: str, secret: str, send_s: float = SEND_S) -> None:
         self._listener = socket.create_server((host, 0))
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._secret = secret
+        self._secret, self._send_s = secret, send_s
         self.found: dict[int, Wire] = {}
         self._strangers: dict[int, _Stranger] = {}
 
@@ -77,7 +78,7 @@ class Reception:
             if fd in self._strangers:
                 self._hear(fd)
             else:
-                wire = wire_of(self._listener.accept()[0])
+                wire = wire_of(self._listener.accept()[0], self._send_s)
                 self._strangers[wire.read_fd] = _Stranger(wire, now + GREETING_S)
 
     def _hear(self, fd: int) -> None:

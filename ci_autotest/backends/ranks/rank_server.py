@@ -75,6 +75,13 @@ class LocalRank:
         """Where it is."""
         return read_place(self._place)
 
+    def send(self, head: bytes, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send it a message; raise ``WireError`` if it does not read it."""
+        self.wire.send(head, buffers)
+
+    def inquire(self) -> None:
+        """Do nothing: what it does can be read at once."""
+
     def look(self) -> Look | None:
         """Return what it does; ``None`` if it has ended, and has left nothing to read."""
         if has_ended(self.pid) and not self.wire.is_ready(0):
