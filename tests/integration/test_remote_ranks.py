@@ -29,6 +29,7 @@ from ci_autotest.backends.ranks.rank_node import (
     Inquiry,
     Report,
     Setup,
+    _exceeds,
     _Ranks,
     interface_of,
 )
@@ -40,6 +41,7 @@ from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, Wire
 from ci_autotest.run.ray.rank_nodes import RankNode
+from ci_autotest.values.process_memory import resident_bytes, share_bytes
 from ci_autotest.values.rank_servers import RankServers
 from tests import rank_operators
 from tests.engine import judged, record
@@ -355,6 +357,25 @@ def test_answer__process_number_that_an_earlier_rank_had__is_a_rank_that_lives_u
         assert (isinstance(seen, Report) and seen.lives, ranks.answer(End(pid))) == (False, Ended(_KILLED, None))
         assert ranks._places == {}
         ranks._wire.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_exceeds__memory_that_forked_processes_share__counts_once_among_them():
+    shared = bytearray(b"x" * (1 << 27))
+    wait, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.read(wait, 1)  # until the test has ended
+        os._exit(0)
+    resident, share = resident_bytes(pid), share_bytes(pid, 0)
+
+    assert 0 < share < resident
+    assert [_exceeds(pid, allowed) for allowed in ((share + resident) // 2, share // 2)] == [False, True]
+    assert len(shared) == 1 << 27
+    for end in (wait, go):
+        os.close(end)
+    os.waitpid(pid, 0)
 
 
 def test_interface_of__address_of_this_machine_or_not__is_its_name_or_empty():

@@ -17,7 +17,6 @@ import socket
 import struct
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -36,6 +35,7 @@ from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import WireError
 from ci_autotest.values.process_end import exit_text
+from ci_autotest.values.process_memory import resident_bytes, share_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -223,7 +223,7 @@ class _Ranks:
 
     def _report(self, pid: int) -> Report:
         allowed = self._setup.memory_bytes
-        if allowed and self._lives(pid) and _resident_bytes(pid) > allowed:
+        if allowed and self._lives(pid) and _exceeds(pid, allowed):
             self._kill(pid)
             # Without what it held, which is another number in each run: what repeats must read the same.
             text = f"held more memory than its limit of {allowed / _GIB:.1f} GiB and was ended"
@@ -253,6 +253,16 @@ class _Ranks:
                 code = os.waitstatus_to_exitcode(status)
                 self._ends[pid] = Ended(exit_text(code), code)
         return pid not in self._ends
+
+
+def _exceeds(pid: int, allowed: int) -> bool:
+    """Whether a process holds more memory than is allowed. What forked ranks share counts once among them."""
+    try:
+        held = resident_bytes(pid)
+    except (OSError, ValueError):
+        return False
+    # The system walks all pages to know the share.
+    return held > allowed and share_bytes(pid, held) > allowed
 
 
 def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
@@ -285,11 +295,3 @@ def interface_of(address: str) -> str:
                 if socket.inet_ntoa(found[_ADDRESS]) == address:
                     return name
     return ""
-
-
-def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process, or 0 if it cannot be read."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
-    except (OSError, IndexError, ValueError):
-        return 0
