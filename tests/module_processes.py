@@ -20,7 +20,7 @@ from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from tests.engine import judged, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ci_autotest.values.verdict import Verdict
 
@@ -141,6 +141,13 @@ def normalized_in_training() -> Any:
     return model(_random(2, 8, 3, requires_grad=False))
 
 
+def normalized_by_instances() -> Any:
+    """Keep statistics that are those of a rank, whatever synchronises the BatchNorm."""
+    made = ci_autotest.torch.nn
+    y = made.InstanceNorm1d(4, track_running_stats=True)(_random(3, 8, 4, 5))
+    return made.BatchNorm1d(4)(y.sum(2) + y[:, :, 0])
+
+
 def dropped_out() -> Any:
     return torch.nn.functional.dropout(Net()(_random(2, 6, 3)))
 
@@ -191,12 +198,18 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "evaluated_on_rank_0": normalized,
     "evaluated_on_rank_1": normalized,
     "fsdp_other_momentum": normalized,
+    "fsdp_other_count": evaluated,
+    "within_others": normalized,
+    "within_others_that_scale": normalized,
     "synchronised": normalized,
     "synchronised_without_gradient": normalized,
+    "synchronised_with_other_momentum": normalized,
     "synchronised_by_torch": normalized,
+    "fsdp_synchronised_by_torch": normalized,
+    "fsdp_synchronised_and_refused": normalized,
 }
 #: Other bodies that a wrapper is tried on.
-_ALSO: dict[str, Callable[[], Any]] = {"synchronised": normalized_and_summed}
+_ALSO: dict[str, Sequence[Callable[[], Any]]] = {"synchronised": (normalized_and_summed, normalized_by_instances)}
 #: Faults that must also be found where rows are not independent.
 _WITH_STATISTICS: dict[str, Callable[[], Any]] = {
     "sum_instead_of_average": normalized,
@@ -231,8 +244,8 @@ def main() -> None:
             found[name] = _verdict(_PLANTED[name], backend)
             if name in _WITH_STATISTICS:
                 found[f"{name} with statistics"] = _verdict(_WITH_STATISTICS[name], backend)
-            if name in _ALSO:
-                found[f"{name} in part"] = _verdict(_ALSO[name], backend)
+            for body in _ALSO.get(name, ()):
+                found[f"{name} on {body.__name__}"] = _verdict(body, backend)
         else:
             found[name] = {body.__name__: _verdict(body, backend) for body in _BODIES}
         backend.close()

@@ -112,6 +112,7 @@ class Synchronised(torch.nn.BatchNorm1d):
     """A BatchNorm in training whose statistics are those of all ranks, on the CPU, which SyncBatchNorm refuses."""
 
     has_gradient = True
+    share = 0.1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         share = torch.ones_like(x[:, 0])
@@ -131,13 +132,17 @@ class Synchronised(torch.nn.BatchNorm1d):
             assert self.running_var is not None
             assert self.num_batches_tracked is not None
             self.num_batches_tracked.add_(1)
-            self.running_mean.lerp_(mean, 0.1)
-            self.running_var.lerp_(variance * count / (count - 1), 0.1)
+            self.running_mean.lerp_(mean, self.share)
+            self.running_var.lerp_(variance * count / (count - 1), self.share)
         return (x - mean) / (variance + self.eps).sqrt() * self.weight + self.bias
 
 
 class SynchronisedWithoutGradient(Synchronised):
     has_gradient = False
+
+
+class SynchronisedWithOtherMomentum(Synchronised):
+    share = 0.2
 
 
 def _converted(module: Module, to: type[Synchronised]) -> Module:
@@ -158,8 +163,55 @@ def synchronised_without_gradient(module: Module, _: int) -> Module:
     return _converted(module, SynchronisedWithoutGradient)
 
 
+def synchronised_with_other_momentum(module: Module, _: int) -> Module:
+    return _converted(module, SynchronisedWithOtherMomentum)
+
+
 def synchronised_by_torch(module: Module, _: int) -> Module:
     return DistributedDataParallel(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
+
+
+def fsdp_synchronised_by_torch(module: Module, _: int) -> Any:
+    return fully_shard(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
+
+
+def fsdp_synchronised_and_refused(module: Module, _: int) -> Any:
+    """Refuse every input, beside a SyncBatchNorm, which does not matter for it."""
+    wrapped = fully_shard(torch.nn.SyncBatchNorm.convert_sync_batchnorm(module))
+
+    def refuse(*_: object) -> None:
+        message = "a fault of the wrapper"
+        raise ValueError(message)
+
+    wrapped.register_forward_pre_hook(refuse)
+    return wrapped
+
+
+class Around(torch.nn.Module):
+    """A module around another one, as one that computes its forward pass a second time."""
+
+    def __init__(self, inner: Module, factor: float) -> None:
+        super().__init__()
+        self.inner, self._factor = inner, factor
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x) * self._factor
+
+
+def _within(module: Module, factor: float) -> Module:
+    for owner in list(module.modules()):
+        for name, child in list(owner.named_children()):
+            owner.add_module(name, Around(child, factor))
+    return DistributedDataParallel(module)
+
+
+def within_others(module: Module, _: int) -> Module:
+    """Put a module around each one."""
+    return _within(module, 1.0)
+
+
+def within_others_that_scale(module: Module, _: int) -> Module:
+    return _within(module, 1.01)
 
 
 def _norms(module: Module) -> list[torch.nn.BatchNorm1d]:
@@ -211,5 +263,15 @@ def fsdp_other_momentum(module: Module, _: int) -> Any:
     return fully_shard(module)
 
 
-def fsdp_right(module: Module, _: int) -> Any:
-    return fully_shard(module)
+def fsdp_other_count(module: Module, _: int) -> Any:
+    """Count more batches on rank 1 than there are."""
+    wrapped = fully_shard(module)
+
+    def count(*_: object) -> None:
+        for each in _norms(module):
+            assert each.num_batches_tracked is not None
+            each.num_batches_tracked.add_(5)
+
+    if dist.get_rank() == 1:
+        wrapped.register_forward_hook(count)
+    return wrapped

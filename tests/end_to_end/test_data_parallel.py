@@ -27,7 +27,8 @@ def training():
 
 @autotest(n=2, profiles=())
 def normalized():
-    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))(random_tensor(2, dim0=6, dim1=3))
+    x = random_tensor(3, dim0=6, dim1=3, dim2=1)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))(x.view(x.size(0), 3))
 
 
 @autotest(n=2, profiles=(), batch={9: 0})
@@ -62,11 +63,25 @@ def softened(module, ranks):
             layer.eps = 0.01
     return DistributedDataParallel(module)
 """
+#: A right wrapper may put other modules around those of the body.
 MENDED = """
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
 
+class Around(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
 def summed(module, ranks):
+    for owner in list(module.modules()):
+        for name, child in list(owner.named_children()):
+            setattr(owner, name, Around(child))
     return DistributedDataParallel(module)
 
 

@@ -10,6 +10,7 @@ import torch as real
 from ci_autotest import expect, random_tensor, torch
 from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.recordings import from_bytes, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
 from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
@@ -17,7 +18,7 @@ from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
 from ci_autotest.backends.ranks.slice_reference import plan_of, split_plan
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedReason
-from ci_autotest.program.ir import output_refs
+from ci_autotest.program.ir import CALL_METHOD, Program, Ref, Step, output_refs
 from ci_autotest.program.training_parts import parts_of_body
 from tests.engine import record
 
@@ -272,6 +273,46 @@ def test_split_plan__number_of_rows_as_a_size__is_that_of_a_slice(body: Any, nam
         : 2 * bool(names)
     ]
     assert (plan.mixes, plan.is_mixed) == (None, is_mixed)
+
+
+def test_slice_reference__number_of_rows_as_a_size__is_that_of_a_slice_in_every_later_run():
+    def body() -> Any:
+        x = random_tensor(3, 8, 3, 1)
+        return torch.nn.BatchNorm1d(3)(x.view(x.size(0), 3))
+
+    attempt = record(body, profiles=())
+    attempt = attempt._replace(program=distributed(attempt, 2))
+    differentiate(attempt, TorchBackend())
+    _, plan = split_plan(attempt.program, attempt.sources, attempt.cotangents, 2, shares_buffers=True)
+    assert plan.expectation is not None
+    (output,) = plan.expectation.of_whole
+    reference, expected = plan.expectation.reference, plan.expectation.trace.values[output]
+
+    live = live_of(attempt)
+    recorded = with_expected(to_recording(live, {}), live, reference)
+    wide, places = widened(live)
+    exact = reference.run(wide.program, wide.sources)
+
+    assert exact.failure is None
+    assert real.allclose(exact.values[places[output]].float(), expected, atol=1e-5)
+    assert real.equal(from_bytes(recorded.tensors["output_0"], recorded.expected["output_0"]), expected)
+
+
+def test_slice_reference__program_whose_slices_cannot_run__is_a_failure_of_its_own():
+    def body() -> Any:
+        return torch.nn.BatchNorm1d(2)(linear(6))
+
+    _, plan = planned(body)
+    other, _ = planned(lambda: linear(6))
+    view = Step(CALL_METHOD, "view", (Ref(len(other.program.steps) - 2), 6, 2), (), "view")
+    *rest, output = other.program.body
+    assert plan.expectation is not None
+    program = Program(other.program.setup, (*rest, view, output), ())
+
+    trace = plan.expectation.reference.run(program, other.sources)
+
+    assert trace.failure is not None
+    assert "view raises RuntimeError on 3 of 6 rows" in trace.failure.message
 
 
 def test_split_plan__number_of_rows_that_is_also_another_size__is_unsupported():

@@ -43,6 +43,7 @@ _PLANTED = {
     "bfloat16_gradients": ("gradient", "gradient of module_2.weight", "float32[2, 4] on cpu"),
     "fsdp_reduced_in_bfloat16": ("gradient", "gradient of z", "float32[2] on cpu"),
     # The statistics of the whole batch are given, so that it is what counts.
+    "synchronised_with_other_momentum": ("state", "state running_mean after the run", "float32[4] on cpu"),
     "synchronised_without_gradient": ("gradient", "gradient of x", "float32[6, 3] on cpu"),
     "sum_instead_of_average with statistics": ("gradient", "gradient of module_1.weight", "float32[4] on cpu"),
     "other_seed with statistics": ("rank", "state weight after the run", _OTHER_BITS),
@@ -51,18 +52,20 @@ _PLANTED = {
     "bfloat16_gradients with statistics": ("gradient", "gradient of tensor", "float32[4] on cpu"),
     "fsdp_reduced_in_bfloat16 with statistics": ("gradient", "gradient of tensor", "float32[4] on cpu"),
     "other_momentum": ("state", "state running_mean after the run", "float32[4] on cpu"),
+    "within_others_that_scale": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
     "other_eps": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
     "evaluated_on_rank_0": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
     "evaluated_on_rank_1": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
     # FSDP leaves buffers alone, so that there is one row for each rank.
     "fsdp_other_momentum": ("state", "state running_mean after the run", "float32[2, 4] on cpu"),
+    "fsdp_other_count": ("rank", "state num_batches_tracked after the run", _OTHER_BITS),
     "other_momentum_of_a_buffer": ("mutation", "captured after the run", "float32[3] on cpu"),
 }
 #: Faults that show only if each rank is held against one process on its slice.
 _SHOWN_PER_SLICE = {
     "sum_instead_of_average with statistics", "bfloat16_gradients with statistics",
     "fsdp_reduced_in_bfloat16 with statistics", "other_momentum", "other_eps", "evaluated_on_rank_0",
-    "evaluated_on_rank_1", "fsdp_other_momentum",
+    "evaluated_on_rank_1", "fsdp_other_momentum", "within_others_that_scale",
 }  # fmt: skip
 
 
@@ -101,20 +104,23 @@ def test_judged__batch_that_cannot_be_split__is_unsupported_with_a_sentence(foun
     assert _NOT_SPLIT[body] in verdict.oracle
 
 
-@pytest.mark.parametrize("wrapper", ["right", "synchronised"])
+@pytest.mark.parametrize(
+    "wrapper", ["right", "synchronised", "synchronised on normalized_by_instances", "within_others"]
+)
 def test_judged__right_wrapper_of_the_users__is_aligned(found, wrapper: str):
     assert found[wrapper].outcome == "aligned"
 
 
 def test_judged__outputs_of_the_whole_batch_in_part__are_unsupported_with_a_sentence(found):
-    verdict = found["synchronised in part"]
+    verdict = found["synchronised on normalized_and_summed"]
 
     assert verdict.outcome == "unsupported"
     assert "the ranks have some outputs of the whole batch and some that are not" in verdict.oracle
 
 
-def test_judged__conversion_to_a_module_of_gpus__is_unsupported_with_a_sentence(found):
-    verdict = found["synchronised_by_torch"]
+@pytest.mark.parametrize("wrapper", ["synchronised_by_torch", "fsdp_synchronised_by_torch"])
+def test_judged__conversion_to_a_module_of_gpus__is_unsupported_with_a_sentence(found, wrapper: str):
+    verdict = found[wrapper]
 
     assert verdict.outcome == "unsupported"
     assert "the wrapper converts to SyncBatchNorm, which needs a GPU, and the ranks are on the CPU" in verdict.oracle
@@ -133,6 +139,13 @@ def test_judged__fault_of_a_slice__says_that_it_was_compared_per_slice(found):
 
     assert {name for name, detail in said.items() if detail == "compared per slice"} == _SHOWN_PER_SLICE
     assert said["other_momentum_of_a_buffer"] == "buffers are compared per slice"
+
+
+def test_judged__error_of_a_wrapper_that_also_synchronises__is_its_own(found):
+    verdict = found["fsdp_synchronised_and_refused"]
+
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
+    assert "a fault of the wrapper" in verdict.misalignment.detail
 
 
 def test_judged__wrapper_that_returns_nothing__is_an_error_of_its_own(found):

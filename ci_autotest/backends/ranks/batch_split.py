@@ -164,9 +164,12 @@ def with_own_rows(program: Program, slices: Slices) -> Slices | None:
         for dimension, size in enumerate(spec.shape) if dimension != split_dimension(spec)
     ]  # fmt: skip
     sized = steps_with_rows(program, whole)
-    if not sized or whole in others:
-        return None
-    programs = []
+    return None if not sized or whole in others else with_sizes(slices, sized)
+
+
+def with_sizes(slices: Slices, sized: Sequence[int]) -> Slices:
+    """Return the parts of a program with the number of a rank's rows where named steps hold that of all rows."""
+    whole, programs = sum(slices.rows), []
     for own, rows in zip(slices.programs, slices.rows, strict=True):
         steps = [with_rows(step, whole, rows) if index in sized else step for index, step in enumerate(own.steps)]
         count = len(own.setup)

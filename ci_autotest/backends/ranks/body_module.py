@@ -57,7 +57,10 @@ class BodyModule(torch.nn.Module):
             if id(values[index]) not in inner and not any(values[index] is each for each in self.children()):
                 self.add_module(f"{program.steps[index].target.rpartition('.')[2].lower()}_{index}", values[index])
         paths = {id(module): path for path, module in self.named_modules(remove_duplicate=False)}
-        self._paths = {index: paths[id(values[index])] for index in self._modules_at}
+        self._parts = {
+            index: {path: (part, paths[id(part)]) for path, part in values[index].named_modules()}
+            for index in self._modules_at
+        }
 
     def _take_state(self, index: int, value: torch.Tensor, *, is_parameter: bool) -> None:
         name = self._own[index] = f"{'parameter' if is_parameter else 'buffer'}_{index}"
@@ -81,15 +84,36 @@ class BodyModule(torch.nn.Module):
     def hold(self) -> None:
         """Take the parameters as an optimizer has them: a wrapper may put others in their place in a forward pass."""
         values = self._run[1]
-        # A wrapper may put other modules in their place, as the conversion to SyncBatchNorm does.
-        for index, path in self._paths.items():
-            values[index] = self.get_submodule(path)
+        present = {id(module) for module in self.modules()}
+        for index, parts in self._parts.items():
+            values[index] = self._now_at(*parts[""])
+            # What a module around a part has, has the names of that part; what took its place has its own.
+            self._parts[index] = {
+                path: (part if id(part) in present else self._now_at(part, place), place)
+                for path, (part, place) in parts.items()
+            }
         for index, name in self._own.items():
             self.parameters_held[index, ""] = getattr(self, name)
         for index in self._modules_at:
-            for name, parameter in values[index].named_parameters():
-                self.parameters_held[index, name] = parameter
+            for path, (part, _) in self._parts[index].items():
+                for name, parameter in part.named_parameters(recurse=False):
+                    self.parameters_held[index, _named(path, name)] = parameter
         self.release()
+
+    def _now_at(self, part: torch.nn.Module, place: str) -> torch.nn.Module:
+        """Return what a wrapper has put in the place of a module, as the conversion to SyncBatchNorm does."""
+        try:
+            return self.get_submodule(place)
+        except AttributeError:
+            return part  # Within a module that was put around it, there are other names.
+
+    def state_of(self, index: int) -> dict[str, torch.Tensor]:
+        """Return the state of a module by the names that it has in the program."""
+        return {
+            _named(path, name): value
+            for path, (part, _) in self._parts[index].items()
+            for name, value in part.state_dict().items() if "." not in name
+        }  # fmt: skip
 
     def release(self) -> None:
         """Let the program's values be the parameters and buffers as they are outside of a forward pass."""
@@ -125,8 +149,13 @@ class BodyModule(torch.nn.Module):
 
     def _see_buffers(self, values: Sequence[Any]) -> None:
         for index in self._modules_at:
-            for name, buffer in values[index].named_buffers():
-                self.buffers_seen[index, name] = buffer.detach().clone()
+            for path, (part, _) in self._parts[index].items():
+                for name, buffer in part.named_buffers(recurse=False):
+                    self.buffers_seen[index, _named(path, name)] = buffer.detach().clone()
         for index, name in self._own.items():
             if name in dict(self.named_buffers(recurse=False)):
                 self.buffers_seen[index, ""] = values[index].detach().clone()
+
+
+def _named(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

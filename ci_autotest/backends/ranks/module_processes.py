@@ -154,12 +154,32 @@ class _Merged:
         kept = dict(states[0])
         for name in dict.fromkeys(name for state in states for name in state):
             parts = [state.get(name) for state in states]
-            is_own = (index, name) in self._plan.buffers and not self._shares_buffers
-            if is_own and self.trace.expectation is not None:
-                kept[name] = self._whole([part for part in parts if part is not None], EACH)
-            if not is_own and (fault := _disagreement(parts)):
+            is_buffer = (index, name) in self._plan.buffers
+            is_own = is_buffer and not self._shares_buffers
+            found = self._whole([part for part in parts if part is not None], EACH) if is_own else parts[0]
+            is_of_slices = is_buffer and found is not None and self._is_of_slices(found, index, name)
+            if is_of_slices:
+                del kept[name]  # It is right, and not what the whole batch has.
+            elif is_own and found is not None and self.trace.expectation is not None:
+                kept[name] = found
+            may_differ = is_of_slices or self.trace.expectation is not None or self._holds_nothing(index, name)
+            if not (is_own and may_differ) and (fault := _disagreement(parts)):
                 self._note(RankFault(index, None, is_call=False, seen=fault, expected=SAME_BITS, state=name))
         return module_of(kept)
+
+    def _is_of_slices(self, found: torch.Tensor, index: int, name: str) -> bool:
+        """Whether a buffer is that of slices though the outputs are those of the whole batch.
+
+        A wrapper that synchronises a BatchNorm leaves an InstanceNorm alone, whose statistics are those of a rank.
+        """
+        expectation = self._plan.expectation
+        if expectation is None or self.trace.expectation is not None or (index, name) not in self._plan.of_slices:
+            return False
+        return is_close(found, expectation.trace.values[index].state_dict()[name])
+
+    def _holds_nothing(self, index: int, name: str) -> bool:
+        """Whether a buffer depends on the rows of a rank, and is held against nothing."""
+        return (index, name) in self._plan.of_slices and (self._plan.mixes or self.trace.untested) is not None
 
     def _gradient(self, parts: Sequence[torch.Tensor | None], key: GradientKey) -> torch.Tensor | None:
         """Return the gradient of the whole batch; ranks must agree on that of a parameter."""

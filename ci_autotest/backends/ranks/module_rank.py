@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.modules import batchnorm
+from torch.nn.parallel import distributed
 
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.input_copies import CPU, place
@@ -116,6 +118,21 @@ def wrapper_of(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def _is_of_synchronisation(error: BaseException, modules: Iterable[torch.nn.Module]) -> bool:
+    """Whether torch raised an error because a SyncBatchNorm is on the CPU.
+
+    Its class refuses that in training, and DistributedDataParallel always.
+    """
+    found = [each for each in modules if isinstance(each, torch.nn.SyncBatchNorm)]
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    raised_in = "" if at is None else at.tb_frame.f_code.co_filename
+    return (raised_in == distributed.__file__ and bool(found)) or (
+        raised_in == batchnorm.__file__ and any(each.training for each in found)
+    )
+
+
 class ModuleRank:
     """Answers messages with bodies that ranks share.
 
@@ -179,7 +196,7 @@ class _Job:
         # A rank imports no test files, so that it lacks operators that are defined there.
         is_unknown = isinstance(error, ProgramError)
         why = Unsupported(UnsupportedReason.NO_COUNTERPART, message) if is_unknown else lacking(error)
-        if isinstance(error, ValueError) and any(isinstance(each, torch.nn.SyncBatchNorm) for each in self._modules()):
+        if isinstance(error, ValueError) and _is_of_synchronisation(error, self._modules()):
             why = Unsupported(UnsupportedReason.NO_KERNEL, _NO_SYNC)
         return Raise(self._at, type(error).__name__, message, why)
 
@@ -255,7 +272,7 @@ class _Job:
         states = {
             index: {
                 name: self._tensor(seen.get((index, name), held.get((index, name), tensor)))
-                for name, tensor in self._values[index].state_dict().items()
+                for name, tensor in body.state_of(index).items()
             }
             for index in self._question.states
         }

@@ -29,11 +29,13 @@ class Decisions(NamedTuple):
         joins: How the value of a step is joined, by its position in the body.
         is_mixed: Whether rows are not independent.
         shares_buffers: Whether ranks get the buffers of the first one before each forward pass.
+        sized: Steps that hold the number of rows as a size, by their position in the body.
     """
 
     joins: Mapping[int, Join | None]
     is_mixed: bool
     shares_buffers: bool
+    sized: tuple[int, ...] = ()
 
 
 class SliceComparison:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
-from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of, with_own_rows
+from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of, with_own_rows, with_sizes
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
 from ci_autotest.backends.ranks.lockstep import Lockstep
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.backends.trace import Expectation, Trace
+from ci_autotest.backends.trace import Expectation, Failure, Raised, Trace
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.ir import PARAMETER, output_refs
 
@@ -121,7 +121,9 @@ def _expectation(lockstep: Lockstep, plan: Plan) -> Expectation | None:
         return None
     names = ", ".join(sorted({name or lockstep.program.steps[index].name for index, name in plan.of_slices}))
     sentence = _MIXED if decisions.is_mixed else _OF_BUFFERS.format(names)
-    return Expectation(_joined_trace(lockstep), SliceReference(decisions), sentence, _of_whole(lockstep))
+    first = len(lockstep.program.setup)
+    reference = SliceReference(decisions._replace(sized=tuple(index - first for index in lockstep.slices.sized)))
+    return Expectation(_joined_trace(lockstep), reference, sentence, _of_whole(lockstep))
 
 
 class SliceTrace(Trace):
@@ -155,15 +157,19 @@ class SliceReference:
         snapshots: bool = False,  # noqa: ARG002 - the slices are always compared with snapshots of the whole batch
         copied: Collection[int] = (),  # noqa: ARG002 - likewise
     ) -> Trace:
-        """Run the slices forward."""
+        """Run the slices forward; a slice that cannot run alone is a failure of the output."""
         whole = self._torch.run(program, sources, snapshots=True)
         if whole.failure is not None:
             return whole
-        slices = sliced(program, sources, ranks_of(program, 0))
-        lockstep = Lockstep(
-            program, slices, whole, decisions=self._decisions, shares_buffers=self._decisions.shares_buffers
-        )  # fmt: skip
-        lockstep.forward()
+        decisions, first = self._decisions, len(program.setup)
+        # The setup of a program in float64 is longer.
+        slices = with_sizes(sliced(program, sources, ranks_of(program, 0)), [first + at for at in decisions.sized])
+        try:
+            lockstep = Lockstep(program, slices, whole, decisions=decisions, shares_buffers=decisions.shares_buffers)
+            lockstep.forward()
+        except NotSplitError as error:
+            whole.failure = Failure(len(program.steps) - 1, type(error).__name__, error.why.detail, error.why)
+            return whole
         return _joined_trace(lockstep)
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
@@ -172,7 +178,11 @@ class SliceReference:
             return
         lockstep = trace.lockstep
         self._torch.backward(program, lockstep.whole, cotangents)
-        lockstep.backward(cotangents)
+        try:
+            lockstep.backward(cotangents)
+        except NotSplitError as error:
+            trace.gradients, trace.backward_failure = {}, Raised(type(error).__name__, error.why.detail)
+            return
         ended = _joined_trace(lockstep)
         trace.values, trace.gradients = ended.values, ended.gradients
         trace.backward_failure = lockstep.whole.backward_failure

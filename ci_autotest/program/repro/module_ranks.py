@@ -162,7 +162,7 @@ def _with_mark(program: Program, note: Mapping[str, Any]) -> Program:
 def _slice_steps(recording: Recording) -> str:
     """Return the body as it runs on one slice: it waits before a forward pass, and after a backward pass."""
     program, named = recording.program, names(recording.program)
-    lines = dict(body_statements(program))
+    lines = dict(body_statements(_with_mark(program, recording.note)))
     steps = [f"{named[i]} = given_[{named[i]!r}]" for i in (*_modules(program), *_inputs(program), *_states(program))]
     for part in parts_of_body(program):
         steps += ["yield share_buffers"] if part.is_forward else []

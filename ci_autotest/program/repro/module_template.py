@@ -20,24 +20,40 @@ BODY: Final = """class Body(torch.nn.Module):
         for name in BUFFERS:
             self.register_buffer(f"own_{{name}}", given[name])
         paths = {{id(module): path for path, module in self.named_modules(remove_duplicate=False)}}
-        self.__dict__.update(paths={{name: paths[id(value)] for name, value in modules.items()}})
+        parts = {{name: dict(value.named_modules()) for name, value in modules.items()}}
+        places = {{name: {{path: paths[id(part)] for path, part in own.items()}} for name, own in parts.items()}}
+        self.__dict__.update(parts=parts, places=places)
 
     def hold(self):
         \"\"\"Take parameters and buffers as an optimizer has them.\"\"\"
-        for name, path in self.paths.items():  # A wrapper may put other modules in their place.
-            self.given[name] = self.get_submodule(path)
+        present = list(self.modules())
+        for name, own in self.parts.items():  # A wrapper may put other modules in their place, or around them.
+            self.given[name] = self.now_at(own[""], self.places[name][""])
+            for path, part in own.items():
+                own[path] = part if part in present else self.now_at(part, self.places[name][path])
         self.held.update((name, getattr(self, f"own_{{name}}")) for name in (*PARAMETERS, *BUFFERS))
-        for name, value in self.given.items():
-            if isinstance(value, torch.nn.Module):
-                self.held.update((f"{{name}}.{{path}}", each) for path, each in value.named_parameters())
+        self.held.update(self.named(torch.nn.Module.named_parameters))
+
+    def now_at(self, part, place):
+        try:
+            return self.get_submodule(place)
+        except AttributeError:
+            return part
+
+    def named(self, kind):
+        \"\"\"Return parameters or buffers by the names that modules have in the program.\"\"\"
+        return {{
+            ".".join(filter(None, (name, path, each))): value
+            for name, own in self.parts.items()
+            for path, part in own.items()
+            for each, value in kind(part, recurse=False)
+        }}
 
     def forward(self, part=None, *given):
         if part is not None:
             return part(self, *given)
         # Wrappers make buffers equal where a forward pass begins.
-        for name, value in self.given.items():
-            if isinstance(value, torch.nn.Module):
-                self.seen.update((f"{{name}}.{{path}}", each.clone()) for path, each in value.named_buffers())
+        self.seen.update((name, each.clone()) for name, each in self.named(torch.nn.Module.named_buffers).items())
         self.seen.update((name, getattr(self, f"own_{{name}}").clone()) for name in BUFFERS)
         return ()
 

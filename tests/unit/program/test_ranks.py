@@ -61,11 +61,11 @@ def test_share_lines__input_with_the_batch__says_how_it_is_split():
     ]
 
 
-def sized(*indices: int) -> Recording:
+def sized(*indices: int, slices: bool = False) -> Recording:
     """Return a body that holds its number of rows as a size."""
     view = Step(CALL_METHOD, "view", (Ref(0), 4, 3), (), "view")
     plan = {"joins": [[0, "rows", 0]], "rows": [2, 2], "unused": False, "independent": True, "weights": [],
-            "of_slices": [], "sizes": [], "sized": [*indices]}  # fmt: skip
+            "of_slices": [], "sizes": [], "sized": [*indices], "slices": slices}  # fmt: skip
     program = Program((), (X, view, Step(OUTPUT, "output", (Ref(1),), (), "output")))
     return Recording(program, {}, {"backend": "ddp", "plan": plan})
 
@@ -73,6 +73,10 @@ def sized(*indices: int) -> Recording:
 def test_module_body__number_of_rows_as_a_size__is_that_of_the_rank():
     assert "view = x.view([2, 2][dist.get_rank()], 3)" in module_body(sized(1))
     assert share_lines(sized(1))[-1] == "# 4, the number of rows, is that of a rank in view"
+
+
+def test_module_head__number_of_rows_as_a_size__is_that_of_the_slice():
+    assert "view = x.view([2, 2][rank_], 3)" in module_head(sized(1, slices=True), ["outputs"])
 
 
 def test_module_body__damaged_step_with_rows__is_refused():
