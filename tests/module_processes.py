@@ -207,6 +207,8 @@ _PLANTED: dict[str, Callable[[], Any]] = {
     "bfloat16_gradients": of_torch,
     "fsdp_reduced_in_bfloat16": own_class,
     "nothing_returned": of_torch,
+    "raises_in_backward": normalized,
+    "raises_in_backward_on_one_rank": normalized,
     "other_momentum": normalized,
     "other_momentum_of_a_buffer": running_mean,
     "other_eps": normalized,

@@ -108,6 +108,21 @@ def nothing_returned(module: Module, _: int) -> None:
     DistributedDataParallel(module)
 
 
+def _refuse(_: torch.Tensor) -> torch.Tensor:
+    message = "no backward here"
+    raise RuntimeError(message)
+
+
+def raises_in_backward(module: Module, _: int) -> Module:
+    for parameter in module.parameters():
+        parameter.register_hook(_refuse)
+    return DistributedDataParallel(module)
+
+
+def raises_in_backward_on_one_rank(module: Module, ranks: int) -> Module:
+    return raises_in_backward(module, ranks) if dist.get_rank() == 1 else DistributedDataParallel(module)
+
+
 class Synchronised(torch.nn.BatchNorm1d):
     """A BatchNorm in training whose statistics are those of all ranks, on the CPU, which SyncBatchNorm refuses."""
 

@@ -19,9 +19,9 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import ci_autotest
-from ci_autotest.backends.ranks import process_group
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
+from ci_autotest.backends.ranks.rank_server import SILENCE_S
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.process import HostLostError
 from tests.engine import judged, record
@@ -63,7 +63,7 @@ def _waits(x: torch.Tensor) -> torch.Tensor:
 
 def _sleeps(x: torch.Tensor) -> torch.Tensor:
     if _is_last():
-        time.sleep(2 * process_group._SILENCE_S)
+        time.sleep(2 * SILENCE_S)
     return x * 2
 
 

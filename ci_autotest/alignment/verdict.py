@@ -256,7 +256,7 @@ def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
 
 def _with_expectation(found: Misalignment, candidate: Trace) -> Misalignment:
     """Return a difference that says what the candidate was held against, if that is not the whole program."""
-    if candidate.expectation is None or found.kind == "rank":
+    if candidate.expectation is None or found.kind in {"rank", "error"}:  # no value was held against another
         return found
     detail = ". ".join(filter(None, (candidate.expectation.sentence, found.detail)))
     return msgspec.structs.replace(found, detail=detail)

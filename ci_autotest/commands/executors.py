@@ -29,10 +29,12 @@ class Means(NamedTuple):
     Attributes:
         executor: Starts workers.
         fork_client: Starts fresh processes on this machine, for example to run a repro alone.
+        notes: Sentences about what could not be used; they grow while workers start.
     """
 
     executor: Executor
     fork_client: ForkClient
+    notes: Sequence[str] = ()
 
     def close(self) -> None:
         """End the processes that both hold."""
@@ -79,7 +81,7 @@ def means_for(request: Request, surroundings: Surroundings) -> Means:
         has_ranks=any(candidate.has_rank_processes for candidate in request.candidates),
     )  # fmt: skip
     limits = Limits(silence_s, memory_limit(request, executor.slots))
-    return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)))
+    return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)), executor.notes)
 
 
 def local_means(

@@ -94,6 +94,7 @@ def run(request: Request, environ: Mapping[str, str], progress: Progress) -> Run
         finally:
             signals.over()
             means.close()
+            state.unused = means.notes
             end_others(known)
         if state.plan is None:
             prepare(state.output)

@@ -37,6 +37,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
         )
     notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
     notes += [state.untimed] if state.untimed else []
+    notes += state.unused
     notes += [said for said in (state.choice, state.foreign) if said]
     if state.is_stopped:
         notes.append(f"stopped after {plural(state.failures, 'failure')} (-x or --maxfail)")

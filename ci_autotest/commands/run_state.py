@@ -10,6 +10,7 @@ from ci_autotest.findings.regressions import Regressions
 from ci_autotest.findings.triage import Triage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ci_autotest.commands.budget import Budget
@@ -32,6 +33,7 @@ class RunState:
         is_part: Whether fewer tests run than a run without arguments has.
         is_stopped: Whether ``--maxfail`` has ended the cases.
         untimed: What ended the timing early.
+        unused: What the executor could not use, in words.
         failure: The error that ended the run after it had begun.
         unwritten: Sentences about what could not be written.
     """
@@ -59,6 +61,7 @@ class RunState:
     unwritten: list[str] = field(default_factory=list)
     speed: list[SpeedResult] = field(default_factory=list)
     untimed: str = ""
+    unused: Sequence[str] = ()
     baseline: RunResult | None = None
 
     @property

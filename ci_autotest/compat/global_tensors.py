@@ -10,15 +10,17 @@ Source: the wheel oneflow 0.9.0, ``oneflow/test_utils/automated_test_util/genera
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from ci_autotest.compat.oneflow_unittest import ON_RANKS, without_skip
-from ci_autotest.errors import UnsupportedReason
+from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, shard
 from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER, Ref, TensorSpec
+from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
 from ci_autotest.record.draw.generators import Either, Generator
@@ -78,9 +80,13 @@ class SbpNames:
     partial_sum = Sbp("partial_sum")
 
     @staticmethod
-    def split(dim: int) -> Sbp:
-        """Return the one that cuts a dimension."""
-        return Sbp("split", dim)
+    def split(dim: int | None = None, axis: int | None = None) -> Sbp:
+        """Return the one that cuts a dimension; ``axis`` is its name in earlier versions."""
+        found = axis if dim is None else dim
+        if type(found) is not int:
+            message = f"flow.sbp.split({found!r}) names no dimension. Write flow.sbp.split(0)."
+            raise AuthorError(message)
+        return Sbp("split", found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +202,9 @@ class Sbps(_Members):
         self._one = [*cuts, *whole, *([SbpNames.partial_sum] if max_dim and not except_partial_sum else [])]
 
     def members(self) -> list[Any]:
-        """Return the same choice for each dimension of the ranks, or the same with one dimension cut."""
-        return [[each] * self._count for each in self._one] or [[SbpNames.broadcast] * self._count]
+        """Return each combination of what the dimensions of the ranks may have."""
+        found = [list(each) for each in itertools.product(self._one, repeat=self._count)]
+        return found or [[SbpNames.broadcast] * self._count]
 
 
 def to_global(owner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -211,6 +218,9 @@ def to_global(owner: Any, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(owner, Value):
         return owner.to_global(*args, **kwargs)
     [sbp] = args[1:2] or [kwargs.get("sbp")]
+    if sbp is None:
+        message = "to_global() names no sbp. Write x.to_global(placement, flow.sbp.split(0)), or another sbp."
+        raise AuthorError(message)
     index = owner._ref.index  # noqa: SLF001 - of the same recording
     recorder = owner._recorder  # noqa: SLF001
     step = recorder.steps[index]
@@ -228,7 +238,11 @@ def _placements(sbp: Any, dimensions: int) -> tuple[str, ...]:
     """Return what ``sbp`` says in our words; nothing if it does not say."""
     sbp = sbp.value() if isinstance(sbp, Generator) else sbp
     given = sbp if isinstance(sbp, list | tuple) else [sbp]
-    return tuple(each.placement(dimensions) for each in given if isinstance(each, Sbp))
+    wrong = next((each for each in given if not isinstance(each, Sbp)), None)
+    if wrong is not None:
+        message = f"to_global(): sbp {wrong!r} is none. Write flow.sbp.split(0), flow.sbp.broadcast or a list of them."
+        raise AuthorError(message)
+    return tuple(each.placement(dimensions) for each in given)
 
 
 def globaltest(function: F) -> F:
@@ -242,7 +256,11 @@ def globaltest(function: F) -> F:
 
     @functools.wraps(test)
     def on_ranks(*args: Any, **kwargs: Any) -> Any:
-        return test(*args, **kwargs)
+        found, recorder = test(*args, **kwargs), CURRENT.get()
+        # A loop that leaves members out may have met one of these, where OneFlow's goes on to the next.
+        if recorder is not None and not recorder.steps:
+            raise FalseAssumption
+        return found
 
     setattr(on_ranks, ATTRIBUTE, declaration)
     setattr(on_ranks, ON_RANKS, True)

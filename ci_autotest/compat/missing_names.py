@@ -101,5 +101,5 @@ class MissingName(Unavailable):
         if CURRENT.get() is None:
             return
         if self._reason is UnsupportedReason.RANKS:
-            unsupported(self._reason, f"{self._path}: its tensors lie on several ranks, and one process has only one")
+            unsupported(self._reason, f"{self._path} is what one rank has: a case is recorded with whole tensors")
         unsupported(self._reason, f"it uses {self._path}, {self._lack}")

@@ -32,13 +32,13 @@ def skip_unless(nodes: int, devices: int) -> Callable[[Any], Any]:
 
     def skipped(item: Any) -> Any:
         if isinstance(item, type):
-            for name, each in list(vars(item).items()):
-                if name.startswith("test") and callable(each):
-                    setattr(item, name, skipped(each))
+            for name in dir(item):  # inherited ones too
+                if name.startswith("test") and callable(getattr(item, name)):
+                    setattr(item, name, skipped(getattr(item, name)))
             return item
         if getattr(item, ON_RANKS, False):
             return item
-        found = unittest.skip(f"needs {needed}, and a case runs in one process")(item)
+        found = unittest.skip(f"needs {needed}, and is no @globaltest, which alone runs on ranks")(item)
         setattr(found, _NEEDS_DEVICES, True)
         return found
 

@@ -62,30 +62,38 @@ class Wire:
         except OSError as error:
             raise WireError(str(error)) from error
 
-    def receive(self, until: float | None = None) -> tuple[bytes, list[memoryview]]:
+    def receive(self, until: float | None = None, at_most: int | None = None) -> tuple[bytes, list[memoryview]]:
         """Return the next frame: its head and its buffers.
 
         Args:
             until: Deadline in monotonic seconds; ``None`` to wait forever.
+            at_most: Bytes of the head of a frame that must have no buffers, from a peer who has not said who it is yet.
 
         Raises:
             WireError: The other end is gone, or sent something that is no frame.
-            SilentError: The frame is not complete at the deadline.
+            SilentError: The frame is not complete at the deadline. What has come of it is kept.
         """
-        head_size, count = _COUNTS.unpack(self._take(_COUNTS.size, until))
-        if head_size > _HEAD_AT_MOST or count > _BUFFERS_AT_MOST:
+        self._fill(_COUNTS.size, until)
+        head_size, count = _COUNTS.unpack_from(self._buffer)
+        is_allowed = head_size <= _HEAD_AT_MOST and count <= _BUFFERS_AT_MOST
+        if not is_allowed or (at_most is not None and (head_size > at_most or count)):
             message = f"a frame with {head_size} bytes of head and {count} buffers"
             raise WireError(message)
-        lengths = struct.unpack(f"<{count}Q", self._take(_LENGTH_BYTES * count, until))
+        start = _COUNTS.size + _LENGTH_BYTES * count
+        self._fill(start, until)
+        lengths = struct.unpack_from(f"<{count}Q", self._buffer, _COUNTS.size)
         size = sum(lengths)
         if size > _BUFFER_AT_MOST:
             message = f"a frame of {size} bytes"
             raise WireError(message)
-        head, rest = self._take(head_size, until), memoryview(self._take(size, until))
+        self._fill(start + head_size + size, until)
+        self._take(start)
+        head, rest = self._take(head_size), memoryview(self._take(size))
         ends = list(accumulate(lengths, initial=0))
         return head, [rest[start:end] for start, end in pairwise(ends)]
 
-    def _take(self, size: int, until: float | None) -> bytes:
+    def _fill(self, size: int, until: float | None) -> None:
+        """Read until so many bytes have come."""
         while len(self._buffer) < size:
             if until is not None and not self._has_come(until - time.monotonic()):
                 message = "the other end is silent"
@@ -98,6 +106,9 @@ class Wire:
                 message = "the other end is gone"
                 raise GoneError(message)
             self._buffer += part
+
+    def _take(self, size: int) -> bytes:
+        """Return the first bytes that have come, and forget them."""
         # Copied, because a bytearray cannot shrink while a view of it exists.
         found = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]

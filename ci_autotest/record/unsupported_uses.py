@@ -104,7 +104,7 @@ def refuse_ranks(name: str) -> None:
         UnsupportedTest: It is.
     """
     if name in _ON_RANKS:
-        detail = f"`.{name}`: its tensors lie on several ranks, and one process has only one"
+        detail = f"`.{name}` is what one rank has: a case is recorded with whole tensors"
         unsupported(UnsupportedReason.RANKS, detail)
 
 

@@ -10,12 +10,12 @@ Source: proc(5).
 
 from __future__ import annotations
 
-import mmap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.host.process_name import is_rank
+from ci_autotest.values.process_memory import resident_bytes, share_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ class MemoryWatch:
         is_known = self._pids == frozenset(resident) and now - self._asked_at < _KNOWN_S
         if total - (self._counted_twice if is_known else 0) <= self._allowed_bytes:
             return None
-        own = {pid: _share_bytes(pid, held) for pid, held in resident.items()}
+        own = {pid: share_bytes(pid, held) for pid, held in resident.items()}
         held = sum(own.values())
         self._pids, self._counted_twice, self._asked_at = frozenset(resident), total - held, now
         return self._of(own) if held > self._allowed_bytes else None
@@ -96,22 +96,13 @@ def _tree(pid: int, parent: int) -> Iterator[tuple[int, int, int]]:
     """Yield a process and all that it started: its pid, its parent's, and its resident memory in bytes."""
     entry = _PROC / str(pid)
     try:
-        held = int((entry / "statm").read_bytes().split()[1]) * mmap.PAGESIZE
+        held = resident_bytes(pid)
         children = (entry / "task" / str(pid) / "children").read_bytes().split()
-    except (OSError, IndexError, ValueError):
+    except (OSError, ValueError):
         return
     yield pid, parent, held
     for child in children:
         yield from _tree(int(child), pid)
-
-
-def _share_bytes(pid: int, resident_bytes: int) -> int:
-    """Return the memory of a process, with its share of what several have; ``resident_bytes`` if it is not told."""
-    try:
-        lines = (_PROC / str(pid) / "smaps_rollup").read_text("ascii").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return resident_bytes
 
 
 def _name(pid: int) -> str:

@@ -13,10 +13,11 @@ class FakeRay:
         cores: Cores of each living node by its name, which is its address too.
         started: The nodes on which an actor was started, in order.
         broken: Nodes on which an actor cannot be started.
+        silent: Nodes on which an actor starts too late.
     """
 
     def __init__(self, **cores: int) -> None:
-        self.cores, self.started, self.broken = dict(cores), list[str](), set[str]()
+        self.cores, self.started, self.broken, self.silent = dict(cores), list[str](), set[str](), set[str]()
         self.exceptions = SimpleNamespace(RayError=LookupError)
         affinity = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node_id, soft: (node_id, soft))
         self.util = SimpleNamespace(scheduling_strategies=affinity)
@@ -35,7 +36,11 @@ class FakeRay:
         assert not is_soft
         return SimpleNamespace(remote=lambda host, _: self._actor(node, host))
 
-    def get(self, found: Any, timeout: float) -> Any:
+    def wait(self, found: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        late = [each for each in found if each[0] in self.silent]
+        return [each for each in found if each not in late], late
+
+    def get(self, found: Any) -> Any:
         if found[0] in self.broken:
             raise LookupError(found)
         return found

@@ -51,6 +51,12 @@ _PLANTED = {
     "no_sync_left_on with statistics": ("rank", "value of y", _OTHER_BITS),
     "bfloat16_gradients with statistics": ("gradient", "gradient of tensor", "float32[4] on cpu"),
     "fsdp_reduced_in_bfloat16 with statistics": ("gradient", "gradient of tensor", "float32[4] on cpu"),
+    "raises_in_backward": ("error", "backward pass", "raises RuntimeError"),
+    "raises_in_backward_on_one_rank": (
+        "rank",
+        "backward pass",
+        "rank 1 raised RuntimeError, rank 0 waits for ever in allreduce",
+    ),
     "other_momentum": ("state", "state running_mean after the run", "float32[4] on cpu"),
     "within_others_that_scale": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),
     "other_eps": ("value", "value of sequential", "float32[6, 4] on cpu that requires grad"),

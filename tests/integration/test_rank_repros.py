@@ -122,8 +122,8 @@ def script(tmp_path_factory) -> Path:
     tensors = {"t0": struct.pack("<2f", *INPUT), "output_0": (INPUT * 2).tobytes()}
     note = {"backend": "dtensor", "import": ["alone"], "torch": "2.13", "processes": True, STARTS_RANKS: True}
     text = repro_text(Recording(Program((), steps), tensors, note, {"output_0": PLAIN}), {**DETAILS, "kind": "rank"})
-    # A group in which nothing moves is watched for a second here.
-    shorter = text.replace("LONGEST_S, SILENCE_S = 60, 20", "LONGEST_S, SILENCE_S = 60, 1")
+    # A group in which nothing moves is watched for five seconds here.
+    shorter = text.replace("LONGEST_S, SILENCE_S = 60, 20", "LONGEST_S, SILENCE_S = 60, 5")
     assert shorter != text
     found = folder / "repro.py"
     found.write_text(shorter)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,13 +20,28 @@ from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.connection import wire_of
 from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.ranks.rank_node import Setup, interface_of
-from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
+from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
+from ci_autotest.backends.ranks.rank_node import (
+    End,
+    Ended,
+    Fork,
+    Greeting,
+    Inquiry,
+    Report,
+    Setup,
+    _exceeds,
+    _Ranks,
+    interface_of,
+)
+from ci_autotest.backends.ranks.rank_reception import Reception
+from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
+from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import GoneError
+from ci_autotest.host.wire import GoneError, Wire
 from ci_autotest.run.ray.rank_nodes import RankNode
+from ci_autotest.values.process_memory import resident_bytes, share_bytes
 from ci_autotest.values.rank_servers import RankServers
 from tests import rank_operators
 from tests.engine import judged, record
@@ -33,10 +50,15 @@ from tests.projects import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ci_autotest.backends.ranks.rank_process import RankProcess
+
 _ROOT = str(Path(__file__).resolve().parents[2])
 _SECRET = "a secret of this test"  # noqa: S105 - of nothing else
 _HOST = "127.0.0.1"
 _RANKS = 3
+#: Longer than a rank of this machine may sleep in a collective operation, and shorter than one of another machine.
+_ON_ITS_WAY_S = 1.5 * SILENCE_S
+_KILLED = "ended by signal 9 (SIGKILL)"
 
 
 def candidate(**keys: Any) -> Candidate:
@@ -58,7 +80,7 @@ class Far:
         self.backend = self.backend_of(candidate(), answer_s)
 
     def backend_of(self, row: Candidate, answer_s: float = 60.0) -> DTensorBackend:
-        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s=answer_s)
+        launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s=answer_s, silence_s=SILENCE_S)
         meshes = Meshes(_RANKS, (_RANKS,))
         return DTensorBackend(row.name, meshes, ("Replicate",), processes=WorkerSide(), launcher=launcher)
 
@@ -129,6 +151,81 @@ def test_judged__mesh_of_two_dimensions_after_a_smaller_group__finds_its_ranks_b
         del smaller
 
 
+def test_store__address_of_this_machine__listens_there_and_nowhere_else():
+    store = _store(_HOST)
+
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    rows += [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    listens = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{store.port:04X}")]
+    assert listens == [f"0100007F:{store.port:04X}"]
+
+
+def test_look__strangers_who_say_nothing_or_much__keep_no_rank_waiting_and_are_sent_away():
+    with Reception(_HOST, _SECRET) as reception:
+        silent, many, guess = (socket.create_connection(reception.address) for _ in range(3))
+        many.sendall(struct.pack("<IIQ", 0, 1, 1 << 36))  # a frame of 64 GiB
+        guess.sendall(frame(Greeting("a guess", 0)))
+        rank = socket.create_connection(reception.address)
+        said = frame(Greeting(_SECRET, 1))
+        rank.sendall(said[:9])
+        assert wait_until(lambda: reception.look(0.1) or has_begun(reception), 60)
+        rank.sendall(said[9:])
+        assert wait_until(lambda: reception.look(0.1) or 1 in reception.found, 60)
+
+        assert (list(reception.found), len(reception._strangers)) == ([1], 1)
+        assert [each.recv(1) for each in (guess, many)] == [b"", b""]
+    assert silent.recv(1) == b""
+    reception.found[1].close()
+    for each in (silent, many, guess, rank):
+        each.close()
+
+
+def has_begun(reception: Reception) -> bool:
+    return any(each.wire._buffer for each in reception._strangers.values())
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    head = msgspec.json.encode(message)
+    return struct.pack("<II", len(head), 0) + head
+
+
+def test_reception__error_while_ranks_connect__closes_theirs_too():
+    reception = Reception(_HOST, _SECRET)
+    with socket.create_connection(reception.address) as rank:
+        rank.sendall(frame(Greeting(_SECRET, 0)))
+        assert wait_until(lambda: reception.look(0.1) or 0 in reception.found, 60)
+
+        reception.__exit__(TimeoutError, TimeoutError(), None)
+
+        assert rank.recv(1) == b""
+
+
+class Late:
+    """A rank whose answer waits in a collective operation for a message that is long on its way."""
+
+    def __init__(self, *_: int) -> None: ...
+
+    def answer(self, head: bytes, _: object, process: RankProcess) -> tuple[bytes, list[bytes | memoryview]]:
+        process.enter_collective("all_reduce")
+        time.sleep(_ON_ITS_WAY_S)
+        return head, []
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_exchange__all_ranks_sleep_in_a_collective__wait_for_ever_after_the_silence_of_their_launcher():
+    with closing(RankServer("late", Late)) as server:
+        group = ProcessGroup(server, 2)
+        server.silence_s = _ON_ITS_WAY_S / 5
+        stuck = group.exchange(b"x", [], bytes.decode)
+        server.silence_s = RemoteRanks(candidate(), RankServers([], _SECRET), []).silence_s
+        answers = group.exchange(b"x", [], bytes.decode)
+
+        assert isinstance(stuck, Stuck)
+        assert {place.collective for place in stuck.places.values()} == {"all_reduce"}
+        assert [answer.head for answer in dict(answers).values()] == ["x", "x"]
+        group.end()
+
+
 def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):
     wire = wire_of(socket.create_connection(far.servers.addresses[0]))
     wire.send(msgspec.json.encode(Setup("a guess", candidate(), [], 0)))
@@ -143,6 +240,16 @@ def test_launch__module_that_a_node_lacks__is_one_sentence(far: Far):
 
     said = f"candidate 'far': on node {_HOST}, module 'no_such_operators' of `import` cannot be imported"
     assert str(refused.value).startswith(said)
+
+
+def test_launch__module_that_the_nodes_lack__is_refused_again_and_leaves_no_connection(far: Far):
+    launcher = RemoteRanks(candidate(imports=("no_such_operators",)), far.servers, [_ROOT])
+    before = [*Path("/proc/self/fd").iterdir()]
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="module 'no_such_operators' of `import` cannot be imported"):
+            launcher.launch(2)
+
+    assert len([*Path("/proc/self/fd").iterdir()]) <= len(before)
 
 
 def test_launch__node_without_a_server__is_one_sentence(far: Far):
@@ -168,6 +275,49 @@ def test_judged__node_that_says_nothing_any_more__names_its_rank_and_goes_on_wit
     assert len(set(far.parents())) == 2
 
 
+def test_exchange__large_message_to_a_node_that_says_nothing__its_ranks_are_lost_and_no_others(far: Far):
+    far.restart(2.0)
+    far.parents()
+    group = far.backend._processes[_RANKS]
+    os.killpg(far.nodes[1].pid(), signal.SIGSTOP)
+
+    stuck = group.exchange(b"{}", [bytes(1 << 26)], bytes.decode)
+
+    os.killpg(far.nodes[1].pid(), signal.SIGCONT)
+    assert isinstance(stuck, Stuck)
+    assert [rank for rank, loss in stuck.lost.items() if loss.text == "was lost with its node"] == [1]
+    far.restart()
+
+
+def test_look__two_nodes_that_say_nothing__are_asked_before_either_is_waited_for(far: Far):
+    launcher = RemoteRanks(candidate(), far.servers, [_ROOT], answer_s=2.0)
+    with closing(launcher):
+        ranks = launcher.launch(2)
+        for node in far.nodes:
+            os.killpg(node.pid(), signal.SIGSTOP)
+        for rank in ranks:
+            rank.inquire()
+        first, second = (rank._server._until[0] for rank in ranks)
+
+        assert ([rank.look() for rank in ranks], second - first < 1.0) == ([None, None], True)
+        with pytest.raises(OSError, match="every node of the cluster that had ranks is lost"):
+            launcher.launch(2)
+        for node in far.nodes:
+            os.killpg(node.pid(), signal.SIGCONT)
+        for rank in ranks:
+            rank.end()
+
+
+def test_launch__rank_that_ends_before_it_connects__is_named_at_once(far: Far):
+    with closing(RemoteRanks(candidate(), far.servers, [_ROOT])) as launcher:
+        server = launcher._connected()[0]
+        with socket.create_server((_HOST, 0)) as listener:
+            nobody = listener.getsockname()
+        pid = msgspec.json.decode(server.ask(Fork(0, 1, nobody, nobody)), type=int)
+        with Reception(_HOST, _SECRET) as reception, pytest.raises(GoneError, match="rank 0 ended with status"):
+            launcher._meet(reception, [(server, pid)])
+
+
 def test_judged__node_that_is_lost__names_its_rank_once_and_goes_on_without_the_node(far: Far):
     assert far.judged("right").outcome == "aligned"
     far.nodes[1].close()
@@ -186,6 +336,46 @@ def test_close__worker_that_is_done__leaves_no_rank(far: Far):
     far.backend.close()
 
     assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_answer__process_number_that_an_earlier_rank_had__is_a_rank_that_lives_until_it_is_ended():
+    ours, theirs = socket.socketpair()
+    with ours, socket.create_server((_HOST, 0)) as listener:
+        ranks = _Ranks(Setup(_SECRET, candidate(), [], 0), _HOST, Wire(theirs.detach(), os.dup(ours.fileno())))
+        earlier = Ended("ended with status 0", 0)
+        ranks._ends |= dict.fromkeys(range(1, 1 << 22), earlier)  # every number that Linux has
+        pid = ranks.answer(Fork(0, 1, listener.getsockname(), listener.getsockname()))
+        assert isinstance(pid, int)
+
+        seen = ranks.answer(Inquiry(pid))
+
+        assert (isinstance(seen, Report) and seen.lives, ranks.answer(End(pid))) == (True, Ended(_KILLED, None))
+        assert not Path(f"/proc/{pid}").exists()
+        # The worker asks once more: where it was, then how it ended.
+        seen = ranks.answer(Inquiry(pid))
+        assert (isinstance(seen, Report) and seen.lives, ranks.answer(End(pid))) == (False, Ended(_KILLED, None))
+        assert ranks._places == {}
+        ranks._wire.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_exceeds__memory_that_forked_processes_share__counts_once_among_them():
+    shared = bytearray(b"x" * (1 << 27))
+    wait, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.read(wait, 1)  # until the test has ended
+        os._exit(0)
+    resident, share = resident_bytes(pid), share_bytes(pid, 0)
+
+    assert 0 < share < resident
+    assert [_exceeds(pid, allowed) for allowed in ((share + resident) // 2, share // 2)] == [False, True]
+    assert len(shared) == 1 << 27
+    for end in (wait, go):
+        os.close(end)
+    os.waitpid(pid, 0)
 
 
 def test_interface_of__address_of_this_machine_or_not__is_its_name_or_empty():

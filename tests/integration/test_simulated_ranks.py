@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -100,10 +101,21 @@ def _array() -> object:
     x = ci_autotest.random_tensor(2, 6, 5, requires_grad=False)
     y = x * 2
     y.numpy()
+    y.add_(1)
     return y
 
 
-@pytest.mark.parametrize("body", [_body, _linear, _written, _branch, _array], ids=lambda body: body.__name__)
+def _refused_array() -> object:
+    x = ci_autotest.random_tensor(2, 6, 5, requires_grad=False)
+    y = x.bfloat16()
+    with contextlib.suppress(TypeError):
+        y.numpy()
+    return y
+
+
+@pytest.mark.parametrize(
+    "body", [_body, _linear, _written, _branch, _array, _refused_array], ids=lambda body: body.__name__
+)
 def test_judged__right_operators_on_ranks__are_aligned_or_refused_by_their_own_word(
     body: Callable[[], object], backend: DTensorBackend
 ):

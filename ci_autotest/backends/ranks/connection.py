@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from datetime import timedelta
 from typing import Final
 
@@ -11,10 +12,17 @@ from ci_autotest.host.wire import Wire
 
 #: How long ranks and their worker try to reach each other.
 KEPT: Final = timedelta(seconds=60)
+#: Seconds without a byte that the other end takes after which it is lost. A network that finds another way needs less.
+SEND_S: Final = 20.0
 #: Seconds in which who connects must say who it is: a stranger may say nothing.
 GREETING_S: Final = 10.0
+#: Bytes of a first message: a candidate's row, or a rank's number.
+GREETING_BYTES: Final = 1 << 20
 #: A machine that has lost its power says nothing: after 10 s of silence it is asked, and is gone after 15 s more.
 _KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+_GONE_S: Final = 25.0
+#: Source: socket(7), ``SO_SNDTIMEO``: seconds and microseconds.
+_TIME: Final = struct.Struct("@ll")
 
 
 def connected(address: tuple[str, int]) -> socket.socket:
@@ -28,8 +36,17 @@ def connected(address: tuple[str, int]) -> socket.socket:
     return found
 
 
-def wire_of(connection: socket.socket) -> Wire:
-    """Return a wire that takes over a connection."""
+def wire_of(connection: socket.socket, send_s: float = SEND_S) -> Wire:
+    """Return a wire that takes over a connection.
+
+    Args:
+        connection: The connection.
+        send_s: Seconds without a byte that the other end takes after which sending to it fails.
+    """
+    # The first one for what waits in this machine because the other end does not read; the second one, which the system
+    # must not apply before it, for what is on its way.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(send_s), int(send_s % 1 * 1e6)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * max(send_s, _GONE_S)))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in _KEEP_ALIVE:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Trace
 from ci_autotest.program.ir import ARRAY, CALL_METHOD
 
@@ -42,6 +43,8 @@ class GroupTrace(Trace):
         for index, step in enumerate(program.steps[: len(self.values)]):
             if step.op == CALL_METHOD and step.target == ARRAY and isinstance(self.values[index], torch.Tensor):
                 self.values[index] = self.values[index].numpy()
+                if self.observations:
+                    self.observations[index] = observed(self.values[index])
         return self
 
 

@@ -72,7 +72,7 @@ def joins_of(parts: Sequence[torch.Tensor], whole: torch.Tensor, shares: Sequenc
 def slices_join(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:
     """Return how values are joined that are those of slices, by their shapes; ``None`` if they cannot be.
 
-    A value without rows, such as a loss, is the mean, because a wrapper may average it, or make rows independent.
+    A value without rows, such as a loss, is the mean: a wrapper may average it over ranks, or make rows independent.
 
     Args:
         parts: The value of each slice.

@@ -120,7 +120,8 @@ class ModuleBackend(Backend):
         trace.gradients, trace.untested = found.gradients, found.untested
         trace.backward_failure, trace.backward_lacking = found.backward_failure, found.backward_lacking
         trace.rank_faults = found.rank_faults or trace.rank_faults
-        trace.expectation = found.expectation
+        if found.backward_failure is None:  # else the forward pass is all that was compared, with what it had
+            trace.expectation = found.expectation
 
     def plan_note(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]

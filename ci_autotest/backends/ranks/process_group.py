@@ -7,7 +7,6 @@ A rank that waits elsewhere may be slow, and the parent ends the worker when the
 
 from __future__ import annotations
 
-import contextlib
 import select
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a group may take to join.
 _START_S: Final = 60.0
-#: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
-_SILENCE_S: Final = 1.5
 _LOOK_S: Final = 0.1
 
 
@@ -70,6 +67,12 @@ class Rank(Protocol):
     def place(self) -> Place:
         """Where it is, or was when that was last known."""
 
+    def send(self, head: bytes, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send it a message; raise ``WireError`` if it does not read it."""
+
+    def inquire(self) -> None:
+        """Ask what it does: the next ``look`` has the answer, and many are asked before any of them is waited for."""
+
     def look(self) -> Look | None:
         """Return what it does; ``None`` if it has ended, and has left nothing to read."""
 
@@ -87,11 +90,13 @@ class Launcher(Protocol):
         candidate: Name of their candidate.
         worker: The worker whose candidate they are.
         advice: What to do where they cannot be had.
+        silence_s: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
     """
 
     candidate: str
     worker: WorkerSide
     advice: str
+    silence_s: float
 
     def launch(self, count: int) -> Sequence[Rank]:
         """Return the processes of a new group; raise ``OSError`` or ``WireError`` if they cannot be had."""
@@ -188,8 +193,11 @@ class ProcessGroup:
         worker = self._launcher.worker
         worker.wait_for(range(self.count))
         for each in self._ranks:
-            with contextlib.suppress(WireError):
-                each.wire.send(head, buffers)
+            try:
+                each.send(head, buffers)
+            except WireError:
+                # Its node may be lost, and not that one alone: none of their other ranks is waited for then.
+                self._looks(range(self.count))
         answers: dict[int, Answer] = {}
         lost: dict[int, Loss] = {}
         looks: dict[int, Look] = {}
@@ -200,14 +208,14 @@ class ProcessGroup:
             }
             has_received = self._receive(waiting, decode, answers, lost)
             left = [rank for rank in waiting.values() if rank not in {*answers, *lost}]
-            seen, looks = looks, {rank: look for rank in left if (look := self._ranks[rank].look())}
+            seen, looks = looks, self._looks(left)
             # A child that it has forked keeps the pipe of a rank open after its end.
             lost |= {rank: self._loss(rank, GoneError()) for rank in left if rank not in looks}
             worker.wait_for(_suspects(looks))
             if has_received or looks != seen or any(look.is_running for look in looks.values()):
                 since = time.monotonic()
             # Outside of a collective a rank may sleep and then go on.
-            elif time.monotonic() - since > _SILENCE_S and all(look.place.collective for look in looks.values()):
+            elif time.monotonic() - since > self._launcher.silence_s and _are_in_collectives(looks):
                 break
         worker.wait_for(())
         if len(answers) == self.count:
@@ -218,6 +226,12 @@ class ProcessGroup:
             self._give_up(next(iter(lost.values())))
         places = {rank: look.place for rank, look in looks.items() if rank not in lost}
         return Stuck(answers, places, dict(sorted(lost.items())))
+
+    def _looks(self, ranks: Collection[int]) -> dict[int, Look]:
+        """Return what each rank does that has not ended."""
+        for rank in ranks:
+            self._ranks[rank].inquire()
+        return {rank: look for rank in ranks if (look := self._ranks[rank].look())}
 
     def _receive(
         self,
@@ -259,6 +273,11 @@ class ProcessGroup:
         ranks, self._ranks = self._ranks, []
         for rank in ranks:
             rank.end()
+
+
+def _are_in_collectives(looks: Mapping[int, Look]) -> bool:
+    """Whether each rank is in a collective."""
+    return all(look.place.collective for look in looks.values())
 
 
 def _suspects(looks: Mapping[int, Look]) -> Collection[int]:

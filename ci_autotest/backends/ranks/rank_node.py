@@ -17,14 +17,13 @@ import socket
 import struct
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
 
 from ci_autotest.backends.operators.registration import register
-from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, KEPT, connected, wire_of
 from ci_autotest.backends.ranks.module_rank import ModuleRank
 from ci_autotest.backends.ranks.process_activity import could_run
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
@@ -36,6 +35,7 @@ from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import WireError
 from ci_autotest.values.process_end import exit_text
+from ci_autotest.values.process_memory import resident_bytes, share_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +159,7 @@ def _serve(connection: socket.socket, secret: str) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         address = connection.getsockname()[0]
         wire = wire_of(connection)
-        setup = _SETUPS.decode(wire.receive(time.monotonic() + GREETING_S)[0])
+        setup = _SETUPS.decode(wire.receive(time.monotonic() + GREETING_S, GREETING_BYTES)[0])
         if not hmac.compare_digest(setup.secret.encode(), secret.encode()):
             os._exit(1)
         ranks = _Ranks(setup, address, wire)
@@ -196,6 +196,8 @@ class _Ranks:
     def __init__(self, setup: Setup, address: str, wire: Wire) -> None:
         self._setup, self._address, self._wire = setup, address, wire
         self._places: dict[int, mmap.mmap] = {}
+        # Of ranks whose end the worker has asked for: it may ask again where one was, and how it ended.
+        self._last: dict[int, Place] = {}
         self._ends: dict[int, Ended] = {}
 
     def answer(self, job: Fork | Inquiry | End) -> int | Report | Ended:
@@ -214,25 +216,34 @@ class _Ranks:
         if pid == 0:
             self._wire.close()
             _run(job, self._setup, self._address, place)
+        # The system gives a number again, and an earlier rank may have had it.
+        self._ends.pop(pid, None)
         self._places[pid] = place
         return pid
 
     def _report(self, pid: int) -> Report:
         allowed = self._setup.memory_bytes
-        if allowed and self._lives(pid) and _resident_bytes(pid) > allowed:
-            self._end(pid)
+        if allowed and self._lives(pid) and _exceeds(pid, allowed):
+            self._kill(pid)
             # Without what it held, which is another number in each run: what repeats must read the same.
             text = f"held more memory than its limit of {allowed / _GIB:.1f} GiB and was ended"
             self._ends[pid] = Ended(text, None)
         lives = self._lives(pid)
-        return Report(*read_place(self._places[pid]), lives and could_run(pid), lives)
+        place = read_place(self._places[pid]) if pid in self._places else self._last[pid]
+        return Report(*place, lives and could_run(pid), lives)
 
     def _end(self, pid: int) -> Ended:
         if self._lives(pid):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-            self._ends[pid] = Ended(exit_text(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), None)
+            self._kill(pid)
+        if place := self._places.pop(pid, None):
+            self._last[pid] = read_place(place)
+            place.close()
         return self._ends[pid]
+
+    def _kill(self, pid: int) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        self._ends[pid] = Ended(exit_text(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), None)
 
     def _lives(self, pid: int) -> bool:
         """Whether a rank has not ended yet."""
@@ -244,6 +255,16 @@ class _Ranks:
         return pid not in self._ends
 
 
+def _exceeds(pid: int, allowed: int) -> bool:
+    """Whether a process holds more memory than is allowed. What forked ranks share counts once among them."""
+    try:
+        held = resident_bytes(pid)
+    except (OSError, ValueError):
+        return False
+    # The system walks all pages to know the share.
+    return held > allowed and share_bytes(pid, held) > allowed
+
+
 def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
     """Be one rank; never returns."""
     try:
@@ -253,7 +274,8 @@ def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
         if interface:
             # Otherwise gloo asks for the address of this host's name, where no other node may reach it.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        wire = wire_of(connected(job.worker))
+        # The worker may wait for nodes that are lost before it reads what this rank sends.
+        wire = wire_of(connected(job.worker), KEPT.total_seconds())
         wire.send(msgspec.json.encode(Greeting(setup.secret, job.rank)))
         store = torch._C._distributed_c10d.TCPStore(*job.store, is_master=False, timeout=KEPT)
         RankProcess(wire, place, job.rank, job.ranks).serve(store, _ANSWERING[setup.candidate.backend])
@@ -273,11 +295,3 @@ def interface_of(address: str) -> str:
                 if socket.inet_ntoa(found[_ADDRESS]) == address:
                     return name
     return ""
-
-
-def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process, or 0 if it cannot be read."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
-    except (OSError, IndexError, ValueError):
-        return 0

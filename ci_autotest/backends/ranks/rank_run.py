@@ -6,6 +6,7 @@ step makes from no other tensor is the same on every rank.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -256,5 +257,17 @@ def _converted(step: Step, values: list[Any]) -> DTensor | None:
     if step.op != CALL_METHOD or step.target != ARRAY or not isinstance(step.args[0], Ref):
         return None
     found = values[step.args[0].index]
-    is_free = isinstance(found, DTensor) and (not found.requires_grad or dict(step.kwargs).get("force") is True)
-    return found if is_free else None
+    if not isinstance(found, DTensor) or not _has_array(found.dtype):
+        return None
+    is_forced = dict(step.kwargs).get("force") is True
+    return found if is_forced or not (found.requires_grad or found.is_conj() or found.is_neg()) else None
+
+
+@lru_cache(maxsize=64)
+def _has_array(dtype: torch.dtype) -> bool:
+    """Whether numpy has a dtype."""
+    try:
+        torch.empty(0, dtype=dtype).numpy()
+    except TypeError:
+        return False
+    return True

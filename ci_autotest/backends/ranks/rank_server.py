@@ -43,6 +43,8 @@ _DESCRIPTORS: Final = 4
 _NUMBER: Final = struct.Struct("<i")
 #: In place of an exit status: the process had closed its pipe, and was still there.
 _STILL_THERE: Final = 1 << 30
+#: Ranks of one machine communicate through its memory, so that none waits for a message that is on its way.
+SILENCE_S: Final = 1.5
 #: Seconds that a rank may take to end after it has closed its pipe.
 _END_S: Final = 5.0
 _LOOK_S: Final = 0.01
@@ -72,6 +74,13 @@ class LocalRank:
     def place(self) -> Place:
         """Where it is."""
         return read_place(self._place)
+
+    def send(self, head: bytes, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send it a message; raise ``WireError`` if it does not read it."""
+        self.wire.send(head, buffers)
+
+    def inquire(self) -> None:
+        """Do nothing: what it does can be read at once."""
 
     def look(self) -> Look | None:
         """Return what it does; ``None`` if it has ended, and has left nothing to read."""
@@ -110,10 +119,13 @@ class RankServer:
         candidate: Name of the candidate.
         worker: The worker.
         advice: What to do where processes cannot be had.
+        silence_s: Seconds of silence after which ranks wait for ever.
 
     Raises:
         UnavailableError: This system is not Linux.
     """
+
+    silence_s = SILENCE_S
 
     def __init__(
         self,

@@ -7,21 +7,22 @@ its process. A node that is lost gets no more ranks.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import socket
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.connection import GREETING_S, KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import KEPT, connected, wire_of
 from ci_autotest.backends.ranks.process_group import Ending, Look
-from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Greeting, Inquiry, Report, Setup
+from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup
 from ci_autotest.backends.ranks.rank_process import Place
+from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import WireError
+from ci_autotest.host.wire import GoneError, SilentError, WireError
 from ci_autotest.values.rank_servers import RankServers
 
 if TYPE_CHECKING:
@@ -33,9 +34,13 @@ if TYPE_CHECKING:
 #: Seconds that a server may take to import PyTorch and a candidate's modules.
 _SETUP_S: Final = 120.0
 #: Seconds that a server may take to answer, also on a machine that has much else to do: it only forks and looks.
-_ANSWER_S: Final = 30.0
+#: With what a message to it may take before (`SEND_S`), less than the usual time limit of a case.
+_ANSWER_S: Final = 20.0
+#: Between machines a message may be on its way while all ranks sleep: a lost packet is sent again after up to some
+#: seconds, and a network whose switch has failed needs some to find another way.
+_SILENCE_S: Final = 20.0
+_LOOK_S: Final = 0.5
 _REPORTS: Final = msgspec.json.Decoder(Report)
-_GREETINGS: Final = msgspec.json.Decoder(Greeting)
 
 
 def servers_in(text: str) -> RankServers:
@@ -56,11 +61,25 @@ class RemoteRank:
     def __init__(self, server: _Server, pid: int, wire: Wire, store: Any) -> None:
         self._server, self.pid, self.wire, self._store = server, pid, wire, store
         self.place = Place(-1, 0, "")
+        self._has_inquired = False
+
+    def send(self, head: bytes, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send it a message; raise ``WireError`` if it does not read it, or its node is lost."""
+        self._server.check()
+        self.wire.send(head, buffers)
+
+    def inquire(self) -> None:
+        """Ask what it does."""
+        self._server.post(Inquiry(self.pid))
+        self._has_inquired = True
 
     def look(self) -> Look | None:
         """Return what it does; ``None`` if it has ended or its node is lost, and nothing is left to read."""
+        if not self._has_inquired:
+            self.inquire()
+        self._has_inquired = False
         try:
-            report = _REPORTS.decode(self._server.ask(Inquiry(self.pid)))
+            report = _REPORTS.decode(self._server.answer())
         except WireError:
             return None
         self.place = report.place
@@ -94,6 +113,7 @@ class RemoteRanks:
         folders: Folders of the user's own modules.
         worker: The worker whose candidate they are.
         answer_s: Seconds of silence after which a server counts as lost.
+        silence_s: Seconds of silence after which ranks wait for ever.
     """
 
     advice = "Look at the nodes of the cluster, or run without it."
@@ -105,8 +125,9 @@ class RemoteRanks:
         folders: Sequence[str],
         worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
         answer_s: float = _ANSWER_S,
+        silence_s: float = _SILENCE_S,
     ) -> None:
-        self.candidate, self.worker = candidate.name, worker
+        self.candidate, self.worker, self.silence_s = candidate.name, worker, silence_s
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
         self._addresses, self._answer_s = servers.addresses, answer_s
         self._servers: list[_Server] | None = None
@@ -133,49 +154,91 @@ class RemoteRanks:
 
     def _connected(self) -> list[_Server]:
         if self._servers is None:
-            self._servers = []
-            for address in self._addresses:
-                with contextlib.suppress(OSError, WireError):
-                    self._servers.append(_Server(address, self._setup, self._answer_s))
-            until = time.monotonic() + _SETUP_S
-            for server in self._servers:
-                with contextlib.suppress(_LostServerError):
-                    server.greet(until)
+            servers: list[_Server] = []
+            try:
+                for address in self._addresses:
+                    with contextlib.suppress(OSError):
+                        servers.append(_Server(address, self._setup, self._answer_s))
+                until = time.monotonic() + _SETUP_S
+                for server in servers:
+                    with contextlib.suppress(_LostServerError):
+                        server.greet(until)
+            except BaseException:
+                for server in servers:
+                    server.close()
+                raise
+            self._servers = servers
         return self._servers
 
     def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
         host = live[0].own_host
-        store = torch._C._distributed_c10d.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=KEPT)
+        store = _store(host)
         forked: list[tuple[_Server, int]] = []
         try:
-            with socket.create_server((host, 0)) as listener:
-                for rank in range(count):
-                    server = live[rank % len(live)]
-                    job = Fork(rank, count, listener.getsockname()[:2], (host, store.port))
-                    forked.append((server, msgspec.json.decode(server.ask(job), type=int)))
-                wires = self._accepted(listener, count)
+            with Reception(host, self._setup.secret, self._answer_s) as reception:
+                servers = [live[rank % len(live)] for rank in range(count)]
+                jobs = [Fork(rank, count, reception.address, (host, store.port)) for rank in range(count)]
+                answers = _answers([*zip(servers, jobs, strict=True)])
+                forked = [
+                    (server, msgspec.json.decode(answer, type=int))
+                    for server, answer in zip(servers, answers, strict=True)
+                    if answer is not None
+                ]
+                for server in servers:
+                    server.check()
+                self._meet(reception, forked)
         except (OSError, WireError):
-            for server, pid in forked:
-                with contextlib.suppress(_LostServerError):
-                    server.ask(End(pid))
+            _answers([(server, End(pid)) for server, pid in forked])
             raise
-        return [RemoteRank(*forked[rank], wires[rank], store) for rank in range(count)]
+        return [RemoteRank(*forked[rank], reception.found[rank], store) for rank in range(count)]
 
-    def _accepted(self, listener: socket.socket, count: int) -> dict[int, Wire]:
-        """Return the wire of each rank."""
-        found: dict[int, Wire] = {}
+    def _meet(self, reception: Reception, forked: Sequence[tuple[_Server, int]]) -> None:
+        """Wait until all ranks have connected."""
         until = time.monotonic() + KEPT.total_seconds()
-        while len(found) < count:
-            listener.settimeout(max(0.0, until - time.monotonic()))
-            connection, _ = listener.accept()
-            wire = wire_of(connection)
-            with contextlib.suppress(WireError, msgspec.DecodeError):
-                greeting = _GREETINGS.decode(wire.receive(min(until, time.monotonic() + GREETING_S))[0])
-                if hmac.compare_digest(greeting.secret.encode(), self._setup.secret.encode()):
-                    found[greeting.rank] = wire
-                    continue
-            wire.close()
-        return found
+        while len(reception.found) < len(forked):
+            if time.monotonic() > until:
+                message = f"{len(reception.found)} of {len(forked)} ranks have connected to their worker"
+                raise SilentError(message)
+            known = len(reception.found)
+            reception.look(_LOOK_S)
+            if len(reception.found) == known:
+                _check(forked)
+
+
+def _check(forked: Sequence[tuple[_Server, int]]) -> None:
+    """Raise ``WireError`` if a rank has ended, or its node is lost, before all have connected."""
+    for rank, answer in enumerate(_answers([(server, Inquiry(pid)) for server, pid in forked])):
+        server, pid = forked[rank]
+        server.check()
+        if answer is not None and not _REPORTS.decode(answer).lives:
+            ended = msgspec.json.decode(server.ask(End(pid)), type=Ended)
+            message = f"rank {rank} {ended.text} before all ranks had connected to their worker"
+            raise GoneError(message)
+
+
+def _answers(questions: Sequence[tuple[_Server, msgspec.Struct]]) -> list[bytes | None]:
+    """Ask all servers, then return what each answers; ``None`` for one that is lost."""
+    for server, question in questions:
+        server.post(question)
+    found: list[bytes | None] = []
+    for server, _ in questions:
+        try:
+            found.append(server.answer())
+        except _LostServerError:
+            found.append(None)
+    return found
+
+
+def _store(host: str) -> Any:
+    """Return a store in which ranks find each other, for those who reach this machine at an address.
+
+    By itself a store listens on every address of the machine, also where no node is.
+    """
+    with socket.create_server((host, 0)) as listener:
+        port = listener.getsockname()[1]
+        return torch._C._distributed_c10d.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=KEPT, master_listen_fd=listener.detach()
+        )
 
 
 class _LostServerError(WireError):
@@ -196,16 +259,17 @@ class _Server:
 
     Raises:
         OSError: It cannot be reached.
-        WireError: It is gone.
     """
 
     def __init__(self, address: tuple[str, int], setup: Setup, answer_s: float) -> None:
         connection = connected(address)
         self.own_host: str = connection.getsockname()[0]
-        self._wire, self._answer_s, self.is_alive = wire_of(connection), answer_s, True
+        self._wire, self._answer_s, self.is_alive = wire_of(connection, answer_s), answer_s, True
+        #: For each question without an answer yet, until when it is waited for, in monotonic seconds.
+        self._until: deque[float] = deque()
         self._named = f"candidate '{setup.candidate.name}': on node {address[0]}"
         # Answered later (`greet`), so that all nodes import at once.
-        self._wire.send(msgspec.json.encode(setup))
+        self._send(setup)
 
     def greet(self, until: float) -> None:
         """Wait until it is ready to fork; ``until`` is in monotonic seconds.
@@ -220,25 +284,46 @@ class _Server:
             message = f"{self._named}, {fault}"
             raise UnavailableError(message)
 
-    def ask(self, message: msgspec.Struct) -> bytes:
-        """Send a message and return the answer.
+    def ask(self, question: msgspec.Struct) -> bytes:
+        """Ask a question and return the answer.
 
         Raises:
             _LostServerError: There is none, now and later.
         """
+        self.post(question)
+        return self.answer()
+
+    def post(self, question: msgspec.Struct) -> None:
+        """Ask a question; answers come in the order of the questions."""
+        self._until.append(time.monotonic() + self._answer_s)
         if self.is_alive:
-            with contextlib.suppress(WireError):  # It shows when the answer is read.
-                self._wire.send(msgspec.json.encode(message))
-        return self._answer(time.monotonic() + self._answer_s)
+            self._send(question)
+
+    def answer(self) -> bytes:
+        """Return the answer to the first question that has none yet.
+
+        Raises:
+            _LostServerError: There is none, now and later.
+        """
+        return self._answer(self._until.popleft())
+
+    def check(self) -> None:
+        """Raise ``_LostServerError`` if it is lost."""
+        if not self.is_alive:
+            lost = "a node of the cluster is lost"
+            raise _LostServerError(lost)
+
+    def _send(self, message: msgspec.Struct) -> None:
+        with contextlib.suppress(WireError):  # It shows when the answer is read.
+            self._wire.send(msgspec.json.encode(message))
 
     def _answer(self, until: float) -> bytes:
+        self.check()
         try:
-            if self.is_alive:
-                return self._wire.receive(until)[0]
-        except WireError:
+            return self._wire.receive(until)[0]
+        except WireError as error:
             self.close()
-        lost = "a node of the cluster is lost"
-        raise _LostServerError(lost)
+            raise _LostServerError(str(error)) from error
 
     def close(self) -> None:
         """End the connection, and with it this worker's ranks on the node; a second call does nothing."""

@@ -13,6 +13,7 @@ from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
 from ci_autotest.program.ir import (
     PLACEHOLDER,
     Mapping_,
+    Program,
     TensorSpec,
     cotangent_key,
     output_refs,
@@ -32,7 +33,7 @@ from ci_autotest.values.dtypes import BITS, COMPLEX, DIFFERENTIABLE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Recording
     from ci_autotest.program.repro.snippet_checks import Facts
 
 #: A program with more lines of adapters than this is not shown; the repro has it.
@@ -168,9 +169,14 @@ def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: 
     if facts.kind == "leniency" and not refused and refused_outputs(recording.program):
         # The translation's last step is not marked, so nothing of it catches the exception.
         message = '"the candidate accepts what torch rejects"'
+        last = program.calls[-1][0]
+        earlier = _body(Program(program.setup, program.steps[len(program.setup) : last]), host["module"])
+        # What raises in an earlier step is no refusal of the last one.
+        earlier = earlier if body[: len(earlier)] == earlier else []
         return [
+            *earlier,
             "try:",
-            *(f"    {line}" for line in body),
+            *(f"    {line}" for line in body[len(earlier) :]),
             "except Exception:",
             '    print("aligned: the candidate rejects it, too")',
             "else:",

@@ -102,6 +102,11 @@ class RayExecutor:
         self._limits = silence_s, memory_bytes or 0
         self._rank_nodes = RankNodes(ray, memory_bytes or 0) if has_ranks else None
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about nodes that could not be used, so far."""
+        return self._rank_nodes.notes if self._rank_nodes is not None else []
+
     def start(self, slot: int | None) -> RayWorker:
         """Start the worker of a slot, or one beside the slots, wherever there is room."""
         kind = self._beside if slot is None else self._slot

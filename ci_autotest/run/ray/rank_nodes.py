@@ -73,10 +73,14 @@ class RankNodes:
     Args:
         ray: The module.
         memory_bytes: Resident memory that each rank may hold; 0: no limit.
+
+    Attributes:
+        notes: Which nodes have no ranks, in words for a report.
     """
 
     def __init__(self, ray: Any, memory_bytes: int) -> None:
         self._ray, self._memory_bytes = ray, memory_bytes
+        self.notes: list[str] = []
         self._secret = secrets.token_hex(16)
         self._actors: dict[str, Any] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
@@ -105,17 +109,20 @@ class RankNodes:
         """End every server."""
         ended = []
         for actor in self._actors.values():
-            with contextlib.suppress(Exception):  # The node may be gone.
+            with contextlib.suppress(self._ray.exceptions.RayError):  # The node may be gone.
                 ended.append(actor.close.remote())
-        with contextlib.suppress(Exception):
-            self._ray.wait(ended, num_returns=len(ended), timeout=_CLOSE_S)
+        if ended:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.wait(ended, num_returns=len(ended), timeout=_CLOSE_S)
         for actor in self._actors.values():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._actors = {}
 
     def _start(self, nodes: Mapping[str, str]) -> None:
-        """Start a server on each of some nodes; one that cannot be started has no ranks."""
+        """Start a server on each of some nodes, all at once; a node where none starts has no ranks, which is noted."""
+        if not nodes:
+            return
         kind = self._ray.remote(RankNode)
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         for node, host in nodes.items():
@@ -123,6 +130,16 @@ class RankNodes:
             self._actors[node] = kind.options(num_cpus=0, max_restarts=0, scheduling_strategy=there).remote(
                 host, self._secret
             )
-        for node in nodes:
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                self._addresses[node] = tuple(self._ray.get(self._actors[node].address.remote(), timeout=_START_S))
+        asked = {self._actors[node].address.remote(): node for node in nodes}
+        ready, late = self._ray.wait([*asked], num_returns=len(asked), timeout=_START_S)
+        without = {asked[each]: f"did not start within {_START_S:.0f} s" for each in late}
+        for each in ready:
+            try:
+                self._addresses[asked[each]] = tuple(self._ray.get(each))
+            except self._ray.exceptions.RayError as error:
+                without[asked[each]] = f"could not start ({type(error).__name__})"
+        self.notes += [
+            f"node {host} of the cluster has no ranks: its server of ranks {without[node]}"
+            for node, host in nodes.items()
+            if node in without
+        ]

@@ -145,7 +145,7 @@ def test_skip_unless__more_than_one_device__skips(nodes: int, devices: int):
         return 1
 
     with pytest.raises(
-        unittest.SkipTest, match=rf"needs {nodes} nodes? with {devices} devices?, and a case runs in one process"
+        unittest.SkipTest, match=rf"needs {nodes} nodes? with {devices} devices?, and is no @globaltest"
     ):
         test()
 

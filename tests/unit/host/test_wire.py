@@ -37,6 +37,26 @@ def test_receive__frame_is_whole__gives_what_was_sent(ends, head, buffers):
     assert ends[1].receive() == (head, buffers)
 
 
+@pytest.mark.parametrize(("head", "buffers"), [(b"four", []), (b"", [b"x"])], ids=["head", "buffers"])
+def test_receive__peer_who_has_not_said_who_it_is__may_send_a_short_head_only(ends, head, buffers):
+    ends[0].send(b"own", [])
+    ends[0].send(head, buffers)
+
+    assert ends[1].receive(at_most=3) == (b"own", [])
+    with pytest.raises(WireError, match="a frame with"):
+        ends[1].receive(at_most=3)
+
+
+def test_receive__frame_comes_in_two_parts__is_whole_after_the_second_one(ends):
+    whole = struct.pack("<II", 2, 1) + struct.pack("<Q", 3) + b"{}" + b"abc"
+    for cut in (5, 17, 20):
+        os.write(ends[0].write_fd, whole[:cut])
+        with pytest.raises(SilentError):
+            ends[1].receive(time.monotonic())
+        os.write(ends[0].write_fd, whole[cut:])
+        assert ends[1].receive(time.monotonic()) == (b"{}", [b"abc"])
+
+
 def test_receive__two_frames_in_one_read__gives_one_after_the_other(ends):
     ends[0].send(b"first", [b"x"])
     ends[0].send(b"second")

@@ -38,10 +38,15 @@ def test_variables__node_lost_and_another_joined__are_those_of_the_living():
 
 
 def test_variables__node_on_which_no_server_starts__are_without_it():
-    ray = FakeRay(a=1, b=1)
-    ray.broken = {"a"}
+    ray = FakeRay(a=1, b=1, c=1)
+    ray.broken, ray.silent = {"a"}, {"c"}
+    nodes = RankNodes(ray, 0)
 
-    assert hosts(RankNodes(ray, 0)) == ["b"]
+    assert (hosts(nodes), hosts(nodes)) == (["b"], ["b"])
+    assert nodes.notes == [
+        "node a of the cluster has no ranks: its server of ranks could not start (LookupError)",
+        "node c of the cluster has no ranks: its server of ranks did not start within 60 s",
+    ]
 
 
 def test_variables__no_server_starts_anywhere__are_none():
