@@ -1,6 +1,6 @@
-"""Run each fault of ``fakes/rank_faults`` on each rank of 2 and 4, and print what was found as JSON.
+"""Run each fault of ``fakes/rank_faults`` on each rank of 2 and 4, and write what was found to a file, as JSON.
 
-``python -m tests.rank_chaos [FAULT ...]``, with ``fakes/rank_faults`` on the path: a process of its own, because ranks
+``python -m tests.rank_chaos FILE [FAULT ...]``, with ``fakes/rank_faults`` on the path: a process of its own, because ranks
 cannot be forked from one that has run a backward pass.
 """
 
@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rank_operators  # noqa: F401 - it registers them
@@ -42,8 +43,8 @@ def _seen(name: str, rank: int, backend: Backend) -> list[Any]:
 
 
 def main() -> None:
-    """Print the verdict on each fault by backend, number of ranks and rank, and on the right operator after it."""
-    faults = sys.argv[1:]
+    """Write the verdict on each fault by backend, number of ranks and rank, and on the right operator after it."""
+    file, *faults = sys.argv[1:]
     backends: dict[str, Backend] = {}
     # All of them before anything runs here.
     for count in COUNTS:
@@ -60,10 +61,9 @@ def main() -> None:
         backend.close()
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     sys.stderr.write(f"{sum(each.ru_utime + each.ru_stime for each in used):.0f} s of processor time\n")
-    sys.stdout.write(json.dumps(found) + "\n")
+    Path(file).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
     os._exit(0)  # As a worker ends: what was not closed ends with it.

@@ -31,16 +31,17 @@ NOT_LOCATED = {"garbage", "zeros"}
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The verdicts of ``tests/rank_chaos.py``."""
+    file = tmp_path_factory.mktemp("chaos") / "found.json"
     path = os.pathsep.join((str(_ROOT / "tests" / "fakes" / "rank_faults"), str(_ROOT)))
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.rank_chaos", *LOSSES, "output"],
-        cwd=_ROOT, capture_output=True, text=True, errors="replace", check=False, timeout=1800,
+        [sys.executable, "-W", "ignore", "-m", "tests.rank_chaos", str(file), *LOSSES, "output"],
+        cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", check=False, timeout=1800,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-2000:]
-    read: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    read: dict[str, Any] = json.loads(file.read_text())
     return read
 
 
