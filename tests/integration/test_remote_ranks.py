@@ -115,6 +115,7 @@ def test_launch__three_ranks_on_two_nodes__are_dealt_in_turn_and_aligned(far: Fa
     first, second, third = far.parents()
 
     assert first == third != second
+    assert far.judged("locally").outcome == "aligned"
     assert judged(record(_linear, test="linear"), far.backend).verdict.outcome == "aligned"
 
 
@@ -313,7 +314,7 @@ def test_launch__rank_that_ends_before_it_connects__is_named_at_once(far: Far):
         server = launcher._connected()[0]
         with socket.create_server((_HOST, 0)) as listener:
             nobody = listener.getsockname()
-        pid = msgspec.json.decode(server.ask(Fork(0, 1, nobody, nobody)), type=int)
+        pid = msgspec.json.decode(server.ask(Fork(0, 1, 0, nobody, nobody)), type=int)
         with Reception(_HOST, _SECRET) as reception, pytest.raises(GoneError, match="rank 0 ended with status"):
             launcher._meet(reception, [(server, pid)])
 
@@ -345,7 +346,7 @@ def test_answer__process_number_that_an_earlier_rank_had__is_a_rank_that_lives_u
         ranks = _Ranks(Setup(_SECRET, candidate(), [], 0), _HOST, Wire(theirs.detach(), os.dup(ours.fileno())))
         earlier = Ended("ended with status 0", 0)
         ranks._ends |= dict.fromkeys(range(1, 1 << 22), earlier)  # every number that Linux has
-        pid = ranks.answer(Fork(0, 1, listener.getsockname(), listener.getsockname()))
+        pid = ranks.answer(Fork(0, 1, 0, listener.getsockname(), listener.getsockname()))
         assert isinstance(pid, int)
 
         seen = ranks.answer(Inquiry(pid))

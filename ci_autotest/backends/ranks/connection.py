@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from datetime import timedelta
 from typing import Final
 
 from ci_autotest.host.wire import Wire
 
-#: How long ranks and their worker try to reach each other.
-KEPT: Final = timedelta(seconds=60)
+#: Seconds for which ranks and their worker try to reach each other.
+REACH_S: Final = 60.0
 #: Seconds without a byte that the other end takes after which it is lost. A network that finds another way needs less.
 SEND_S: Final = 20.0
 #: Seconds in which who connects must say who it is: a stranger may say nothing.
@@ -31,7 +30,7 @@ def connected(address: tuple[str, int]) -> socket.socket:
     Raises:
         OSError: There is none to be had.
     """
-    found = socket.create_connection(address, KEPT.total_seconds())
+    found = socket.create_connection(address, REACH_S)
     found.settimeout(None)
     return found
 

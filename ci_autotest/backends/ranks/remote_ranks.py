@@ -10,12 +10,13 @@ import contextlib
 import socket
 import time
 from collections import deque
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.connection import KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import REACH_S, connected, wire_of
 from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup
 from ci_autotest.backends.ranks.rank_process import Place
@@ -177,7 +178,9 @@ class RemoteRanks:
         try:
             with Reception(host, self._setup.secret, self._answer_s) as reception:
                 servers = [live[rank % len(live)] for rank in range(count)]
-                jobs = [Fork(rank, count, reception.address, (host, store.port)) for rank in range(count)]
+                jobs = [
+                    Fork(rank, count, rank // len(live), reception.address, (host, store.port)) for rank in range(count)
+                ]
                 answers = _answers([*zip(servers, jobs, strict=True)])
                 forked = [
                     (server, msgspec.json.decode(answer, type=int))
@@ -194,7 +197,7 @@ class RemoteRanks:
 
     def _meet(self, reception: Reception, forked: Sequence[tuple[_Server, int]]) -> None:
         """Wait until all ranks have connected."""
-        until = time.monotonic() + KEPT.total_seconds()
+        until = time.monotonic() + REACH_S
         while len(reception.found) < len(forked):
             if time.monotonic() > until:
                 message = f"{len(reception.found)} of {len(forked)} ranks have connected to their worker"
@@ -237,7 +240,12 @@ def _store(host: str) -> Any:
     with socket.create_server((host, 0)) as listener:
         port = listener.getsockname()[1]
         return torch._C._distributed_c10d.TCPStore(
-            host, port, is_master=True, wait_for_workers=False, timeout=KEPT, master_listen_fd=listener.detach()
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=REACH_S),
+            master_listen_fd=listener.detach(),
         )
 
 
