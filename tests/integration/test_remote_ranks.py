@@ -39,7 +39,7 @@ from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import GoneError, Wire
+from ci_autotest.host.wire import GoneError, Wire, WireError
 from ci_autotest.run.ray.rank_nodes import RankNode
 from ci_autotest.values.process_memory import resident_bytes, share_bytes
 from ci_autotest.values.rank_servers import RankServers
@@ -179,6 +179,19 @@ def test_look__strangers_who_say_nothing_or_much__keep_no_rank_waiting_and_are_s
     reception.found[1].close()
     for each in (silent, many, guess, rank):
         each.close()
+
+
+def test_wire__rank_that_reads_nothing_or_stops_within_its_answer__is_gone_after_the_silence():
+    with Reception(_HOST, _SECRET, 0.2) as reception, socket.create_connection(reception.address) as rank:
+        rank.sendall(frame(Greeting(_SECRET, 0)))
+        assert wait_until(lambda: reception.look(0.1) or 0 in reception.found, 60)
+        wire = reception.found[0]
+        rank.sendall(struct.pack("<II", 8, 0) + b"half")
+        with pytest.raises(GoneError):
+            wire.receive()
+        with pytest.raises(WireError):
+            wire.send(b"", [bytes(1 << 26)])
+        wire.close()
 
 
 def has_begun(reception: Reception) -> bool:
