@@ -39,7 +39,7 @@ from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
-from ci_autotest.host.wire import GoneError, Wire
+from ci_autotest.host.wire import GoneError, Wire, WireError
 from ci_autotest.run.ray.rank_nodes import RankNode
 from ci_autotest.values.process_memory import resident_bytes, share_bytes
 from ci_autotest.values.rank_servers import RankServers
@@ -115,6 +115,7 @@ def test_launch__three_ranks_on_two_nodes__are_dealt_in_turn_and_aligned(far: Fa
     first, second, third = far.parents()
 
     assert first == third != second
+    assert far.judged("locally").outcome == "aligned"
     assert judged(record(_linear, test="linear"), far.backend).verdict.outcome == "aligned"
 
 
@@ -178,6 +179,19 @@ def test_look__strangers_who_say_nothing_or_much__keep_no_rank_waiting_and_are_s
     reception.found[1].close()
     for each in (silent, many, guess, rank):
         each.close()
+
+
+def test_wire__rank_that_reads_nothing_or_stops_within_its_answer__is_gone_after_the_silence():
+    with Reception(_HOST, _SECRET, 0.2) as reception, socket.create_connection(reception.address) as rank:
+        rank.sendall(frame(Greeting(_SECRET, 0)))
+        assert wait_until(lambda: reception.look(0.1) or 0 in reception.found, 60)
+        wire = reception.found[0]
+        rank.sendall(struct.pack("<II", 8, 0) + b"half")
+        with pytest.raises(GoneError):
+            wire.receive()
+        with pytest.raises(WireError):
+            wire.send(b"", [bytes(1 << 26)])
+        wire.close()
 
 
 def has_begun(reception: Reception) -> bool:
@@ -313,7 +327,7 @@ def test_launch__rank_that_ends_before_it_connects__is_named_at_once(far: Far):
         server = launcher._connected()[0]
         with socket.create_server((_HOST, 0)) as listener:
             nobody = listener.getsockname()
-        pid = msgspec.json.decode(server.ask(Fork(0, 1, nobody, nobody)), type=int)
+        pid = msgspec.json.decode(server.ask(Fork(0, 1, 0, nobody, nobody)), type=int)
         with Reception(_HOST, _SECRET) as reception, pytest.raises(GoneError, match="rank 0 ended with status"):
             launcher._meet(reception, [(server, pid)])
 
@@ -345,7 +359,7 @@ def test_answer__process_number_that_an_earlier_rank_had__is_a_rank_that_lives_u
         ranks = _Ranks(Setup(_SECRET, candidate(), [], 0), _HOST, Wire(theirs.detach(), os.dup(ours.fileno())))
         earlier = Ended("ended with status 0", 0)
         ranks._ends |= dict.fromkeys(range(1, 1 << 22), earlier)  # every number that Linux has
-        pid = ranks.answer(Fork(0, 1, listener.getsockname(), listener.getsockname()))
+        pid = ranks.answer(Fork(0, 1, 0, listener.getsockname(), listener.getsockname()))
         assert isinstance(pid, int)
 
         seen = ranks.answer(Inquiry(pid))

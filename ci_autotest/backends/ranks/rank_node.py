@@ -17,13 +17,14 @@ import socket
 import struct
 import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
 
 from ci_autotest.backends.operators.registration import register
-from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, REACH_S, connected, wire_of
 from ci_autotest.backends.ranks.module_rank import ModuleRank
 from ci_autotest.backends.ranks.process_activity import could_run
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
@@ -70,12 +71,14 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fork"):
     Attributes:
         rank: Its number.
         ranks: Number of ranks.
+        local: Its number on its node.
         worker: Host and port to which it connects.
         store: Host and port where the ranks find each other.
     """
 
     rank: int
     ranks: int
+    local: int
     worker: tuple[str, int]
     store: tuple[str, int]
 
@@ -275,10 +278,10 @@ def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
             # Otherwise gloo asks for the address of this host's name, where no other node may reach it.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         # The worker may wait for nodes that are lost before it reads what this rank sends.
-        wire = wire_of(connected(job.worker), KEPT.total_seconds())
+        wire = wire_of(connected(job.worker), REACH_S)
         wire.send(msgspec.json.encode(Greeting(setup.secret, job.rank)))
-        store = torch._C._distributed_c10d.TCPStore(*job.store, is_master=False, timeout=KEPT)
-        RankProcess(wire, place, job.rank, job.ranks).serve(store, _ANSWERING[setup.candidate.backend])
+        store = torch._C._distributed_c10d.TCPStore(*job.store, is_master=False, timeout=timedelta(seconds=REACH_S))
+        RankProcess(wire, place, job.rank, job.ranks, job.local).serve(store, _ANSWERING[setup.candidate.backend])
     except BaseException as error:  # noqa: BLE001 - the process ends here
         sys.excepthook(type(error), error, error.__traceback__)
         os._exit(OWN_FAULT)

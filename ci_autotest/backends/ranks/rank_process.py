@@ -80,10 +80,12 @@ class RankProcess:
         place: Shared memory in which the rank writes where it is.
         rank: Its number.
         count: Number of ranks.
+        local: Its number among the ranks of its machine; ``None`` if all ranks are there.
     """
 
-    def __init__(self, wire: Wire, place: mmap.mmap, rank: int, count: int) -> None:
+    def __init__(self, wire: Wire, place: mmap.mmap, rank: int, count: int, local: int | None = None) -> None:
         self.rank, self.count = rank, count
+        self._local = rank if local is None else local
         self._wire, self._place = wire, place
         self._step, self._moves, self._name = -1, 0, b""
         self._meshes: dict[tuple[int, ...], DeviceMesh] = {}
@@ -102,7 +104,7 @@ class RankProcess:
         if dist.is_initialized():
             dist.destroy_process_group()
         # As a launcher sets them, for kernels that ask for their rank there.
-        os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self.rank), WORLD_SIZE=str(self.count))
+        os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self._local), WORLD_SIZE=str(self.count))
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
         own = answering(self.rank, self.count)
         self._wire.send(b"ready")

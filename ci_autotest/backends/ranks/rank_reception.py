@@ -39,7 +39,7 @@ class Reception:
     Args:
         host: This machine's address.
         secret: What a rank must say.
-        send_s: Seconds without a byte that a rank takes after which sending to it fails.
+        silence_s: Seconds without a byte that a rank takes or gives in the middle of a frame after which it is gone.
 
     Attributes:
         address: Host and port.
@@ -49,10 +49,10 @@ class Reception:
         OSError: There is no port to be had.
     """
 
-    def __init__(self, host: str, secret: str, send_s: float = SEND_S) -> None:
+    def __init__(self, host: str, secret: str, silence_s: float = SEND_S) -> None:
         self._listener = socket.create_server((host, 0))
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._secret, self._send_s = secret, send_s
+        self._secret, self._silence_s = secret, silence_s
         self.found: dict[int, Wire] = {}
         self._strangers: dict[int, _Stranger] = {}
 
@@ -78,7 +78,7 @@ class Reception:
             if fd in self._strangers:
                 self._hear(fd)
             else:
-                wire = wire_of(self._listener.accept()[0], self._send_s)
+                wire = wire_of(self._listener.accept()[0], self._silence_s, self._silence_s)
                 self._strangers[wire.read_fd] = _Stranger(wire, now + GREETING_S)
 
     def _hear(self, fd: int) -> None:

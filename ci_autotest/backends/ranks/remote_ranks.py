@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections import deque
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.connection import KEPT, connected, wire_of
+from ci_autotest.backends.ranks.connection import REACH_S
+from ci_autotest.backends.ranks.node_server import LostNodeError, NodeServer, answers_of
 from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup
 from ci_autotest.backends.ranks.rank_process import Place
 from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.worker_side import WorkerSide
-from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, SilentError, WireError
 from ci_autotest.values.rank_servers import RankServers
 
@@ -58,7 +58,7 @@ class RemoteRank:
         store: Where its group finds each other, also later for a mesh of two dimensions.
     """
 
-    def __init__(self, server: _Server, pid: int, wire: Wire, store: Any) -> None:
+    def __init__(self, server: NodeServer, pid: int, wire: Wire, store: Any) -> None:
         self._server, self.pid, self.wire, self._store = server, pid, wire, store
         self.place = Place(-1, 0, "")
         self._has_inquired = False
@@ -130,7 +130,7 @@ class RemoteRanks:
         self.candidate, self.worker, self.silence_s = candidate.name, worker, silence_s
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
         self._addresses, self._answer_s = servers.addresses, answer_s
-        self._servers: list[_Server] | None = None
+        self._servers: list[NodeServer] | None = None
 
     def launch(self, count: int) -> list[RemoteRank]:
         """Return the processes of a new group.
@@ -141,7 +141,7 @@ class RemoteRanks:
             UnavailableError: A node lacks what the candidate needs.
         """
         while live := [server for server in self._connected() if server.is_alive]:
-            with contextlib.suppress(_LostServerError):
+            with contextlib.suppress(LostNodeError):
                 return self._group(live, count)
         message = "every node of the cluster that had ranks is lost"
         raise OSError(message)
@@ -152,16 +152,16 @@ class RemoteRanks:
             server.close()
         self._servers = []
 
-    def _connected(self) -> list[_Server]:
+    def _connected(self) -> list[NodeServer]:
         if self._servers is None:
-            servers: list[_Server] = []
+            servers: list[NodeServer] = []
             try:
                 for address in self._addresses:
                     with contextlib.suppress(OSError):
-                        servers.append(_Server(address, self._setup, self._answer_s))
+                        servers.append(NodeServer(address, self._setup, self._answer_s))
                 until = time.monotonic() + _SETUP_S
                 for server in servers:
-                    with contextlib.suppress(_LostServerError):
+                    with contextlib.suppress(LostNodeError):
                         server.greet(until)
             except BaseException:
                 for server in servers:
@@ -170,15 +170,17 @@ class RemoteRanks:
             self._servers = servers
         return self._servers
 
-    def _group(self, live: Sequence[_Server], count: int) -> list[RemoteRank]:
+    def _group(self, live: Sequence[NodeServer], count: int) -> list[RemoteRank]:
         host = live[0].own_host
         store = _store(host)
-        forked: list[tuple[_Server, int]] = []
+        forked: list[tuple[NodeServer, int]] = []
         try:
             with Reception(host, self._setup.secret, self._answer_s) as reception:
                 servers = [live[rank % len(live)] for rank in range(count)]
-                jobs = [Fork(rank, count, reception.address, (host, store.port)) for rank in range(count)]
-                answers = _answers([*zip(servers, jobs, strict=True)])
+                jobs = [
+                    Fork(rank, count, rank // len(live), reception.address, (host, store.port)) for rank in range(count)
+                ]
+                answers = answers_of([*zip(servers, jobs, strict=True)])
                 forked = [
                     (server, msgspec.json.decode(answer, type=int))
                     for server, answer in zip(servers, answers, strict=True)
@@ -188,13 +190,13 @@ class RemoteRanks:
                     server.check()
                 self._meet(reception, forked)
         except (OSError, WireError):
-            _answers([(server, End(pid)) for server, pid in forked])
+            answers_of([(server, End(pid)) for server, pid in forked])
             raise
         return [RemoteRank(*forked[rank], reception.found[rank], store) for rank in range(count)]
 
-    def _meet(self, reception: Reception, forked: Sequence[tuple[_Server, int]]) -> None:
+    def _meet(self, reception: Reception, forked: Sequence[tuple[NodeServer, int]]) -> None:
         """Wait until all ranks have connected."""
-        until = time.monotonic() + KEPT.total_seconds()
+        until = time.monotonic() + REACH_S
         while len(reception.found) < len(forked):
             if time.monotonic() > until:
                 message = f"{len(reception.found)} of {len(forked)} ranks have connected to their worker"
@@ -205,28 +207,15 @@ class RemoteRanks:
                 _check(forked)
 
 
-def _check(forked: Sequence[tuple[_Server, int]]) -> None:
+def _check(forked: Sequence[tuple[NodeServer, int]]) -> None:
     """Raise ``WireError`` if a rank has ended, or its node is lost, before all have connected."""
-    for rank, answer in enumerate(_answers([(server, Inquiry(pid)) for server, pid in forked])):
+    for rank, answer in enumerate(answers_of([(server, Inquiry(pid)) for server, pid in forked])):
         server, pid = forked[rank]
         server.check()
         if answer is not None and not _REPORTS.decode(answer).lives:
             ended = msgspec.json.decode(server.ask(End(pid)), type=Ended)
             message = f"rank {rank} {ended.text} before all ranks had connected to their worker"
             raise GoneError(message)
-
-
-def _answers(questions: Sequence[tuple[_Server, msgspec.Struct]]) -> list[bytes | None]:
-    """Ask all servers, then return what each answers; ``None`` for one that is lost."""
-    for server, question in questions:
-        server.post(question)
-    found: list[bytes | None] = []
-    for server, _ in questions:
-        try:
-            found.append(server.answer())
-        except _LostServerError:
-            found.append(None)
-    return found
 
 
 def _store(host: str) -> Any:
@@ -237,97 +226,10 @@ def _store(host: str) -> Any:
     with socket.create_server((host, 0)) as listener:
         port = listener.getsockname()[1]
         return torch._C._distributed_c10d.TCPStore(
-            host, port, is_master=True, wait_for_workers=False, timeout=KEPT, master_listen_fd=listener.detach()
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=REACH_S),
+            master_listen_fd=listener.detach(),
         )
-
-
-class _LostServerError(WireError):
-    """A server does not answer."""
-
-
-class _Server:
-    """The connection to the server of a node.
-
-    Args:
-        address: Its host and port.
-        setup: What it needs.
-        answer_s: Seconds that it may take to answer.
-
-    Attributes:
-        is_alive: Whether it has answered so far.
-        own_host: This machine's address, as that node reaches it.
-
-    Raises:
-        OSError: It cannot be reached.
-    """
-
-    def __init__(self, address: tuple[str, int], setup: Setup, answer_s: float) -> None:
-        connection = connected(address)
-        self.own_host: str = connection.getsockname()[0]
-        self._wire, self._answer_s, self.is_alive = wire_of(connection, answer_s), answer_s, True
-        #: For each question without an answer yet, until when it is waited for, in monotonic seconds.
-        self._until: deque[float] = deque()
-        self._named = f"candidate '{setup.candidate.name}': on node {address[0]}"
-        # Answered later (`greet`), so that all nodes import at once.
-        self._send(setup)
-
-    def greet(self, until: float) -> None:
-        """Wait until it is ready to fork; ``until`` is in monotonic seconds.
-
-        Raises:
-            UnavailableError: Its node lacks what the candidate needs.
-            _LostServerError: It does not answer.
-        """
-        fault = msgspec.json.decode(self._answer(until), type=str)
-        if fault:
-            self.close()
-            message = f"{self._named}, {fault}"
-            raise UnavailableError(message)
-
-    def ask(self, question: msgspec.Struct) -> bytes:
-        """Ask a question and return the answer.
-
-        Raises:
-            _LostServerError: There is none, now and later.
-        """
-        self.post(question)
-        return self.answer()
-
-    def post(self, question: msgspec.Struct) -> None:
-        """Ask a question; answers come in the order of the questions."""
-        self._until.append(time.monotonic() + self._answer_s)
-        if self.is_alive:
-            self._send(question)
-
-    def answer(self) -> bytes:
-        """Return the answer to the first question that has none yet.
-
-        Raises:
-            _LostServerError: There is none, now and later.
-        """
-        return self._answer(self._until.popleft())
-
-    def check(self) -> None:
-        """Raise ``_LostServerError`` if it is lost."""
-        if not self.is_alive:
-            lost = "a node of the cluster is lost"
-            raise _LostServerError(lost)
-
-    def _send(self, message: msgspec.Struct) -> None:
-        with contextlib.suppress(WireError):  # It shows when the answer is read.
-            self._wire.send(msgspec.json.encode(message))
-
-    def _answer(self, until: float) -> bytes:
-        self.check()
-        try:
-            return self._wire.receive(until)[0]
-        except WireError as error:
-            self.close()
-            raise _LostServerError(str(error)) from error
-
-    def close(self) -> None:
-        """End the connection, and with it this worker's ranks on the node; a second call does nothing."""
-        if self.is_alive:
-            self.is_alive = False
-            with contextlib.suppress(OSError):
-                self._wire.close()
