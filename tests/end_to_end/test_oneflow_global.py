@@ -129,6 +129,18 @@ def test_global__operator_that_takes_local_tensors_only__is_unsupported_with_its
     )  # fmt: skip
 
 
+def test_global__module_of_half_precision__becomes_global_and_lacks_only_a_kernel(group):
+    def layer():
+        half = plain_torch.float16
+        return torch.nn.Linear(6, 2, dtype=half)(of(4, 6, dtype=half))
+
+    found = verdict_of(layer, REPLICATE, group)
+
+    # OneFlow's collectives on the CPU end the process where they meet such a parameter.
+    assert found.outcome == "unsupported"
+    assert found.oracle.startswith("oneflow 0.9.0: Cannot find the kernel")
+
+
 def without_gradient(placed):
     """Return a value, and one whose gradient has no kernel in OneFlow 0.9; half precision lies on every rank."""
     return placed, torch.sinh(of(4, 6, dtype=plain_torch.bfloat16))

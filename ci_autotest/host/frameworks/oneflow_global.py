@@ -131,8 +131,15 @@ class GlobalOneFlow(OneFlow):
         """Return the function that a target names. What it makes from no other tensor is the same on all ranks."""
         found = super().function(target)
         if isinstance(found, type) and hasattr(found, "named_parameters"):
-            return lambda *args, **kwargs: found(*args, **kwargs).to_global(self._placement, self._everywhere)
+            return lambda *args, **kwargs: self._replicated(found(*args, **kwargs))
         return lambda *args, **kwargs: self._on_all_ranks(found(*args, **kwargs))
+
+    def _replicated(self, layer: Any) -> Any:
+        """Return a module whose parameters and buffers lie on all ranks; of half precision they are sent as float32."""
+        narrow = next((one.dtype for one in layer.parameters() if one.dtype in self._narrow), None)
+        if narrow is None:
+            return layer.to_global(self._placement, self._everywhere)
+        return layer.to(self._module.float32).to_global(self._placement, self._everywhere).to(narrow)
 
     def _on_all_ranks(self, value: Any) -> Any:
         if self.is_tensor(value) and not value.is_global:
