@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
 from ci_autotest.backends.ranks.rank_hosts import SILENCE_S, RankHosts
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.response import recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
@@ -61,7 +61,7 @@ class GlobalTensorBackend(RemoteBackend):
         interpreter: Interpreter,
         translator: Translator,
         ranks: int,
-        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+        worker: WorkerSide = ALONE,
         *,
         silence_s: float = SILENCE_S,
     ) -> None:

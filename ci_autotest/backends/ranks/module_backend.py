@@ -18,7 +18,7 @@ from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.ranks.slice_reference import split_plan
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import OUTPUT, output_refs
@@ -63,7 +63,7 @@ class ModuleBackend(Backend):
         ranks: int,
         wrap: str = "",
         device: str = "cpu",
-        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+        worker: WorkerSide = ALONE,
         *,
         launcher: Launcher | None = None,
     ) -> None:

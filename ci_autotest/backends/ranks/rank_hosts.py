@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.ranks.host_answers import Frame, InvalidAnswerError, agreed, of_invalid, of_lost
 from ci_autotest.backends.ranks.process_activity import Watch
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.backends.remote.process import START_S, HostLostError, HostProcess
 from ci_autotest.errors import UnavailableError
 
@@ -56,7 +56,7 @@ class RankHosts:
         interpreter: Interpreter,
         count: int,
         silence_s: float = SILENCE_S,
-        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+        worker: WorkerSide = ALONE,
     ) -> None:
         self._interpreter, self.count, self._silence_s, self._worker = interpreter, count, silence_s, worker
         self.faults: list[RankFault] = []

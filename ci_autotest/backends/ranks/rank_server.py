@@ -26,7 +26,7 @@ import torch
 from ci_autotest.backends.ranks.process_activity import could_run, has_ended
 from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.process_name import name_rank
@@ -134,7 +134,7 @@ class RankServer:
         backend: str = "",
         worker: WorkerSide | None = None,
     ) -> None:
-        self.candidate, self.worker = candidate, worker or WorkerSide()
+        self.candidate, self.worker = candidate, worker or ALONE
         self.advice = "Run it on another machine." if backend else "Leave out `processes` to simulate them."
         if not IS_LINUX:
             what = f"backend {backend}" if backend else "processes: true"

@@ -21,7 +21,7 @@ from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Inquiry, Report, Setup
 from ci_autotest.backends.ranks.rank_process import Place
 from ci_autotest.backends.ranks.rank_reception import Reception
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.host.wire import GoneError, SilentError, WireError
 from ci_autotest.values.rank_servers import RankServers
 
@@ -123,7 +123,7 @@ class RemoteRanks:
         candidate: Candidate,
         servers: RankServers,
         folders: Sequence[str],
-        worker: WorkerSide = WorkerSide(),  # noqa: B008 - frozen
+        worker: WorkerSide = ALONE,
         answer_s: float = _ANSWER_S,
         silence_s: float = _SILENCE_S,
     ) -> None:

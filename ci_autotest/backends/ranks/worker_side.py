@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -23,3 +23,7 @@ class WorkerSide(NamedTuple):
         """Report the ranks that have not answered."""
         if self.on_wait is not None:
             self.on_wait(ranks)
+
+
+#: No worker: errors of a group are exceptions, and nobody hears that it waits.
+ALONE: Final = WorkerSide()
