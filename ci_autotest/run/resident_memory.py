@@ -68,7 +68,7 @@ class MemoryWatch:
         is_known = self._pids == frozenset(resident) and now - self._asked_at < _KNOWN_S
         if total - (self._counted_twice if is_known else 0) <= self._allowed_bytes:
             return None
-        own = {pid: share_bytes(pid, held) for pid, held in resident.items()}
+        own = {pid: share_bytes(pid) for pid in resident}
         held = sum(own.values())
         self._pids, self._counted_twice, self._asked_at = frozenset(resident), total - held, now
         return self._of(own) if held > self._allowed_bytes else None

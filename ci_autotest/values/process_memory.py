@@ -23,10 +23,14 @@ def resident_bytes(pid: int) -> int:
     return int(fields[1]) * mmap.PAGESIZE
 
 
-def share_bytes(pid: int, resident: int) -> int:
-    """Return the memory of a process, with its share of what several have; ``resident`` if it is not told."""
+def share_bytes(pid: int) -> int:
+    """Return the memory of a process, with its share of what several have; all of it if that is not told."""
     try:
         lines = (_PROC / str(pid) / "smaps_rollup").read_text("ascii").splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
     except (OSError, ValueError, IndexError, StopIteration):
-        return resident
+        # This system does not tell it, or the process has ended: then it holds nothing.
+        try:
+            return resident_bytes(pid)
+        except (OSError, ValueError):
+            return 0

@@ -382,7 +382,7 @@ def test_exceeds__memory_that_forked_processes_share__counts_once_among_them():
         os.close(go)
         os.read(wait, 1)  # until the test has ended
         os._exit(0)
-    resident, share = resident_bytes(pid), share_bytes(pid, 0)
+    resident, share = resident_bytes(pid), share_bytes(pid)
 
     assert 0 < share < resident
     assert [_exceeds(pid, allowed) for allowed in ((share + resident) // 2, share // 2)] == [False, True]

@@ -265,7 +265,7 @@ def _exceeds(pid: int, allowed: int) -> bool:
     except (OSError, ValueError):
         return False
     # The system walks all pages to know the share.
-    return held > allowed and share_bytes(pid, held) > allowed
+    return held > allowed and share_bytes(pid) > allowed
 
 
 def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:

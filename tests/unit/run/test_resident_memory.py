@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from ci_autotest.backends.ranks.process_activity import has_ended
 from ci_autotest.run.resident_memory import Excess, MemoryWatch
+from ci_autotest.values.process_memory import share_bytes
+from tests.projects import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system tells no memory")
 MIB = 1 << 20
@@ -71,3 +74,13 @@ def test_excess__no_limit__is_not_asked(family):
 )
 def test_excess__text__names_the_rank(excess, said):
     assert str(excess) == said
+
+
+def test_share_bytes__process_that_has_ended__holds_nothing():
+    # A rank that ends while the memory is added up: what it shared with others must not count as its own.
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
+        assert process.stdout.read() == b""
+        assert wait_until(lambda: has_ended(process.pid), 60)
+        before = share_bytes(process.pid)
+
+    assert (before, share_bytes(process.pid)) == (0, 0)
