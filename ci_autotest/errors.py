@@ -174,6 +174,15 @@ class OutOfScopeError(NotImplementedError):
         return Unsupported(UnsupportedReason.OUT_OF_SCOPE, str(self))
 
 
+class NotCarriedError(OutOfScopeError):
+    """A collective operation of ranks does not take tensors of a dtype."""
+
+    @property
+    def why(self) -> Unsupported:
+        """Why the case is unsupported."""
+        return Unsupported(UnsupportedReason.NO_KERNEL, str(self))
+
+
 class AuthorError(AutotestError):
     """A generator, a body or a declaration of a test is wrong; the message tells the author what to write.
 

@@ -18,7 +18,7 @@ from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.backends.devices import available_device
+from ci_autotest.backends.devices import device_of
 from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
@@ -181,7 +181,7 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
 
 def _backend(candidate: Candidate, folders: tuple[str, ...]) -> Backend:
     try:
-        return build(candidate, available_device(candidate.device), folders)
+        return build(candidate, device_of(candidate), folders)
     except UnavailableError as error:
         name = f"candidate '{candidate.name}'"
         # Some reasons already start with the candidate's name.

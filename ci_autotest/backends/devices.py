@@ -34,11 +34,26 @@ _ELEMENTS: Final = 8
 _TORCH: Final = Path(torch.__file__).resolve().parent
 
 
-def available_device(device: str) -> str:
-    """Return the requested device; ``auto`` is ``cuda`` if there is one, else ``cpu``."""
+def available_device(device: str, count: int = 1) -> str:
+    """Return the requested device; ``auto`` is ``cuda`` if there are as many as ``count``, else ``cpu``."""
     if device != "auto":
         return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if torch.cuda.is_available() and torch.cuda.device_count() >= count else "cpu"
+
+
+def device_of(candidate: Candidate) -> str:
+    """Return the device of a candidate; for ``auto``, ranks are on GPUs only if each can have one."""
+    return available_device(candidate.device, candidate.rank_count)
+
+
+def prefer_reproducible() -> None:
+    """Select full precision on GPUs, and deterministic algorithms where they exist."""
+    # TF32 keeps ten bits of a float32: such differences are no faults of a kernel.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    # A benchmark chooses the algorithm by its time, so that a repeated run could give other numbers.
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
 
 
 def attach(candidate: Candidate, device: str) -> None:

@@ -6,6 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+import torch
+
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.isolated_kernels import IsolatedBackend
@@ -45,7 +48,7 @@ def _ranks(candidate: Candidate, device: str, folders: Sequence[str], worker: Wo
         return DTensorBackend(candidate.name, meshes, candidate.placements, device)
     return DTensorBackend(
         candidate.name, meshes, candidate.placements, device, processes=worker,
-        launcher=_cluster(candidate, folders, worker),
+        launcher=_launcher(msgspec.structs.replace(candidate, device=device), folders, worker),
     )  # fmt: skip
 
 
@@ -55,17 +58,26 @@ def _modules(candidate: Candidate, device: str, folders: Sequence[str], worker: 
 
     return ModuleBackend(
         candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, device, worker,
-        launcher=_cluster(candidate, folders, worker),
+        launcher=_launcher(msgspec.structs.replace(candidate, device=device), folders, worker),
     )  # fmt: skip
 
 
-def _cluster(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) -> Launcher | None:
-    """Return what starts ranks on the nodes of a cluster; ``None`` if ranks are processes of this machine."""
-    if RANK_SERVERS not in os.environ:
-        return None
-    from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415
+def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) -> Launcher | None:
+    """Return what starts ranks on the nodes of a cluster or on GPUs; ``None`` if they are forked from this process."""
+    from ci_autotest.backends.ranks.rank_device import check_devices  # noqa: PLC0415
 
-    return RemoteRanks(candidate, servers_in(os.environ[RANK_SERVERS]), folders, worker)
+    if RANK_SERVERS in os.environ:
+        from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415
+
+        servers = servers_in(os.environ[RANK_SERVERS])
+        check_devices(candidate, sum(servers.gpus))
+        return RemoteRanks(candidate, servers, folders, worker)
+    check_devices(candidate, torch.cuda.device_count())
+    if candidate.device == "cpu":
+        return None
+    from ci_autotest.backends.ranks.gpu_ranks import GpuRanks  # noqa: PLC0415
+
+    return GpuRanks(candidate, folders, worker)
 
 
 def _compiled(candidate: Candidate, device: str) -> Backend:
@@ -124,9 +136,9 @@ def build(
         table = Table("torch", "", "torch", like_torch=True, rows={})
         return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
     register(candidate)
-    attach(candidate, device)
-    if candidate.backend in _GROUPS:
+    if candidate.backend in _GROUPS:  # whose ranks may have devices that this process has not
         return _GROUPS[candidate.backend](candidate, device, folders, worker)
+    attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
 
 

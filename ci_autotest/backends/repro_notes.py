@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.backends.devices import versions
+from ci_autotest.backends.devices import available_device, device_of, versions
 from ci_autotest.backends.operators.identity import operator_of, spellings, step_operator
 from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.torch_steps import resolve
@@ -41,8 +41,8 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
     return {
         "backend": candidate.backend,
         "candidate": candidate.name,
-        "device": candidate.device,
-        "reference_device": reference,
+        "device": device_of(candidate),
+        "reference_device": available_device(reference),
         "device_module": "" if candidate.backend == "module" else candidate.module,
         "libraries": versions(candidate.module),
         "processes": candidate.processes,

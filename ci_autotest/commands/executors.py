@@ -12,7 +12,7 @@ from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.process import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.commands.request import Request
@@ -76,10 +76,10 @@ def means_for(request: Request, surroundings: Surroundings) -> Means:
 
     silence_s = _silence_s(request)
     allowed = configuration.size_bytes(request.config.memory)
-    executor = RayExecutor(
-        environ, silence_s, allowed, _workers(request), needs_gpu(request),
-        has_ranks=any(candidate.has_rank_processes for candidate in request.candidates),
-    )  # fmt: skip
+    own = [candidate.device for candidate in request.candidates if not candidate.has_rank_processes]
+    of_ranks = frozenset(candidate.device for candidate in request.candidates if candidate.has_rank_processes)
+    workers_need = _need_of({*own, request.config.reference.device})
+    executor = RayExecutor(environ, silence_s, allowed, _workers(request), workers_need, of_ranks)
     limits = Limits(silence_s, memory_limit(request, executor.slots))
     return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)), executor.notes)
 
@@ -102,7 +102,7 @@ def local_means(
             f"Give at most {_WORKERS_PER_CORE * cores}, or leave --workers out."
         )
         raise UsageError(message)
-    slots = machine_resources.slots(workers, cores, devices)
+    slots = machine_resources.slots(workers, cores, devices, _gpus_together(request, len(devices)))
     limits = Limits(_silence_s(request), memory_limit(request, len(slots)), echo)
     fork_client = ForkClient(environ, limits, preloaded(request.candidates), slots[0])
     return Means(LocalExecutor(environ, limits, slots, fork_client), fork_client)
@@ -122,9 +122,23 @@ def memory_limit(request: Request, workers: int) -> int:
     return machine_resources.memory_bytes(workers) if allowed is None else allowed
 
 
+def _gpus_together(request: Request, gpus: int) -> int:
+    """Return how many of this machine's GPUs a worker needs at once: one, or one for each rank of a group."""
+    groups = [candidate for candidate in request.candidates if candidate.has_rank_processes]
+    counts = [
+        group.rank_count
+        for group in groups
+        if group.device == "cuda" or (group.device == "auto" and group.rank_count <= gpus)
+    ]
+    return max(counts, default=1)
+
+
 def needs_gpu(request: Request) -> bool | None:
     """Return whether a side of a request needs a GPU; ``None`` if it uses one only when there is one."""
-    asked = {candidate.device for candidate in request.candidates} | {request.config.reference.device}
-    if "cuda" in asked:
+    return _need_of({candidate.device for candidate in request.candidates} | {request.config.reference.device})
+
+
+def _need_of(devices: Collection[str]) -> bool | None:
+    if "cuda" in devices:
         return True
-    return None if "auto" in asked else False
+    return None if "auto" in devices else False

@@ -151,6 +151,11 @@ def _with_interpreter(candidate: Candidate, root: Path) -> Candidate:
     return msgspec.structs.replace(candidate, python=str(python)) if python.is_file() else candidate
 
 
+def _may_move(candidate: Candidate) -> bool:
+    """Whether ``--device`` is for a candidate."""
+    return candidate.device == "cpu" and not candidate.stays_on_cpu
+
+
 def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:
     named = tuple(given.get("candidate") or ())
     # `list`, `replay`, `draws` and `doctor` also work without a configuration, on the built-in candidates.
@@ -164,7 +169,7 @@ def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool)
             candidate,
             # Nobody names a candidate on the command line to have it skipped, so a missing one is an error.
             required=candidate.required or candidate.name in named or device == "cuda",
-            device=device if device is not None and candidate.device == "cpu" else candidate.device,
+            device=device if device is not None and _may_move(candidate) else candidate.device,
             speed=candidate.speed or bool(given.get("speed")),
         )
         for candidate in found

@@ -20,6 +20,8 @@ MODULES: Final = frozenset({"ddp", "fsdp"})
 #: The keys that each kind of ranks has.
 _OF_TENSORS: Final = frozenset({"ranks", "mesh", "placements", "processes"})
 _OF_MODULES: Final = frozenset({"ranks", "wrap"})
+#: Where ranks can be: ``auto`` is a GPU for each if there are as many, else the CPU.
+_DEVICES: Final = frozenset({"cpu", "cuda", "auto"})
 #: One rank has nobody to share a batch with.
 _FEWEST: Final = 2
 
@@ -49,9 +51,19 @@ def check_ranks(candidate: Candidate, where: str) -> None:
         )
         raise ConfigError(message)
     message = _wrong_of_module(candidate) if is_of_modules else _wrong(candidate) if used else ""
+    message = message or (_wrong_device(candidate) if used else "")
     if message:
         message = f"{named} {message}"
         raise ConfigError(message)
+
+
+def _wrong_device(candidate: Candidate) -> str:
+    """Return what is wrong with the device of ranks, and what to write; empty if nothing is."""
+    if candidate.device not in _DEVICES:
+        return f"has ranks on '{candidate.device[:40]}'. Write device: cpu or device: cuda."
+    if candidate.stays_on_cpu and candidate.device != "cpu":
+        return f"has simulated ranks on '{candidate.device}'. Write processes: true for a GPU each, or device: cpu."
+    return ""
 
 
 def _wrong_of_module(candidate: Candidate) -> str:

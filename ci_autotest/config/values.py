@@ -6,6 +6,7 @@ The sections ``Attributes`` become the descriptions in ``autotest.schema.json`` 
 from __future__ import annotations
 
 import difflib
+import math
 from datetime import date
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -58,7 +59,7 @@ class Candidate(Section, frozen=True, kw_only=True):
             operators), ``module`` (another framework with torch's names), ``dtensor`` (a group of ranks, over which
             every tensor is distributed), or ``ddp`` and ``fsdp`` (a group of ranks that share the batch of a module).
         device: Device of the candidate: ``cpu``, ``cuda``, ``auto`` (a GPU if there is one), or the name of a device
-            that ``module`` registers with torch, for example ``npu``.
+            that ``module`` registers with torch, for example ``npu``. Ranks on ``cuda`` have a GPU each.
         options: Keyword arguments of ``torch.compile`` (``backend``, ``mode``, ``dynamic``, ``fullgraph``,
             ``options``), or of ``torch.onnx.export`` for backend ``onnxruntime`` (``dynamo``, ``opset_version``).
         replace: For backend ``substitute``: the dotted path of your function for each operator, for example
@@ -113,8 +114,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             with ``ranks`` ranks for each case.
         placements: For backend ``dtensor``: how every input lies on the ranks, ``Shard(0)``, ``Replicate`` or
             ``Partial`` for each dimension of ``mesh``. Empty to draw it for each input.
-        processes: For backend ``dtensor``: whether each rank is a process of its own that communicates by gloo. If not,
-            all ranks are simulated in one process.
+        processes: For backend ``dtensor``: whether each rank is a process of its own; they communicate by gloo, on GPUs
+            by nccl. If not, all ranks are simulated in one process.
         wrap: For backends ``ddp`` and ``fsdp``: your function that takes a module and the number of ranks, and returns
             the wrapped module, as ``module:function``. Empty for ``DistributedDataParallel(module)`` or
             ``fully_shard(module)``.
@@ -160,6 +161,18 @@ class Candidate(Section, frozen=True, kw_only=True):
     def has_rank_processes(self) -> bool:
         """Whether it is a group of ranks that are processes with PyTorch."""
         return self.processes or self.backend in {"ddp", "fsdp"}
+
+    @property
+    def rank_count(self) -> int:
+        """Number of its ranks; 1 if it is no group."""
+        return self.ranks or math.prod(self.mesh)
+
+    @property
+    def stays_on_cpu(self) -> bool:
+        """Whether it is a group of ranks that are on the CPU: simulated ones, and those of another framework."""
+        return (self.backend == "dtensor" and not self.processes) or (
+            self.backend == "module" and self.ranks is not None
+        )
 
     @property
     def has_guard(self) -> bool:

@@ -63,7 +63,8 @@ def with_own_ranks(diagnosis: Diagnosis, status: int | None, inspection: Inspect
     if candidate is None or not candidate.processes:
         return None
     # The simulation may also raise an error of its own, which the script would take for one of the kernel.
-    if starts_ranks(note) or (status == 1 and _is_simulated(diagnosis, shown.recording, candidate, inspection)):
+    is_simulated = candidate.device == "cpu" and status == 1
+    if starts_ranks(note) or (is_simulated and _is_simulated(diagnosis, shown.recording, candidate, inspection)):
         return None
     recording = replace(shown.recording, note={**note, STARTS_RANKS: True})
     return replace(diagnosis, shown=replace(shown, recording=recording))

@@ -85,22 +85,25 @@ def visible(listing: str, restricted: str | None) -> list[Gpu]:
     return found
 
 
-def slots(workers: int | None, own_cores: int, devices: Sequence[Gpu]) -> list[dict[str, str]]:
-    """Return the environment variables of each worker: one worker per core, or on GPUs workers that see one GPU each.
+def slots(workers: int | None, own_cores: int, devices: Sequence[Gpu], together: int = 1) -> list[dict[str, str]]:
+    """Return the environment variables of each worker: one worker per core, or on GPUs workers that see some GPUs each.
 
     Args:
         workers: Number of workers; ``None`` takes as many as the machine allows.
         own_cores: Cores of this machine.
         devices: GPUs to use; empty to run on the CPU.
+        together: Number of GPUs that each worker sees; all of them if there are not as many.
     """
     if not devices:
         return [{} for _ in range(workers or own_cores)]
+    starts = range(0, max(1, len(devices) - together + 1), together)
+    groups = [devices[start : start + together] for start in starts]
     if workers is not None:
-        names = [devices[i % len(devices)].name for i in range(workers)]
+        chosen = [groups[i % len(groups)] for i in range(workers)]
     else:
-        share = max(1, own_cores // len(devices))
-        names = [gpu.name for gpu in devices for _ in range(min(_room(gpu), share, _WORKERS_PER_GPU))]
-    return [{"CUDA_VISIBLE_DEVICES": name} for name in names]
+        share = max(1, own_cores // len(groups))
+        chosen = [group for group in groups for _ in range(min(*map(_room, group), share, _WORKERS_PER_GPU))]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in group)} for group in chosen]
 
 
 def _room(gpu: Gpu) -> int:

@@ -17,8 +17,10 @@ class RankServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         addresses: Host and port of each; ranks are dealt to them in this order.
         secret: What a worker says first, because the ports are open to the whole network.
         memory_bytes: Resident memory above which a rank is ended; 0: no limit.
+        gpus: Number of GPUs that the ranks of each have; zeros if ranks are on the CPU.
     """
 
     addresses: list[tuple[str, int]]
     secret: str
     memory_bytes: int = 0
+    gpus: list[int] = []

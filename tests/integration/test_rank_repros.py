@@ -17,7 +17,19 @@ import numpy as np
 import pytest
 
 from ci_autotest.program.distribution import Distribution
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    OUTPUT,
+    PLACEHOLDER,
+    Mapping_,
+    Program,
+    Recording,
+    Ref,
+    Step,
+    TensorSpec,
+)
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.repro.host_script import host_repro_text
 from ci_autotest.program.repro.ranks import STARTS_RANKS
@@ -166,3 +178,53 @@ def test_repro__killed_while_a_rank_waits__leaves_no_process(script: Path, tmp_p
     process.communicate()
 
     assert wait_until(lambda: not processes(str(script)), 60), processes(str(script))
+
+
+WEIGHT = TensorSpec("float32", (2, 2), (2, 1), 0, 4)
+#: The lines in which a script of ranks on GPUs names them, as they are where there is none.
+ON_CPU = {
+    "torch.device('cuda'), torch.device('cpu')": "torch.device('cpu'), torch.device('cpu')",
+    '    torch.cuda.set_device(rank)  # a GPU for each rank, which "cuda" then names\n': "",
+    '"cpu:gloo,cuda:nccl"': '"gloo"',
+}
+MESHES = {"dtensor": 'DeviceMesh("cuda"', "ddp": "DistributedDataParallel(", "fsdp": 'init_device_mesh("cuda"'}
+
+
+def on_gpus(backend: str) -> str:
+    """Return the repro of a linear layer on ranks that have a GPU each."""
+    setup = (
+        Step(PLACEHOLDER, "t1", (WEIGHT,), (), "weight", in_setup=True),
+        Step(CALL_FUNCTION, "torch.nn.Linear", (2, 2), (("bias", False),), "layer", in_setup=True),
+        Step(CALL_METHOD, "load_state_dict", (Ref(1), Mapping_((("weight", Ref(0)),))), (), "loaded", in_setup=True),
+    )
+    body = (
+        Step(PLACEHOLDER, "t0", (replace(WEIGHT, distribution=Distribution((2,), ("Shard(0)",))),), (), "x"),
+        Step(CALL_MODULE, "torch.nn.Linear", (Ref(1), Ref(3)), (), "y"),
+        Step(OUTPUT, "output", (Ref(4),), (), "output"),
+    )
+    plan = {"joins": [[0, "rows", 0]], "rows": [1, 1], "unused": False, "independent": True, "weights": [],
+            "of_slices": [], "sizes": []}  # fmt: skip
+    tensors = {
+        "t0": struct.pack("<4f", 1, 2, 3, 4), "t1": struct.pack("<4f", 1, 0, 0, 1),
+        "output_0": struct.pack("<4f", 1, 2, 3, 4),
+    }  # fmt: skip
+    note = {"backend": backend, "device": "cuda", "torch": "2.13", "plan": plan, "processes": True}
+    return repro_text(
+        Recording(Program(setup, body), tensors, note, {"output_0": WEIGHT}), {**DETAILS, "kind": "value"}
+    )
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("backend", MESHES)
+def test_repro__ranks_on_gpus__differs_from_one_on_the_cpu_in_the_lines_that_name_them(backend: str, tmp_path: Path):
+    text = on_gpus(backend)
+    assert MESHES[backend] in text
+    assert all(each in text for each in ON_CPU)
+    for each, other in {**ON_CPU, '"cuda"': '"cpu"'}.items():
+        text = text.replace(each, other)
+    assert "cuda" not in text
+    script = tmp_path / "repro.py"
+    script.write_text(text)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "aligned: value of y" in done.stdout) == (0, True), done.stdout + done.stderr

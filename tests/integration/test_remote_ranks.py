@@ -18,6 +18,7 @@ import pytest
 import ci_autotest
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.connection import wire_of
+from ci_autotest.backends.ranks.gpu_ranks import GpuRanks
 from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
@@ -35,7 +36,7 @@ from ci_autotest.backends.ranks.rank_node import (
 )
 from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
-from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _store
+from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _dealt, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
@@ -217,10 +218,11 @@ def test_reception__error_while_ranks_connect__closes_theirs_too():
 class Late:
     """A rank whose answer waits in a collective operation for a message that is long on its way."""
 
-    def __init__(self, *_: int) -> None: ...
+    def __init__(self, process: RankProcess) -> None:
+        self._process = process
 
-    def answer(self, head: bytes, _: object, process: RankProcess) -> tuple[bytes, list[bytes | memoryview]]:
-        process.enter_collective("all_reduce")
+    def answer(self, head: bytes, _: object) -> tuple[bytes, list[bytes | memoryview]]:
+        self._process.enter_collective("all_reduce")
         time.sleep(_ON_ITS_WAY_S)
         return head, []
 
@@ -246,6 +248,36 @@ def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):
 
     with pytest.raises(GoneError):
         wire.receive()
+
+
+@pytest.mark.parametrize(
+    ("count", "room", "places"),
+    [
+        (3, [16, 16], [(0, 0), (1, 0), (0, 1)]),
+        (5, [1, 3, 2], [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)]),
+        (2, [0, 2], [(1, 0), (1, 1)]),
+    ],
+)
+def test_dealt__nodes_with_room__get_ranks_in_turn(count: int, room: list[int], places: list[tuple[int, int]]):
+    assert _dealt(count, room) == places
+
+
+def test_launch__fewer_gpus_than_ranks_are_left__is_one_sentence(far: Far):
+    few = msgspec.structs.replace(far.servers, gpus=[1, 1])
+    launcher = RemoteRanks(candidate(device="cuda"), few, [_ROOT])
+    with closing(launcher), pytest.raises(OSError, match="3 ranks need a GPU each, and the nodes that are left have 2"):
+        launcher.launch(3)
+
+
+def test_judged__ranks_of_a_server_of_their_own_on_this_machine__are_aligned_and_end_with_it():
+    # As on GPUs, which a fork of a process that has used one could not use.
+    launcher = GpuRanks(Candidate(name="own", backend="ddp", ranks=2), [_ROOT])
+    with closing(ModuleBackend("own", "ddp", 2, launcher=launcher)) as backend:
+        assert judged(record(_linear, test="linear"), backend).verdict.outcome == "aligned"
+        pids = [launcher._node.pid(), *(rank.pid for rank in backend._groups[2]._ranks)]
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
 
 
 def test_launch__module_that_a_node_lacks__is_one_sentence(far: Far):

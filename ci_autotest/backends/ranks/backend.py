@@ -12,6 +12,7 @@ from ci_autotest.backends.ranks.placement_draw import distributed
 from ci_autotest.backends.ranks.process_group import ProcessGroup
 from ci_autotest.backends.ranks.processes import Processes
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
+from ci_autotest.backends.ranks.rank_device import COMMUNICATION
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.ranks.simulation import Simulation
 from ci_autotest.backends.torch_steps import TorchSteps
@@ -59,13 +60,11 @@ class DTensorBackend(Backend):
         processes: WorkerSide | None = None,
         launcher: Launcher | None = None,
     ) -> None:
-        if device != "cpu":
-            message = (
-                f"candidate '{candidate}': ranks of backend dtensor run on cpu, not on '{device}'. Write device: cpu."
-            )
+        if device != "cpu" and processes is None:
+            message = f"candidate '{candidate}': simulated ranks run on cpu, not on '{device}'. Write processes: true."
             raise UnavailableError(message)
         self.on_step: Callable[[int], None] | None = None
-        self.mode = f"{math.prod(meshes.plain)} ranks, {'simulated' if processes is None else 'gloo'}"
+        self.mode = f"{math.prod(meshes.plain)} ranks, {'simulated' if processes is None else COMMUNICATION[device]}"
         self._meshes, self._placements = meshes, placements
         self._steps = TorchSteps()
         # Before anything has run here: what was forked later could not run a backward pass.

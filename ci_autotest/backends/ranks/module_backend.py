@@ -16,6 +16,7 @@ from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.module_processes import run_on_ranks
 from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
 from ci_autotest.backends.ranks.process_group import ProcessGroup
+from ci_autotest.backends.ranks.rank_device import COMMUNICATION
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.ranks.slice_reference import split_plan
 from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
@@ -67,15 +68,10 @@ class ModuleBackend(Backend):
         *,
         launcher: Launcher | None = None,
     ) -> None:
-        if device != "cpu":
-            message = (
-                f"candidate '{candidate}': ranks of backend {backend} run on cpu, not on '{device}'. Write device: cpu."
-            )
-            raise UnavailableError(message)
         if wrap:
             _refuse_missing(candidate, wrap)
         self.on_step: Callable[[int], None] | None = None
-        self.mode = f"{ranks} ranks, gloo"
+        self.mode = f"{ranks} ranks, {COMMUNICATION[device]}"
         self._how, self._count = (backend, wrap), ranks
         # Before anything has run here: what was forked later could not run a backward pass.
         self._launcher: Launcher = launcher or RankServer(candidate, ModuleRank, backend, worker)

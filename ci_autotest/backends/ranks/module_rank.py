@@ -12,7 +12,7 @@ from torch.nn.modules import batchnorm
 from torch.nn.parallel import distributed
 
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.input_copies import CPU, place
+from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.batch_split import spec_of
@@ -137,21 +137,19 @@ class ModuleRank:
     """Answers messages with bodies that ranks share.
 
     Args:
-        rank: Number of the rank.
-        ranks: Number of ranks.
+        process: The rank's process.
     """
 
-    def __init__(self, rank: int, ranks: int) -> None:
-        self._rank, self._ranks = rank, ranks
-        self._steps = TorchSteps(is_candidate=True)
+    def __init__(self, process: RankProcess) -> None:
+        self._process = process
+        self._steps = TorchSteps(str(process.device), is_candidate=True)
 
-    def answer(
-        self, head: bytes, buffers: Sequence[memoryview], process: RankProcess
-    ) -> tuple[bytes, list[bytes | memoryview]]:
+    def answer(self, head: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Run a body and return what this rank has of it."""
         question = _QUESTIONS.decode(head)
-        recording = decode(bytes(buffers[2 * self._rank]), bytes(buffers[2 * self._rank + 1]), is_own)
-        job = _Job(recording, question, self._steps, process)
+        own = 2 * self._process.rank
+        recording = decode(bytes(buffers[own]), bytes(buffers[own + 1]), is_own)
+        job = _Job(recording, question, self._steps, self._process)
         return msgspec.json.encode(job.run()), job.buffers
 
 
@@ -184,6 +182,7 @@ class _Job:
                 self._enter(IN_BACKWARD)
                 if self._question.has_backward:
                     self._backward()
+                    self._process.enter_collective("")
                 if next(body.buffers(), None) is not None:
                     body.look(wrapped)
                 return self._answer(body)
@@ -215,7 +214,7 @@ class _Job:
         for index, step in enumerate(program.steps):
             spec = spec_of(step)
             if spec is not None:
-                values[index] = place(self._binding.sources[step.target], spec, CPU)
+                values[index] = place(self._binding.sources[step.target], spec, self._process.device)
                 if spec.requires_grad and not spec.state and not step.in_setup:
                     # The loss of a rank counts once for each rank, because the wrapper takes the mean over ranks.
                     values[index].register_hook(lambda gradient: gradient / self._process.count)
@@ -261,7 +260,11 @@ class _Job:
             for position, spec in enumerate(self._program.cotangents)
             if spec is not None
         ]
-        pairs = [(value, weight) for value, weight in pairs if isinstance(value, _Tensor) and value.requires_grad]
+        pairs = [
+            (value, weight.to(self._process.device))
+            for value, weight in pairs
+            if isinstance(value, _Tensor) and value.requires_grad
+        ]
         if pairs:
             torch.autograd.backward([value for value, _ in pairs], [weight for _, weight in pairs])
 

@@ -32,6 +32,7 @@ class NodeServer:
         answer_s: Seconds that it may take to answer.
 
     Attributes:
+        address: Its host and port.
         is_alive: Whether it has answered so far.
         own_host: This machine's address, as that node reaches it.
 
@@ -40,6 +41,7 @@ class NodeServer:
     """
 
     def __init__(self, address: tuple[str, int], setup: Setup, answer_s: float) -> None:
+        self.address = address
         connection = connected(address)
         self.own_host: str = connection.getsockname()[0]
         self._wire, self._answer_s, self.is_alive = wire_of(connection, answer_s), answer_s, True

@@ -127,24 +127,21 @@ class DTensorRank:
     """Answers messages with programs on DTensors.
 
     Args:
-        rank: Number of the rank.
-        ranks: Number of ranks.
+        process: The rank's process.
     """
 
-    def __init__(self, rank: int, ranks: int) -> None:  # noqa: ARG002 - what answers is made of both
-        self._is_first = rank == 0
-        self._steps = TorchSteps()
+    def __init__(self, process: RankProcess) -> None:
+        self._process, self._is_first = process, process.rank == 0
+        self._steps = TorchSteps(str(process.device))
         self._ranks: dict[tuple[int, ...], OneRank] = {}
 
-    def answer(
-        self, head: bytes, buffers: Sequence[memoryview], process: RankProcess
-    ) -> tuple[bytes, list[bytes | memoryview]]:
+    def answer(self, head: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Run a program and return what this rank has of it."""
         question = _QUESTIONS.decode(head)
         recording = decode(bytes(buffers[0]), bytes(buffers[1]), is_own)
         if question.mesh not in self._ranks:
-            self._ranks[question.mesh] = OneRank(process, question.mesh)
-        job = _Job(self._ranks[question.mesh], self._steps, process, is_first=self._is_first)
+            self._ranks[question.mesh] = OneRank(self._process, question.mesh)
+        job = _Job(self._ranks[question.mesh], self._steps, self._process, is_first=self._is_first)
         return msgspec.json.encode(job.run(recording, question)), job.buffers
 
 

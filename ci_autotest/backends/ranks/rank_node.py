@@ -54,7 +54,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         secret: That of the server.
-        candidate: The candidate whose ranks are wanted.
+        candidate: The candidate whose ranks are wanted; its device is that of each rank.
         folders: Appended to the import path.
         memory_bytes: Resident memory above which a rank is ended; 0: no limit.
     """
@@ -145,6 +145,8 @@ def main(argv: Sequence[str]) -> None:
     # Nobody waits for the processes of connections: with this the system removes them as they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     secret = sys.stdin.readline().strip()
+    # torch asks the driver's library for GPUs then, and not the driver itself, after which no fork could use one.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     preload()
     listener = socket.socket(fileno=int(argv[0]))
     while True:
@@ -277,11 +279,13 @@ def _run(job: Fork, setup: Setup, address: str, place: mmap.mmap) -> None:
         if interface:
             # Otherwise gloo asks for the address of this host's name, where no other node may reach it.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
         # The worker may wait for nodes that are lost before it reads what this rank sends.
         wire = wire_of(connected(job.worker), REACH_S)
         wire.send(msgspec.json.encode(Greeting(setup.secret, job.rank)))
         store = torch._C._distributed_c10d.TCPStore(*job.store, is_master=False, timeout=timedelta(seconds=REACH_S))
-        RankProcess(wire, place, job.rank, job.ranks, job.local).serve(store, _ANSWERING[setup.candidate.backend])
+        process = RankProcess(wire, place, job.rank, job.ranks, job.local, setup.candidate.device)
+        process.serve(store, _ANSWERING[setup.candidate.backend])
     except BaseException as error:  # noqa: BLE001 - the process ends here
         sys.excepthook(type(error), error, error.__traceback__)
         os._exit(OWN_FAULT)

@@ -18,7 +18,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ci_autotest.backends.devices import seed
+from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.ranks.parts import parts_of
+from ci_autotest.backends.ranks.rank_device import device_of_rank, finish, group_of
+from ci_autotest.errors import NotCarriedError, error_text
 from ci_autotest.host.wire import GoneError, Wire
 
 if TYPE_CHECKING:
@@ -38,8 +42,8 @@ _COLLECTIVES: Final = frozenset({"c10d", "_c10d_functional", "_c10d_functional_a
 _NO_COLLECTIVES: Final = frozenset({"_wrap_tensor_autograd"})
 #: The operator that waits for a functional collective, which is the one to name.
 _WAIT: Final = "wait_tensor"
-#: The worker ends a group that waits: gloo must not do that first.
-_GLOO_TIMEOUT: Final = timedelta(hours=1)
+#: The worker ends a group that waits: gloo or nccl must not do that first.
+_GROUP_TIMEOUT: Final = timedelta(hours=1)
 
 
 class Place(NamedTuple):
@@ -66,9 +70,7 @@ def read_place(place: mmap.mmap) -> Place:
 class Answering(Protocol):
     """Answers the messages of a worker in a rank's process."""
 
-    def answer(
-        self, head: bytes, buffers: Sequence[memoryview], process: RankProcess
-    ) -> tuple[bytes, list[bytes | memoryview]]:
+    def answer(self, head: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Return the answer to a message."""
 
 
@@ -81,11 +83,17 @@ class RankProcess:
         rank: Its number.
         count: Number of ranks.
         local: Its number among the ranks of its machine; ``None`` if all ranks are there.
+        device: Kind of the device of all ranks.
+
+    Attributes:
+        device: Its own device.
     """
 
-    def __init__(self, wire: Wire, place: mmap.mmap, rank: int, count: int, local: int | None = None) -> None:
-        self.rank, self.count = rank, count
-        self._local = rank if local is None else local
+    def __init__(
+        self, wire: Wire, place: mmap.mmap, rank: int, count: int, local: int | None = None, device: str = "cpu"
+    ) -> None:
+        self.rank, self.count, self.device = rank, count, CPU
+        self._local, self._kind = rank if local is None else local, device
         self._wire, self._place = wire, place
         self._step, self._moves, self._name = -1, 0, b""
         self._meshes: dict[tuple[int, ...], DeviceMesh] = {}
@@ -95,7 +103,7 @@ class RankProcess:
 
         Args:
             store: Where the ranks find each other.
-            answering: Makes what answers, from the rank and the number of ranks.
+            answering: Makes what answers, from this process.
         """
         torch.set_num_threads(1)
         # Every rank would log a warning about slow collectives, which says nothing about a test.
@@ -105,8 +113,12 @@ class RankProcess:
             dist.destroy_process_group()
         # As a launcher sets them, for kernels that ask for their rank there.
         os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self._local), WORLD_SIZE=str(self.count))
-        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.count, timeout=_GLOO_TIMEOUT)
-        own = answering(self.rank, self.count)
+        self.device = device_of_rank(self._kind, self._local)
+        dist.init_process_group(
+            group_of(self.device), store=store, rank=self.rank, world_size=self.count, timeout=_GROUP_TIMEOUT,
+            device_id=None if self.device is CPU else self.device,
+        )  # fmt: skip
+        own = answering(self)
         self._wire.send(b"ready")
         while True:
             try:
@@ -115,12 +127,12 @@ class RankProcess:
                 os._exit(0)
             self._step, self._name = -1, b""
             self._write()
-            self._wire.send(*own.answer(head, buffers, self))
+            self._wire.send(*own.answer(head, buffers))
 
     def mesh(self, sizes: tuple[int, ...]) -> DeviceMesh:
         """Return a mesh of all ranks; all of them ask for it at the same time."""
         if sizes not in self._meshes:
-            self._meshes[sizes] = DeviceMesh("cpu", torch.arange(self.count).view(sizes))
+            self._meshes[sizes] = DeviceMesh(self.device.type, torch.arange(self.count).view(sizes))
         return self._meshes[sizes]
 
     def enter(self, step: int) -> None:
@@ -129,7 +141,9 @@ class RankProcess:
         self._write()
 
     def enter_collective(self, name: str) -> None:
-        """Write down the collective that begins; empty for none."""
+        """Write down the collective that begins; empty for none, once the last one is done."""
+        if not name and self._name:
+            finish(self.device)
         self._name = name.encode()[:_NAME_BYTES]
         self._write()
 
@@ -149,7 +163,7 @@ class OneRank:
 
     def __init__(self, process: RankProcess, sizes: tuple[int, ...]) -> None:
         self._process = process
-        self.sizes = sizes
+        self.sizes, self.device = sizes, process.device
         self.mesh = process.mesh(sizes)
         self._mode = CollectiveWatch(process)
 
@@ -164,6 +178,8 @@ class OneRank:
     def seed(self, number: int) -> None:
         """Seed the generator of this rank."""
         torch.default_generator.manual_seed(number)
+        if self.device is not CPU:
+            seed(self.device, number)
 
     def shapes(self, part: torch.Tensor) -> dict[int, tuple[int, ...]]:
         """Return the shape of this rank's part."""
@@ -207,6 +223,8 @@ class CollectiveWatch(TorchDispatchMode):
             found = func(*args, **(kwargs or {}))
         except Exception as error:
             self.raised.append(error)
+            if is_collective and isinstance(error, TypeError):  # of nccl, for a dtype that it does not carry
+                raise NotCarriedError(error_text(error)[:300]) from None
             raise
         if is_collective and (name == _WAIT or (func.namespace == "c10d" and not self._returns_early)):
             self._process.enter_collective("")

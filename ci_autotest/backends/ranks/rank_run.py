@@ -13,7 +13,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate
 
 from ci_autotest.backends.backward import backward
-from ci_autotest.backends.input_copies import CPU, place
+from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.parts import as_dtensor, dense_strides, distribution_of
 from ci_autotest.backends.ranks.ranks import RankError
@@ -63,10 +63,12 @@ class Ranks(Protocol):
     Attributes:
         mesh: The mesh.
         sizes: Its sizes.
+        device: The device of these ranks.
     """
 
     mesh: DeviceMesh
     sizes: tuple[int, ...]
+    device: torch.device
 
     def own_part(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
         """Return the part of a plain tensor that the ranks of this process hold."""
@@ -207,7 +209,7 @@ class RankRun:
 
     def placed(self, source: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
         """Return an input as a leaf that lies on the ranks as its spec says."""
-        found = self._cut(place(source, spec, CPU).detach(), spec.distribution or self._everywhere)
+        found = self._cut(place(source, spec, self._ranks.device).detach(), spec.distribution or self._everywhere)
         return found.requires_grad_() if spec.requires_grad else found
 
     def _cut(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
@@ -220,7 +222,7 @@ class RankRun:
         on = distribution_of(self._mesh, value.placements) if isinstance(value, DTensor) else None
         if on is not None:
             on = Distribution(on.mesh, tuple(REPLICATE if each == PARTIAL else each for each in on.placements))
-        return self._cut(source.to(value.dtype), on or self._everywhere)
+        return self._cut(source.to(self._ranks.device, value.dtype), on or self._everywhere)
 
     def _is_new(self, step: Step, value: torch.Tensor, values: list[Any]) -> bool:
         """Whether a step made a plain tensor from no other tensor."""

@@ -111,7 +111,7 @@ class RankServer:
 
     Args:
         candidate: Name of the candidate.
-        answering: Makes what answers the messages in a rank's process, from its number and the number of ranks.
+        answering: Makes what answers the messages in a rank's process, from that process.
         backend: The backend, if it has no other ranks than processes.
         worker: The worker whose candidate they are.
 
@@ -130,7 +130,7 @@ class RankServer:
     def __init__(
         self,
         candidate: str,
-        answering: Callable[[int, int], Answering],
+        answering: Callable[[RankProcess], Answering],
         backend: str = "",
         worker: WorkerSide | None = None,
     ) -> None:
@@ -200,7 +200,7 @@ class RankServer:
             os.waitpid(self._pid, 0)
 
 
-def _serve(listener: socket.socket, answering: Callable[[int, int], Answering]) -> None:
+def _serve(listener: socket.socket, answering: Callable[[RankProcess], Answering]) -> None:
     """Fork a rank for each job until the worker is gone; never returns."""
     try:
         end_with_parent()
@@ -247,7 +247,7 @@ def _ending(pid: int) -> int:
     return _STILL_THERE
 
 
-def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[int, int], Answering]) -> None:
+def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[RankProcess], Answering]) -> None:
     """Be one rank; never returns."""
     try:
         end_with_parent()

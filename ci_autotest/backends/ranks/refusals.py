@@ -10,7 +10,7 @@ import torch.distributed
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from ci_autotest.backends.devices import lacking
-from ci_autotest.errors import Unsupported, UnsupportedReason, error_text, is_of_library
+from ci_autotest.errors import NotCarriedError, Unsupported, UnsupportedReason, error_text, is_of_library
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -28,6 +28,8 @@ def refusal_of_ranks(error: BaseException) -> Unsupported | None:
     """Return why ranks cannot run a step, if the error says so; ``None`` if it is an error of the step."""
     first = _first(error)
     code = _innermost(first)
+    if isinstance(first, NotCarriedError):
+        return first.why
     if isinstance(first, _DATA_DEPENDENT):
         return Unsupported(UnsupportedReason.NO_SHARDING_RULE, f"its result depends on data: {sentence_of(first)}")
     if code is None or is_of_library(first):

@@ -23,6 +23,7 @@ from ci_autotest.backends.ranks.rank_process import Place
 from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.host.wire import GoneError, SilentError, WireError
+from ci_autotest.program.distribution import RANKS_AT_MOST
 from ci_autotest.values.rank_servers import RankServers
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class RemoteRanks:
     """The ranks of a candidate on several nodes.
 
     Args:
-        candidate: The candidate.
+        candidate: The candidate; its device is that of each rank.
         servers: Where the servers are.
         folders: Folders of the user's own modules.
         worker: The worker whose candidate they are.
@@ -129,7 +130,10 @@ class RemoteRanks:
     ) -> None:
         self.candidate, self.worker, self.silence_s = candidate.name, worker, silence_s
         self._setup = Setup(servers.secret, candidate, [*folders], servers.memory_bytes)
-        self._addresses, self._answer_s = servers.addresses, answer_s
+        # Any number of ranks can share a CPU.
+        room = servers.gpus if candidate.device != "cpu" else [RANKS_AT_MOST] * len(servers.addresses)
+        self._room = dict(zip(servers.addresses, room, strict=True))
+        self._answer_s = answer_s
         self._servers: list[NodeServer] | None = None
 
     def launch(self, count: int) -> list[RemoteRank]:
@@ -156,7 +160,7 @@ class RemoteRanks:
         if self._servers is None:
             servers: list[NodeServer] = []
             try:
-                for address in self._addresses:
+                for address in self._room:
                     with contextlib.suppress(OSError):
                         servers.append(NodeServer(address, self._setup, self._answer_s))
                 until = time.monotonic() + _SETUP_S
@@ -171,14 +175,16 @@ class RemoteRanks:
         return self._servers
 
     def _group(self, live: Sequence[NodeServer], count: int) -> list[RemoteRank]:
+        places = _dealt(count, [self._room[server.address] for server in live])
         host = live[0].own_host
         store = _store(host)
         forked: list[tuple[NodeServer, int]] = []
         try:
             with Reception(host, self._setup.secret, self._answer_s) as reception:
-                servers = [live[rank % len(live)] for rank in range(count)]
+                servers = [live[node] for node, _ in places]
                 jobs = [
-                    Fork(rank, count, rank // len(live), reception.address, (host, store.port)) for rank in range(count)
+                    Fork(rank, count, local, reception.address, (host, store.port))
+                    for rank, (_, local) in enumerate(places)
                 ]
                 answers = answers_of([*zip(servers, jobs, strict=True)])
                 forked = [
@@ -205,6 +211,19 @@ class RemoteRanks:
             reception.look(_LOOK_S)
             if len(reception.found) == known:
                 _check(forked)
+
+
+def _dealt(count: int, room: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the position of each rank's node, and its number there: nodes get ranks in turn while they have room.
+
+    Raises:
+        OSError: There is no room for all.
+    """
+    if count > sum(room):
+        message = f"{count} ranks need a GPU each, and the nodes that are left have {sum(room)}"
+        raise OSError(message)
+    places = [(local, node) for node, most in enumerate(room) for local in range(most)]
+    return [(node, local) for local, node in sorted(places)[:count]]
 
 
 def _check(forked: Sequence[tuple[NodeServer, int]]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
+from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.local_tensor import (
     begin_simulation,
@@ -58,7 +59,7 @@ class SimulatedRanks:
 
     def __init__(self, mesh: tuple[int, ...]) -> None:
         begin_simulation()
-        self.sizes = mesh
+        self.sizes, self.device = mesh, CPU
         self.count = torch.Size(mesh).numel()
         self.mesh = DeviceMesh("cpu", torch.arange(self.count).view(mesh))
         self._mode: Any = None

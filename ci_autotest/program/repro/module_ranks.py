@@ -17,6 +17,8 @@ from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
 from ci_autotest.program.repro.rank_launcher import IMPORTS
+from ci_autotest.program.repro.rank_template import MOVED
+from ci_autotest.program.repro.ranks import is_on_gpus
 from ci_autotest.program.row_counts import with_rows
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 #: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
 _MARK: Final = 7_310_579_113_246_801
 _BACKENDS: Final = frozenset({"ddp", "fsdp"})
+#: A slice is run by the reference.
+_ON_REFERENCE: Final = """    global device
+    device = REFERENCE_DEVICE
+"""
 _JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
 
@@ -116,7 +122,8 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     }  # fmt: skip
     states = _states(program)
     wrap = wrap_of(note)
-    own = 'fully_shard(body, mesh=dist.init_device_mesh("cpu", (RANKS,)))' if note["backend"] == "fsdp" else (
+    kind = "cuda" if is_on_gpus(note) else "cpu"
+    own = f'fully_shard(body, mesh=dist.init_device_mesh("{kind}", (RANKS,)))' if note["backend"] == "fsdp" else (
         f"torch.nn.parallel.DistributedDataParallel(body{', find_unused_parameters=True' if plan['unused'] else ''})"
     )  # fmt: skip
     values = {"outputs": "outputs", "gradients": "gradients", "raised": "None", "after": "{**expected[-1], **kept}"}
@@ -128,14 +135,17 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     backward = f"    SIZES = {_sizes(plan)}\n" + BACKWARD_PASS.format(shares=shares) if "gradients" in observed else ""
     of_each = "    for rank, outputs in ended.items():\n" + indent(backward, "    ") if backward else ""
     of_each += "    share_gradients(everyone)\n" if backward else ""
-    per_slice = PER_SLICE.format(steps=indent(_slice_steps(recording), "    "), backward=of_each)
+    per_slice = PER_SLICE.format(
+        steps=indent(_slice_steps(recording), "    "), backward=of_each,
+        on_reference=_ON_REFERENCE if is_on_gpus(note) else "",
+    )  # fmt: skip
     return HEAD.format(
         ranks=len(plan["rows"]), rows=rows, joins=plan["joins"], wrap=f"{wrap}(body, RANKS)" if wrap else own,
         parameters=[named[i] for i, is_parameter in states.items() if is_parameter],
         buffers=[named[i] for i, is_parameter in states.items() if not is_parameter],
         of_slices=left_out or "()",
         independent=plan["independent"], slices=plan["slices"], per_slice=per_slice if plan["slices"] else "",
-        shares=shares, result=result, backward=backward,
+        shares=shares, result=result, backward=backward, moved=MOVED if is_on_gpus(note) else "",
         shares_buffers=note["backend"] != "fsdp",
     )  # fmt: skip
 

@@ -83,7 +83,7 @@ def wrapped(body):
 def noted(value):
     \"\"\"Return a tensor as a rank writes it down.\"\"\"
     whole = value.full_tensor() if hasattr(value, "full_tensor") else value
-    return whole.detach().clone(), value.requires_grad, value.is_leaf
+    return whole.detach().to("cpu", copy=True), value.requires_grad, value.is_leaf
 
 
 def work(rank):
@@ -104,7 +104,7 @@ def given_to(rank):
     \"\"\"Return the inputs of a rank.\"\"\"
     torch.manual_seed(0)
     given = inputs()
-    for name, value in given.items():
+{moved}    for name, value in given.items():
         if isinstance(value, torch.Tensor) and name not in (*PARAMETERS, *BUFFERS):
             if name in ROWS:
                 part = value.detach().chunk(RANKS, ROWS[name])[rank].contiguous().clone()
@@ -235,7 +235,7 @@ def state_of(given, named, names):
 
 def of_slices():
     \"\"\"Return what one process has slice by slice.\"\"\"
-    everyone = [given_to(rank) for rank in range(RANKS)]
+{on_reference}    everyone = [given_to(rank) for rank in range(RANKS)]
     runs = [on_slice(rank, given) for rank, given in enumerate(everyone)]
     ended = {{}}
     while not ended:
@@ -269,7 +269,7 @@ BACKWARD: Final = """    pairs = []
         share = {shares}[rank] if kind in ("mean", "same") else 1.0
         if isinstance(outputs[i], torch.Tensor) and outputs[i].requires_grad:
             # The wrapper takes the mean over ranks, so that each one begins with that many times its part.
-            pairs.append((outputs[i], weight * share * RANKS))
+            pairs.append((outputs[i], (weight * share * RANKS).to(outputs[i].device)))
     if pairs:
         torch.autograd.backward([output for output, _ in pairs], [weight for _, weight in pairs])
 """

@@ -16,6 +16,12 @@ IMPORTS: Final = (
     "from torch.utils._python_dispatch import TorchDispatchMode",
 )
 LIBRARIES: Final = ("multiprocessing", "multiprocessing.connection", "tempfile", "threading", "time")
+_JOIN: Final = """    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+"""
+#: Both kinds of devices, because a wrapper may send numbers on the CPU too.
+_JOIN_ON_GPUS: Final = """    torch.cuda.set_device(rank)  # a GPU for each rank, which "cuda" then names
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=RANKS)
+"""
 #: Seconds that a group may take to start at least.
 _START_S: Final = 60
 _START: Final = '''LONGEST_S, SILENCE_S = {longest_s}, 20  # without a move; the second if all wait for others
@@ -53,8 +59,7 @@ def be_rank(rank, folder):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS))
     store = dist.FileStore(os.path.join(folder, "store"), RANKS)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
-    watch, done = CollectiveWatch(f"{{path}}.place"), ".results"
+{join}    watch, done = CollectiveWatch(f"{{path}}.place"), ".results"
     watch.enter("")
     try:
         with watch:
@@ -125,10 +130,11 @@ def of_all_ranks():
     return found'''
 
 
-def launcher_text(timeout_s: int) -> str:
+def launcher_text(timeout_s: int, *, on_gpus: bool) -> str:
     """Return the lines that start the ranks and wait for them.
 
     Args:
         timeout_s: Seconds that a case may take.
+        on_gpus: Whether each rank has a GPU.
     """
-    return _START.format(longest_s=max(_START_S, timeout_s))
+    return _START.format(longest_s=max(_START_S, timeout_s), join=_JOIN_ON_GPUS if on_gpus else _JOIN)

@@ -72,7 +72,8 @@ def weight(tensor, output):
     \"\"\"Return what goes into the backward pass of an output.\"\"\"
     if not isinstance(output, DTensor):
         return tensor.to(output.device, output.dtype).clone()
-    return spread(tensor.to(output.dtype), [Replicate() if p.is_partial() else p for p in output.placements])
+    placements = [Replicate() if p.is_partial() else p for p in output.placements]
+    return spread(tensor.to(output.device, output.dtype), placements)
 
 
 def mapped(function, value):
@@ -148,13 +149,15 @@ def leaves_of(value):
 def noted(value):
     \"\"\"Return a value as a rank writes it down: other objects than plain ones are not compared.\"\"\"
     plain = (bool, int, float, complex, str, torch.dtype, torch.Size, type(None))
-    return value.detach() if isinstance(value, torch.Tensor) else value if type(value) in plain else str(type(value))
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    return value if type(value) in plain else str(type(value))
 
 
 def work(rank):
     \"\"\"Return what a rank has after it has run the candidate, and the flags of its tensors.\"\"\"
     global DEVICE_MESH
-    DEVICE_MESH = DeviceMesh("cpu", torch.arange(RANKS).view(MESH))
+    DEVICE_MESH = DeviceMesh(KIND, torch.arange(RANKS).view(MESH))
     found = run(candidate)
     flags = [getattr(each, "requires_grad", False) and (True, each.is_leaf) for each in leaves_of(found)]
     return mapped(noted, found), flags
@@ -221,13 +224,22 @@ SIMULATED = LocalTensorMode(RANKS)  # every operator runs on all ranks
 """,
     runs=_SIMULATED,
 )
-PROCESSES: Final = Form(
-    imports=(*IMPORTS, f"from torch.distributed.tensor import {_PLACEMENTS}"),
-    group="",
-    parts="""    plain = tensor.detach().contiguous()
+_GIVEN: Final = """    given = inputs()
+"""
+#: Modules are constructed on the CPU.
+MOVED: Final = """    given = {name: v.to(device) if isinstance(v, torch.nn.Module) else v for name, v in given.items()}
+"""
+_CUT: Final = """    plain = tensor.detach().contiguous()
     parts = cut(plain, dist.get_rank(), placements)
-""",
-    given="""    given = inputs()
-""",
-    runs=_PROCESSES,
-)
+"""
+#: By the kind of the ranks' devices.
+PROCESSES: Final = {
+    kind: Form(
+        imports=(*IMPORTS, f"from torch.distributed.tensor import {_PLACEMENTS}"),
+        group="",
+        parts=_CUT,
+        given=_GIVEN + (MOVED if kind == "cuda" else ""),
+        runs=_PROCESSES.replace("KIND", f'"{kind}"'),
+    )
+    for kind in ("cpu", "cuda")
+}

@@ -29,8 +29,13 @@ def is_of_ranks(note: Mapping[str, object]) -> bool:
 
 
 def starts_ranks(note: Mapping[str, object]) -> bool:
-    """Whether the script starts a process for each rank, because the simulation does not show the finding."""
-    return is_of_ranks(note) and note.get(STARTS_RANKS) is True
+    """Whether the script starts a process for each rank: on GPUs, or if the simulation does not show the finding."""
+    return is_of_ranks(note) and (note.get(STARTS_RANKS) is True or is_on_gpus(note))
+
+
+def is_on_gpus(note: Mapping[str, object]) -> bool:
+    """Whether each rank of the candidate has a GPU."""
+    return note.get("device") == "cuda"
 
 
 def rank_imports(note: Mapping[str, object]) -> tuple[str, ...]:
@@ -39,7 +44,7 @@ def rank_imports(note: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _form(note: Mapping[str, object]) -> Form:
-    return PROCESSES if starts_ranks(note) else SIMULATED
+    return PROCESSES["cuda" if is_on_gpus(note) else "cpu"] if starts_ranks(note) else SIMULATED
 
 
 def distributions(program: Program) -> dict[str, Distribution]:

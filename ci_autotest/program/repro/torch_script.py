@@ -48,7 +48,7 @@ from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL
 from ci_autotest.program.repro.module_ranks import module_head, module_imports, wrap_of
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.rank_launcher import LIBRARIES, launcher_text
-from ci_autotest.program.repro.ranks import rank_head, rank_imports
+from ci_autotest.program.repro.ranks import is_on_gpus, rank_head, rank_imports
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
 from ci_autotest.program.repro.snippet_checks import LOST
@@ -88,7 +88,7 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         *filter(None, [result_bands_text(program)]),
         *([rank_head(recording)] if needs.ranks else ()),
         *([module_head(recording, needs.observed)] if needs.sharing else ()),
-        *([launcher_text(details["timeout_s"])] if needs.processes else ()),
+        *([launcher_text(details["timeout_s"], on_gpus=is_on_gpus(recording.note))] if needs.processes else ()),
         *([template.READER] if _has_file(literals) else ()),
         _values(recording, details, literals, needs),
         run_text(needs, takes, given),

@@ -27,7 +27,7 @@ from ci_autotest.run.ray.rank_nodes import RankNodes
 from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.run.messages import FromWorker, Gone, Message
 
@@ -39,6 +39,11 @@ _LOOK_S: Final = 2.0
 _REPLACED_S: Final = 20.0
 #: Share of a core, or of a GPU, that the worker of a slot takes: the rest is for the worker beside the slots.
 _SHARE: Final = 0.9
+#: A node's GPUs are those of its ranks, which no worker could book beside them.
+_BOTH: Final = (
+    "ranks on cuda take all GPUs of a Ray cluster, and another candidate or the reference is on cuda too. "
+    "Run them one after the other, with --candidate."
+)
 _NOWHERE: Final = Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
 
@@ -51,7 +56,8 @@ class RayExecutor:
         memory_bytes: Resident memory that each may hold; ``None`` or 0: no limit but the cluster's own.
         workers: Number of workers; ``None`` for one per core, or per GPU.
         needs_gpu: Whether each takes a GPU; ``None`` if the cluster has any.
-        has_ranks: Whether a candidate is a group of ranks, which are spread over the nodes.
+        devices_of_ranks: Devices of the candidates that are groups of ranks, which are spread over the nodes. For
+            ``auto`` they are on the CPU.
     """
 
     def __init__(
@@ -61,13 +67,13 @@ class RayExecutor:
         memory_bytes: int | None,
         workers: int | None,
         needs_gpu: bool | None,  # noqa: FBT001 - three answers
-        *,
-        has_ranks: bool = False,
+        devices_of_ranks: Collection[str] = (),
     ) -> None:
         """Connect to the cluster.
 
         Raises:
-            UnavailableError: Ray is not installed, the cluster cannot be reached, or it has no GPU.
+            UnavailableError: Ray is not installed, the cluster cannot be reached, it has no GPU, or both ranks and
+                workers need its GPUs.
         """
         try:
             import ray  # noqa: PLC0415 - an extra
@@ -87,10 +93,13 @@ class RayExecutor:
                 raise UnavailableError(message) from error
         room = self._ray.cluster_resources()
         gpus = int(room.get("GPU", 0))
-        if needs_gpu and not gpus:
+        has_gpu_ranks = "cuda" in devices_of_ranks
+        if (needs_gpu or has_gpu_ranks) and not gpus:
             message = "the run needs a GPU, and the Ray cluster has none. Add a node that has one, or select cpu."
             raise UnavailableError(message)
-        takes_gpu = bool(gpus) and needs_gpu is not False
+        if needs_gpu and has_gpu_ranks:
+            raise UnavailableError(_BOTH)
+        takes_gpu = bool(gpus) and needs_gpu is not False and not has_gpu_ranks
         self.slots: int = workers or (gpus if takes_gpu else max(1, int(room.get("CPU", 1))))
         own = {"num_cpus": _SHARE * min(1.0, room.get("CPU", 1.0) / self.slots)}
         beside = {"num_cpus": 0.0}
@@ -100,7 +109,7 @@ class RayExecutor:
         agent = self._ray.remote(Agent)
         self._slot, self._beside = (_Kind(self._ray, agent, wanted) for wanted in (own, beside))
         self._limits = silence_s, memory_bytes or 0
-        self._rank_nodes = RankNodes(ray, memory_bytes or 0) if has_ranks else None
+        self._rank_nodes = RankNodes(ray, memory_bytes or 0, on_gpus=has_gpu_ranks) if devices_of_ranks else None
 
     @property
     def notes(self) -> list[str]:

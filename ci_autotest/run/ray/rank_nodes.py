@@ -5,32 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
-import socket
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ci_autotest.host.node_process import NodeProcess
 from ci_autotest.run.orphan_processes import TOKEN, new_token
-from ci_autotest.run.worker_start import package_folder, worker_environ
+from ci_autotest.run.worker_start import worker_environ
 from ci_autotest.values.rank_servers import RANK_SERVERS, RankServers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: As for a worker (``worker_start``): the current folder is not on the import path.
-_START: Final = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
-    "from ci_autotest.backends.ranks.rank_node import main; main(sys.argv[1:])"
-)
 #: Seconds that a node may take to start an actor.
 _START_S: Final = 60.0
 _CLOSE_S: Final = 5.0
 
 
-class RankNode:
+class RankNode(NodeProcess):
     """The owner of the server of ranks on one node. It does not depend on Ray.
 
     Args:
@@ -39,32 +31,8 @@ class RankNode:
     """
 
     def __init__(self, host: str, secret: str) -> None:
-        # The address is known at once, and whoever connects waits until the server has imported PyTorch.
-        with socket.create_server((host, 0)) as listener:
-            self._address: tuple[str, int] = listener.getsockname()[:2]
-            fd = listener.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, package_folder(), str(fd)],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True,
-                env={**worker_environ(os.environ), TOKEN: new_token()},
-            )  # fmt: skip
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        with self._process.stdin as pipe:
-            pipe.write(secret.encode() + b"\n")
-
-    def address(self) -> tuple[str, int]:
-        """Return the host and the port of the server."""
-        return self._address
-
-    def pid(self) -> int:
-        """Return the process of the server, whose group has all ranks on the node."""
-        return self._process.pid
-
-    def close(self) -> None:
-        """End the server and all ranks on the node."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        # The cluster has set the GPUs that are its own in this process's environment.
+        super().__init__(host, secret, {**worker_environ(os.environ), TOKEN: new_token()})
 
 
 class RankNodes:
@@ -73,36 +41,40 @@ class RankNodes:
     Args:
         ray: The module.
         memory_bytes: Resident memory that each rank may hold; 0: no limit.
+        on_gpus: Whether ranks take GPUs: then the server of a node takes all of them, and a node without one has none.
 
     Attributes:
         notes: Which nodes have no ranks, in words for a report.
     """
 
-    def __init__(self, ray: Any, memory_bytes: int) -> None:
+    def __init__(self, ray: Any, memory_bytes: int, *, on_gpus: bool = False) -> None:
         self._ray, self._memory_bytes = ray, memory_bytes
+        self._on_gpus, self._resource = on_gpus, "GPU" if on_gpus else "CPU"
         self.notes: list[str] = []
         self._secret = secrets.token_hex(16)
         self._actors: dict[str, Any] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
+        self._gpus: dict[str, int] = {}
         self._workers = 0
 
     def variables(self) -> Mapping[str, str]:
         """Return the variables that name the servers to a new worker; none if its ranks are to run beside it."""
-        nodes = {
-            node["NodeID"]: node["NodeManagerAddress"]
-            for node in self._ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU")
-        }
-        if len(nodes) == 1 and not self._actors:
+        alive = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get(self._resource)]
+        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in alive}
+        # On the CPU, ranks of the only node are processes of their worker.
+        if len(nodes) == 1 and not self._actors and not self._on_gpus:
             return {}
+        if self._on_gpus:
+            self._gpus |= {node["NodeID"]: int(node["Resources"]["GPU"]) for node in alive}
         self._start({node: host for node, host in nodes.items() if node not in self._actors})
-        known = [address for node, address in self._addresses.items() if node in nodes]
+        known = [(address, self._gpus.get(node, 0)) for node, address in self._addresses.items() if node in nodes]
         if not known:
             return {}
         # The ranks of each worker begin on another node, so that no node has the first ranks of all.
         first = self._workers % len(known)
         self._workers += 1
-        servers = RankServers([*known[first:], *known[:first]], self._secret, self._memory_bytes)
+        addresses, gpus = zip(*known[first:], *known[:first], strict=True)
+        servers = RankServers([*addresses], self._secret, self._memory_bytes, [*gpus])
         return {RANK_SERVERS: msgspec.json.encode(servers).decode()}
 
     def close(self) -> None:
@@ -127,9 +99,9 @@ class RankNodes:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         for node, host in nodes.items():
             there = affinity(node_id=node, soft=False)
-            self._actors[node] = kind.options(num_cpus=0, max_restarts=0, scheduling_strategy=there).remote(
-                host, self._secret
-            )
+            self._actors[node] = kind.options(
+                num_cpus=0, num_gpus=self._gpus.get(node, 0), max_restarts=0, scheduling_strategy=there
+            ).remote(host, self._secret)
         asked = {self._actors[node].address.remote(): node for node in nodes}
         ready, late = self._ray.wait([*asked], num_returns=len(asked), timeout=_START_S)
         without = {asked[each]: f"did not start within {_START_S:.0f} s" for each in late}

@@ -12,7 +12,14 @@ import torch
 
 from ci_autotest.alignment.cases import Contender
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.backends.devices import available_device, module_of, prove, versions
+from ci_autotest.backends.devices import (
+    available_device,
+    device_of,
+    module_of,
+    prefer_reproducible,
+    prove,
+    versions,
+)
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.operators.user_operators import is_module_class
@@ -24,7 +31,6 @@ from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.grids import grid_points, may_have_grid
 from ci_autotest.record.user_operators import declare_operators
-from ci_autotest.run.worker.gpu import prepare
 from ci_autotest.run.worker.source_locations import source_locations
 from ci_autotest.run.worker.tests import Library
 from ci_autotest.values.case import test_key
@@ -70,7 +76,7 @@ class WorkerContext:
         """
         # By default every core has a worker of its own.
         torch.set_num_threads(1)
-        prepare(torch)
+        prefer_reproducible()
         self.hello = hello
         self._beacon = beacon
         self.backends: dict[str, Backend] = {}
@@ -93,7 +99,7 @@ class WorkerContext:
     def _build(self, candidate: Candidate) -> CandidateInfo:
         """Build a candidate's backend, or return why it is not available."""
         self._beacon.enter(REFERENCE, REFERENCE)  # Each candidate may take the full silence limit to start.
-        device = available_device(candidate.device)
+        device = device_of(candidate)
         fields: dict[str, Any] = {
             "name": candidate.name,
             "backend": candidate.backend,
@@ -154,7 +160,7 @@ class WorkerContext:
         if compiler:
             candidate = self.candidates[name]
             with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
-            backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
+            backend = build(with_compiler, device_of(candidate), hello.folders, isolated=True)
         rules = rules_for(hello.tolerances, hello.strictness, name, declaration)
         return Contender(
             backend, rules, self._beacon.in_float64 if asks_float64 else None,

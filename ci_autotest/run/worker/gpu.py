@@ -1,4 +1,4 @@
-"""The worker's GPU: it is set up for reproducible results, and the worker ends itself if it only returns errors.
+"""The worker's GPU: the worker ends itself if it only returns errors.
 
 After an error of a GPU every later call in the same process fails too. So the worker ends itself in the case that shows
 the error first, and that case runs again alone, as after a crash.
@@ -13,16 +13,6 @@ from ci_autotest.run.worker_loss import RETIRED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-def prepare(torch: Any) -> None:
-    """Select full precision, and deterministic algorithms where they exist."""
-    # TF32 keeps ten bits of a float32: such differences are no faults of a kernel.
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    # A benchmark chooses the algorithm by its time, so that a repeated run could give other numbers.
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
 
 
 def is_spoiled(device: Any) -> bool:

@@ -15,10 +15,6 @@ from ci_autotest.errors import UnavailableError
     ("given", "said"),
     [
         (
-            {"device": "cuda"},
-            "candidate 'a': ranks of backend ddp run on cpu, not on 'cuda'. Write device: cpu.",
-        ),
-        (
             {"wrap": "no_such_module:wrapped"},
             "candidate 'a': wrap: 'no_such_module' cannot be imported: ModuleNotFoundError: No module named",
         ),
@@ -31,7 +27,7 @@ from ci_autotest.errors import UnavailableError
             "candidate 'a': wrap: tests.module_wrappers:_SMALL_MB is no function. Name one.",
         ),
     ],
-    ids=["device", "no module", "no function", "not a function"],
+    ids=["no module", "no function", "not a function"],
 )
 def test_backend__ranks_that_cannot_be__is_one_sentence(given: dict[str, Any], said: str):
     with pytest.raises(UnavailableError) as refused:

@@ -64,6 +64,20 @@ def test_slots__machine__gives_workers(workers, cores, devices, expected):
     assert seen(slots(workers, cores, devices)) == expected
 
 
+@pytest.mark.parametrize(
+    ("workers", "cores", "together", "expected"),
+    [
+        pytest.param(None, 1, 2, ["GPU-aaaa,GPU-bbbb"], id="one group, and a GPU left over"),
+        pytest.param(None, 8, 1, ["GPU-aaaa"] * 2 + ["GPU-bbbb"] * 2 + ["GPU-cccc"], id="each for itself"),
+        pytest.param(None, 8, 3, ["GPU-aaaa,GPU-bbbb,GPU-cccc"], id="all, and memory for one"),
+        pytest.param(None, 8, 4, ["GPU-aaaa,GPU-bbbb,GPU-cccc"], id="fewer than are needed: all"),
+        pytest.param(2, 8, 2, ["GPU-aaaa,GPU-bbbb"] * 2, id="as many as asked for"),
+    ],
+)
+def test_slots__ranks_on_gpus__workers_see_several(workers, cores, together, expected):
+    assert seen(slots(workers, cores, ALL, together)) == expected
+
+
 def test_memory_bytes__more_workers__have_less_each_but_a_gibibyte():
     few, many = memory_bytes(1), memory_bytes(10_000)
     assert few >= many == GIB

@@ -56,6 +56,30 @@ def test_variables__no_server_starts_anywhere__are_none():
     assert RankNodes(ray, 0).variables() == {}
 
 
+def test_variables__ranks_on_gpus__are_where_gpus_are_and_take_all_of_them():
+    ray = FakeRay(a=1, b=1, c=1)
+    ray.gpus = {"b": 4, "c": 2}
+    servers = msgspec.json.decode(RankNodes(ray, 0, on_gpus=True).variables()[RANK_SERVERS], type=RankServers)
+
+    assert ([host for host, _ in servers.addresses], servers.gpus) == (["b", "c"], [4, 2])
+    assert (ray.started, ray.booked) == (["b", "c"], [4, 2])
+
+
+def test_variables__one_node_with_gpus__has_a_server_because_only_that_may_use_them():
+    ray = FakeRay(a=1, b=1)
+    ray.gpus = {"b": 2}
+
+    assert hosts(RankNodes(ray, 0, on_gpus=True)) == ["b"]
+
+
+def test_variables__ranks_on_the_cpu__take_no_gpu():
+    ray = FakeRay(a=1, b=1)
+    ray.gpus = {"b": 2}
+    servers = msgspec.json.decode(RankNodes(ray, 0).variables()[RANK_SERVERS], type=RankServers)
+
+    assert (servers.gpus, ray.booked) == ([0, 0], [0, 0])
+
+
 def test_variables__secret_of_a_run__is_another_one_for_the_next():
     secrets = {RankNodes(FakeRay(a=1, b=1), 0).variables()[RANK_SERVERS] for _ in range(2)}
 
