@@ -72,7 +72,7 @@ def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) 
         servers = servers_in(os.environ[RANK_SERVERS])
         check_devices(candidate, sum(servers.gpus))
         return RemoteRanks(candidate, servers, folders, worker)
-    check_devices(candidate, torch.cuda.device_count())
+    check_devices(candidate, 0 if candidate.device == "cpu" else torch.cuda.device_count())
     if candidate.device == "cpu":
         return None
     from ci_autotest.backends.ranks.gpu_ranks import GpuRanks  # noqa: PLC0415

@@ -72,14 +72,16 @@ def means_for(request: Request, surroundings: Surroundings) -> Means:
     if request.executor == "local":
         devices = machine_resources.gpus(environ) if needs_gpu(request) is not False else []
         return local_means(request, environ, devices, surroundings.echo)
-    from ci_autotest.run.ray.executor import RayExecutor  # noqa: PLC0415 - an extra
+    from ci_autotest.run.ray.executor import RankNeeds, RayExecutor  # noqa: PLC0415 - an extra
 
     silence_s = _silence_s(request)
     allowed = configuration.size_bytes(request.config.memory)
     own = [candidate.device for candidate in request.candidates if not candidate.has_rank_processes]
-    of_ranks = frozenset(candidate.device for candidate in request.candidates if candidate.has_rank_processes)
+    groups = [candidate for candidate in request.candidates if candidate.has_rank_processes]
+    gpus = max((group.rank_count for group in groups if group.device == "cuda"), default=0)
     workers_need = _need_of({*own, request.config.reference.device})
-    executor = RayExecutor(environ, silence_s, allowed, _workers(request), workers_need, of_ranks)
+    ranks = None if not groups else RankNeeds(gpus)
+    executor = RayExecutor(environ, silence_s, allowed, _workers(request), workers_need, ranks)
     limits = Limits(silence_s, memory_limit(request, executor.slots))
     return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)), executor.notes)
 

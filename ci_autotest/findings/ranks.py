@@ -63,8 +63,7 @@ def with_own_ranks(diagnosis: Diagnosis, status: int | None, inspection: Inspect
     if candidate is None or not candidate.processes:
         return None
     # The simulation may also raise an error of its own, which the script would take for one of the kernel.
-    is_simulated = candidate.device == "cpu" and status == 1
-    if starts_ranks(note) or (is_simulated and _is_simulated(diagnosis, shown.recording, candidate, inspection)):
+    if starts_ranks(note) or (status == 1 and _is_simulated(diagnosis, shown.recording, candidate, inspection)):
         return None
     recording = replace(shown.recording, note={**note, STARTS_RANKS: True})
     return replace(diagnosis, shown=replace(shown, recording=recording))
@@ -92,7 +91,8 @@ def _tried(
 ) -> Tried | Broken | WorkerLostError:
     """Run a program on the other kind of ranks, in a fresh worker, because only that can fork ranks."""
     tools = inspection.tools
-    other = msgspec.structs.replace(candidate, processes=has_processes)
+    device = candidate.device if has_processes else "cpu"
+    other = msgspec.structs.replace(candidate, processes=has_processes, device=device)
     hello = msgspec.structs.replace(tools.hello, candidates=[other])
     with closing(SingleWorker(tools.start, hello, tools.allowance.deadline)) as fresh:
         return fresh.ask(

@@ -101,8 +101,9 @@ def slots(workers: int | None, own_cores: int, devices: Sequence[Gpu], together:
     if workers is not None:
         chosen = [groups[i % len(groups)] for i in range(workers)]
     else:
-        share = max(1, own_cores // len(groups))
-        chosen = [group for group in groups for _ in range(min(*map(_room, group), share, _WORKERS_PER_GPU))]
+        # Kernels of nccl wait for their peers on the GPU, so that a second group there would keep both waiting.
+        most = 1 if together > 1 else min(max(1, own_cores // len(groups)), _WORKERS_PER_GPU)
+        chosen = [group for group in groups for _ in range(min(*map(_room, group), most))]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in group)} for group in chosen]
 
 

@@ -18,9 +18,11 @@ class RankServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         secret: What a worker says first, because the ports are open to the whole network.
         memory_bytes: Resident memory above which a rank is ended; 0: no limit.
         gpus: Number of GPUs that the ranks of each have; zeros if ranks are on the CPU.
+        first: Which of all places the first rank of a group gets, so that groups of several workers share no GPU.
     """
 
     addresses: list[tuple[str, int]]
     secret: str
     memory_bytes: int = 0
     gpus: list[int] = []
+    first: int = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+import torch
 
 import ci_autotest
 from ci_autotest.backends.ranks.backend import DTensorBackend
@@ -242,6 +243,44 @@ def test_exchange__all_ranks_sleep_in_a_collective__wait_for_ever_after_the_sile
         group.end()
 
 
+class Usable:
+    """A rank that answers with its process id, and whose device returns errors after some messages."""
+
+    def __init__(self, process: RankProcess) -> None:
+        self._process = process
+
+    def answer(self, head: bytes, _: object) -> tuple[bytes, list[bytes | memoryview]]:
+        if head == b"spoil" and self._process.rank == 1:
+            self._process.device = torch.device("cuda", 0)  # which no call can use here
+        return str(os.getpid()).encode(), []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, on which nothing fails")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # It forks, and may have threads.
+def test_exchange__device_of_a_rank_that_returns_errors__the_answers_count_and_the_group_starts_again():
+    with closing(RankServer("spoiled", Usable)) as server:
+        group = ProcessGroup(server, 2)
+        heads = [sorted(answer.head for answer in dict(group.exchange(head, [], bytes.decode)).values())
+                 for head in (b"right", b"spoil", b"right", b"right")]  # fmt: skip
+        group.end()
+
+    assert heads[0] == heads[1]
+    assert heads[2] == heads[3]
+    assert set(heads[1]).isdisjoint(heads[2])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which a rank can use")
+def test_start__rank_that_cannot_use_its_device__says_why_and_leaves_no_server(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    launcher = GpuRanks(Candidate(name="own", backend="ddp", ranks=2, device="cuda"), [_ROOT])
+    with pytest.raises(UnavailableError) as refused:
+        ModuleBackend("own", "ddp", 2, device="cuda", launcher=launcher)
+
+    assert str(refused.value).startswith("2 ranks cannot be started here: rank 0: ")
+    assert "cuda" in str(refused.value).lower()
+    assert wait_until(lambda: not Path(f"/proc/{launcher._node.pid()}").exists(), 60)
+
+
 def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):
     wire = wire_of(socket.create_connection(far.servers.addresses[0]))
     wire.send(msgspec.json.encode(Setup("a guess", candidate(), [], 0)))
@@ -251,15 +290,20 @@ def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):
 
 
 @pytest.mark.parametrize(
-    ("count", "room", "places"),
+    ("count", "room", "first", "places"),
     [
-        (3, [16, 16], [(0, 0), (1, 0), (0, 1)]),
-        (5, [1, 3, 2], [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)]),
-        (2, [0, 2], [(1, 0), (1, 1)]),
+        (3, [16, 16], 0, [(0, 0), (1, 0), (0, 1)]),
+        (5, [1, 3, 2], 0, [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)]),
+        (2, [0, 2], 0, [(1, 0), (1, 1)]),
+        (2, [4], 2, [(0, 2), (0, 3)]),
+        (2, [4], 6, [(0, 2), (0, 3)]),
+        (3, [4], 3, [(0, 3), (0, 0), (0, 1)]),
     ],
 )
-def test_dealt__nodes_with_room__get_ranks_in_turn(count: int, room: list[int], places: list[tuple[int, int]]):
-    assert _dealt(count, room) == places
+def test_dealt__nodes_with_room__get_ranks_in_turn(
+    count: int, room: list[int], first: int, places: list[tuple[int, int]]
+):
+    assert _dealt(count, room, first) == places
 
 
 def test_launch__fewer_gpus_than_ranks_are_left__is_one_sentence(far: Far):

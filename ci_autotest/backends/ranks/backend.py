@@ -9,7 +9,7 @@ from ci_autotest.backends.operators.identity import RANDOM
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.placement_draw import distributed
-from ci_autotest.backends.ranks.process_group import ProcessGroup
+from ci_autotest.backends.ranks.process_group import ProcessGroup, start_or_close
 from ci_autotest.backends.ranks.processes import Processes
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
 from ci_autotest.backends.ranks.rank_device import COMMUNICATION
@@ -74,7 +74,7 @@ class DTensorBackend(Backend):
         self._groups: dict[tuple[int, ...], Group] = {}
         self._group_of(meshes.plain)
         if self._launcher is not None:
-            self._processes[math.prod(meshes.plain)].start()
+            start_or_close(self._processes[math.prod(meshes.plain)], self._launcher)
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs have a distribution, drawn unless the candidate's row gives one."""

@@ -38,6 +38,7 @@ class GpuRanks(RemoteRanks):
     """
 
     advice = "Run it on another machine, or on cpu."
+    all_lost = "the process that starts them has ended"
 
     def __init__(self, candidate: Candidate, folders: Sequence[str], worker: WorkerSide = ALONE) -> None:
         secret = secrets.token_hex(16)

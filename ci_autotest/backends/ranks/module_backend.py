@@ -15,7 +15,7 @@ from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, why_no
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.module_processes import run_on_ranks
 from ci_autotest.backends.ranks.module_rank import FSDP, ModuleRank, wrapper_of
-from ci_autotest.backends.ranks.process_group import ProcessGroup
+from ci_autotest.backends.ranks.process_group import ProcessGroup, start_or_close
 from ci_autotest.backends.ranks.rank_device import COMMUNICATION
 from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.ranks.slice_reference import split_plan
@@ -76,7 +76,7 @@ class ModuleBackend(Backend):
         # Before anything has run here: what was forked later could not run a backward pass.
         self._launcher: Launcher = launcher or RankServer(candidate, ModuleRank, backend, worker)
         self._groups = {ranks: ProcessGroup(self._launcher, ranks)}
-        self._groups[ranks].start()
+        start_or_close(self._groups[ranks], self._launcher)
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs are split over the ranks."""

@@ -12,7 +12,7 @@ from torch.nn.modules import batchnorm
 from torch.nn.parallel import distributed
 
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.input_copies import place
+from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.batch_split import spec_of
@@ -195,7 +195,8 @@ class _Job:
         # A rank imports no test files, so that it lacks operators that are defined there.
         is_unknown = isinstance(error, ProgramError)
         why = Unsupported(UnsupportedReason.NO_COUNTERPART, message) if is_unknown else lacking(error)
-        if isinstance(error, ValueError) and _is_of_synchronisation(error, self._modules()):
+        is_on_cpu = self._process.device is CPU
+        if is_on_cpu and isinstance(error, ValueError) and _is_of_synchronisation(error, self._modules()):
             why = Unsupported(UnsupportedReason.NO_KERNEL, _NO_SYNC)
         return Raise(self._at, type(error).__name__, message, why)
 

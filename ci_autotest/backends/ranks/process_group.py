@@ -11,6 +11,7 @@ import select
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
+from ci_autotest.backends.ranks.rank_process import READY, USABLE
 from ci_autotest.backends.remote.process import HostLostError, end_as
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
@@ -91,12 +92,14 @@ class Launcher(Protocol):
         worker: The worker whose candidate they are.
         advice: What to do where they cannot be had.
         silence_s: Seconds without an answer, a move or a running thread after which ranks in collectives wait for ever.
+        sees_threads: Whether a running thread says that a rank gets on. Who waits for a GPU runs all the time.
     """
 
     candidate: str
     worker: WorkerSide
     advice: str
     silence_s: float
+    sees_threads: bool
 
     def launch(self, count: int) -> Sequence[Rank]:
         """Return the processes of a new group; raise ``OSError`` or ``WireError`` if they cannot be had."""
@@ -156,6 +159,7 @@ class ProcessGroup:
     def __init__(self, launcher: Launcher, count: int) -> None:
         self._launcher, self.count = launcher, count
         self._ranks: Sequence[Rank] = []
+        self._is_spoiled = False
 
     def start(self) -> None:
         """Start the ranks, unless they run.
@@ -167,9 +171,11 @@ class ProcessGroup:
             return
         try:
             self._ranks = self._launcher.launch(self.count)
+            # Starting a server and joining a group may each take as long as a case.
+            self._launcher.worker.wait_for(())
             until = time.monotonic() + _START_S
             for rank in self._ranks:
-                rank.wire.receive(until)
+                _check_joined(rank.wire.receive(until)[0])
             self._launcher.worker.wait_for(())
         except (OSError, WireError) as error:
             self.end()
@@ -212,13 +218,16 @@ class ProcessGroup:
             # A child that it has forked keeps the pipe of a rank open after its end.
             lost |= {rank: self._loss(rank, GoneError()) for rank in left if rank not in looks}
             worker.wait_for(_suspects(looks))
-            if has_received or looks != seen or any(look.is_running for look in looks.values()):
+            is_running = self._launcher.sees_threads and any(look.is_running for look in looks.values())
+            if has_received or _places(looks) != _places(seen) or is_running:
                 since = time.monotonic()
             # Outside of a collective a rank may sleep and then go on.
             elif time.monotonic() - since > self._launcher.silence_s and _are_in_collectives(looks):
                 break
         worker.wait_for(())
         if len(answers) == self.count:
+            if self._is_spoiled:
+                self.end()
             return answers
         self.end()
         codes = {one.code for one in lost.values()}
@@ -246,7 +255,8 @@ class ProcessGroup:
             rank = waiting[fd]
             try:
                 found = self._ranks[rank].wire.receive()
-                answers[rank] = Answer(decode(found[0]), found[1])
+                self._is_spoiled |= found[0][:1] != USABLE
+                answers[rank] = Answer(decode(found[0][1:]), found[1])
             except (WireError, ValueError) as error:
                 lost[rank] = self._loss(rank, error)
         return bool(ready)
@@ -271,13 +281,34 @@ class ProcessGroup:
     def end(self) -> None:
         """End all ranks."""
         ranks, self._ranks = self._ranks, []
+        self._is_spoiled = False
         for rank in ranks:
             rank.end()
+
+
+def start_or_close(group: ProcessGroup, launcher: Launcher) -> None:
+    """Start the ranks of a group; if they cannot be started, close their launcher and raise why."""
+    try:
+        group.start()
+    except UnavailableError:
+        launcher.close()
+        raise
+
+
+def _check_joined(said: bytes) -> None:
+    """Raise ``OSError`` if a rank says why it could not join its group."""
+    if said != READY:
+        raise OSError(said.decode(errors="replace"))
 
 
 def _are_in_collectives(looks: Mapping[int, Look]) -> bool:
     """Whether each rank is in a collective."""
     return all(look.place.collective for look in looks.values())
+
+
+def _places(looks: Mapping[int, Look]) -> dict[int, Place]:
+    """Return where each rank is."""
+    return {rank: look.place for rank, look in looks.items()}
 
 
 def _suspects(looks: Mapping[int, Look]) -> Collection[int]:

@@ -1,4 +1,4 @@
-"""A group of DTensors whose ranks are processes that communicate by gloo: what they answer becomes one trace."""
+"""A group of DTensors whose ranks are processes: what they answer becomes one trace."""
 
 from __future__ import annotations
 

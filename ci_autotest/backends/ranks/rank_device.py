@@ -58,6 +58,9 @@ def device_of_rank(device: str, local: int) -> torch.device:
     found = torch.device(device, local)
     torch.cuda.set_device(found)
     prefer_reproducible()
+    # Ranks must hold the same bits, and sums by atomic operations have another order on each of them.
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return found
 
 
@@ -74,3 +77,12 @@ def finish(device: torch.device) -> None:
     event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     event.record()
     event.synchronize()
+
+
+def is_usable(device: torch.device) -> bool:
+    """Whether a device has done all that it was given without an error that makes every later call fail."""
+    try:
+        finish(device)
+    except RuntimeError:
+        return False
+    return True

@@ -186,6 +186,8 @@ def _fault_of(setup: Setup) -> str:
         register(setup.candidate)
     except UnavailableError as error:
         return str(error)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "a module that the candidate imports uses a GPU while it is imported. Use it in functions only."
     return ""
 
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ci_autotest.backends.devices import seed
 from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.ranks.parts import parts_of
-from ci_autotest.backends.ranks.rank_device import device_of_rank, finish, group_of
+from ci_autotest.backends.ranks.rank_device import device_of_rank, finish, group_of, is_usable
 from ci_autotest.errors import NotCarriedError, error_text
 from ci_autotest.host.wire import GoneError, Wire
 
@@ -42,6 +42,14 @@ _COLLECTIVES: Final = frozenset({"c10d", "_c10d_functional", "_c10d_functional_a
 _NO_COLLECTIVES: Final = frozenset({"_wrap_tensor_autograd"})
 #: The operator that waits for a functional collective, which is the one to name.
 _WAIT: Final = "wait_tensor"
+#: Operators of this namespace, which DTensor has on GPUs alone, wait for their collective themselves.
+_WAITS_INSIDE: Final = "_dtensor"
+#: The first message of a rank: it has joined, or why it has not.
+READY: Final = b"ready"
+#: An answer begins with whether the rank's device is usable: after an error of a GPU every later call fails too.
+USABLE: Final = b"+"
+SPOILED: Final = b"-"
+_TEXT: Final = 500
 #: The worker ends a group that waits: gloo or nccl must not do that first.
 _GROUP_TIMEOUT: Final = timedelta(hours=1)
 
@@ -113,13 +121,17 @@ class RankProcess:
             dist.destroy_process_group()
         # As a launcher sets them, for kernels that ask for their rank there.
         os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self._local), WORLD_SIZE=str(self.count))
-        self.device = device_of_rank(self._kind, self._local)
-        dist.init_process_group(
-            group_of(self.device), store=store, rank=self.rank, world_size=self.count, timeout=_GROUP_TIMEOUT,
-            device_id=None if self.device is CPU else self.device,
-        )  # fmt: skip
+        try:
+            self.device = device_of_rank(self._kind, self._local)
+            dist.init_process_group(
+                group_of(self.device), store=store, rank=self.rank, world_size=self.count, timeout=_GROUP_TIMEOUT,
+                device_id=None if self.device is CPU else self.device,
+            )  # fmt: skip
+        except Exception as error:
+            self._wire.send(f"rank {self.rank}: {error_text(error)[:_TEXT]}".encode())
+            raise
         own = answering(self)
-        self._wire.send(b"ready")
+        self._wire.send(READY)
         while True:
             try:
                 head, buffers = self._wire.receive()
@@ -127,7 +139,8 @@ class RankProcess:
                 os._exit(0)
             self._step, self._name = -1, b""
             self._write()
-            self._wire.send(*own.answer(head, buffers))
+            head, answered = own.answer(head, buffers)
+            self._wire.send((USABLE if is_usable(self.device) else SPOILED) + head, answered)
 
     def mesh(self, sizes: tuple[int, ...]) -> DeviceMesh:
         """Return a mesh of all ranks; all of them ask for it at the same time."""
@@ -223,9 +236,11 @@ class CollectiveWatch(TorchDispatchMode):
             found = func(*args, **(kwargs or {}))
         except Exception as error:
             self.raised.append(error)
-            if is_collective and isinstance(error, TypeError):  # of nccl, for a dtype that it does not carry
+            # That is how nccl refuses a dtype that it does not carry.
+            if is_collective and isinstance(error, TypeError) and self._process.device is not CPU:
                 raise NotCarriedError(error_text(error)[:300]) from None
             raise
-        if is_collective and (name == _WAIT or (func.namespace == "c10d" and not self._returns_early)):
+        is_done = name == _WAIT or func.namespace == _WAITS_INSIDE
+        if is_collective and (is_done or (func.namespace == "c10d" and not self._returns_early)):
             self._process.enter_collective("")
         return found

@@ -120,12 +120,14 @@ class RankServer:
         worker: The worker.
         advice: What to do where processes cannot be had.
         silence_s: Seconds of silence after which ranks wait for ever.
+        sees_threads: Whether a running thread says that a rank gets on.
 
     Raises:
         UnavailableError: This system is not Linux.
     """
 
     silence_s = SILENCE_S
+    sees_threads = True
 
     def __init__(
         self,

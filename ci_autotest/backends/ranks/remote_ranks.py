@@ -118,6 +118,7 @@ class RemoteRanks:
     """
 
     advice = "Look at the nodes of the cluster, or run without it."
+    all_lost = "every node of the cluster that had ranks is lost"
 
     def __init__(
         self,
@@ -133,6 +134,8 @@ class RemoteRanks:
         # Any number of ranks can share a CPU.
         room = servers.gpus if candidate.device != "cpu" else [RANKS_AT_MOST] * len(servers.addresses)
         self._room = dict(zip(servers.addresses, room, strict=True))
+        self._first = servers.first
+        self.sees_threads = candidate.device == "cpu"
         self._answer_s = answer_s
         self._servers: list[NodeServer] | None = None
 
@@ -147,8 +150,7 @@ class RemoteRanks:
         while live := [server for server in self._connected() if server.is_alive]:
             with contextlib.suppress(LostNodeError):
                 return self._group(live, count)
-        message = "every node of the cluster that had ranks is lost"
-        raise OSError(message)
+        raise OSError(self.all_lost)
 
     def close(self) -> None:
         """End every rank, with the connections to the servers."""
@@ -175,7 +177,7 @@ class RemoteRanks:
         return self._servers
 
     def _group(self, live: Sequence[NodeServer], count: int) -> list[RemoteRank]:
-        places = _dealt(count, [self._room[server.address] for server in live])
+        places = _dealt(count, [self._room[server.address] for server in live], self._first)
         host = live[0].own_host
         store = _store(host)
         forked: list[tuple[NodeServer, int]] = []
@@ -213,8 +215,13 @@ class RemoteRanks:
                 _check(forked)
 
 
-def _dealt(count: int, room: Sequence[int]) -> list[tuple[int, int]]:
+def _dealt(count: int, room: Sequence[int], first: int) -> list[tuple[int, int]]:
     """Return the position of each rank's node, and its number there: nodes get ranks in turn while they have room.
+
+    Args:
+        count: Number of ranks.
+        room: How many ranks each node has room for.
+        first: Which of all the places the first rank gets.
 
     Raises:
         OSError: There is no room for all.
@@ -222,8 +229,8 @@ def _dealt(count: int, room: Sequence[int]) -> list[tuple[int, int]]:
     if count > sum(room):
         message = f"{count} ranks need a GPU each, and the nodes that are left have {sum(room)}"
         raise OSError(message)
-    places = [(local, node) for node, most in enumerate(room) for local in range(most)]
-    return [(node, local) for local, node in sorted(places)[:count]]
+    places = sorted((local, node) for node, most in enumerate(room) for local in range(most))
+    return [(node, local) for local, node in (places[(first + rank) % len(places)] for rank in range(count))]
 
 
 def _check(forked: Sequence[tuple[NodeServer, int]]) -> None:

@@ -20,7 +20,13 @@ _JOIN: Final = """    dist.init_process_group("gloo", store=store, rank=rank, wo
 """
 #: Both kinds of devices, because a wrapper may send numbers on the CPU too.
 _JOIN_ON_GPUS: Final = """    torch.cuda.set_device(rank)  # a GPU for each rank, which "cuda" then names
-    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=RANKS)
+    gpu = torch.device("cuda", rank)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=RANKS, device_id=gpu)
+"""
+_FINISH_ON_GPUS: Final = """            torch.cuda.synchronize()
+"""
+_BEFORE_ON_GPUS: Final = """            # Otherwise no rank could use a GPU that a module has looked for before.
+            os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 """
 #: Seconds that a group may take to start at least.
 _START_S: Final = 60
@@ -47,7 +53,7 @@ class CollectiveWatch(TorchDispatchMode):
             self.enter(name)
         found = func(*args, **(kwargs or {{}}))
         if is_collective and name == "wait_tensor":
-            self.enter("")
+{finish}            self.enter("")
         return found
 
 
@@ -116,7 +122,7 @@ def of_all_ranks():
     try:
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, str(rank)) for rank in range(RANKS)]
-            context = multiprocessing.get_context("forkserver")  # it imports once what each rank needs
+{before}            context = multiprocessing.get_context("forkserver")  # it imports once what each rank needs
             context.set_forkserver_preload(["__main__", "torch._dynamo"])
             ranks = [context.Process(target=be_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
             for rank in ranks:
@@ -137,4 +143,5 @@ def launcher_text(timeout_s: int, *, on_gpus: bool) -> str:
         timeout_s: Seconds that a case may take.
         on_gpus: Whether each rank has a GPU.
     """
-    return _START.format(longest_s=max(_START_S, timeout_s), join=_JOIN_ON_GPUS if on_gpus else _JOIN)
+    join, finish, before = (_JOIN_ON_GPUS, _FINISH_ON_GPUS, _BEFORE_ON_GPUS) if on_gpus else (_JOIN, "", "")
+    return _START.format(longest_s=max(_START_S, timeout_s), join=join, finish=finish, before=before)

@@ -15,7 +15,7 @@ import selectors
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ from ci_autotest.run.ray.rank_nodes import RankNodes
 from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.run.messages import FromWorker, Gone, Message
 
@@ -47,6 +47,16 @@ _BOTH: Final = (
 _NOWHERE: Final = Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
 
+class RankNeeds(NamedTuple):
+    """What the candidates of a run need that are groups of ranks.
+
+    Attributes:
+        gpus: GPUs of the largest group whose ranks have one each; 0 if ranks are on the CPU, as they are for ``auto``.
+    """
+
+    gpus: int
+
+
 class RayExecutor:
     """Start workers as actors of a Ray cluster, each with a core, or with a GPU.
 
@@ -56,8 +66,8 @@ class RayExecutor:
         memory_bytes: Resident memory that each may hold; ``None`` or 0: no limit but the cluster's own.
         workers: Number of workers; ``None`` for one per core, or per GPU.
         needs_gpu: Whether each takes a GPU; ``None`` if the cluster has any.
-        devices_of_ranks: Devices of the candidates that are groups of ranks, which are spread over the nodes. For
-            ``auto`` they are on the CPU.
+        ranks: What candidates need that are groups of ranks, which are spread over the nodes; ``None`` if there are
+            none.
     """
 
     def __init__(
@@ -67,7 +77,7 @@ class RayExecutor:
         memory_bytes: int | None,
         workers: int | None,
         needs_gpu: bool | None,  # noqa: FBT001 - three answers
-        devices_of_ranks: Collection[str] = (),
+        ranks: RankNeeds | None = None,
     ) -> None:
         """Connect to the cluster.
 
@@ -93,14 +103,21 @@ class RayExecutor:
                 raise UnavailableError(message) from error
         room = self._ray.cluster_resources()
         gpus = int(room.get("GPU", 0))
-        has_gpu_ranks = "cuda" in devices_of_ranks
-        if (needs_gpu or has_gpu_ranks) and not gpus:
+        group_gpus = 0 if ranks is None else ranks.gpus
+        if (needs_gpu or group_gpus) and not gpus:
             message = "the run needs a GPU, and the Ray cluster has none. Add a node that has one, or select cpu."
             raise UnavailableError(message)
-        if needs_gpu and has_gpu_ranks:
+        if needs_gpu and group_gpus:
             raise UnavailableError(_BOTH)
-        takes_gpu = bool(gpus) and needs_gpu is not False and not has_gpu_ranks
-        self.slots: int = workers or (gpus if takes_gpu else max(1, int(room.get("CPU", 1))))
+        takes_gpu = bool(gpus) and needs_gpu is not False and not group_gpus
+        most = max(1, int(room.get("CPU", 1)))
+        if takes_gpu:
+            most = gpus
+        elif group_gpus:
+            most = min(most, max(1, gpus // group_gpus))
+        self.slots: int = workers or most
+        # Ray hides no GPU from an actor that has booked none.
+        self._added = {} if takes_gpu else {"CUDA_VISIBLE_DEVICES": ""}
         own = {"num_cpus": _SHARE * min(1.0, room.get("CPU", 1.0) / self.slots)}
         beside = {"num_cpus": 0.0}
         if takes_gpu:
@@ -109,7 +126,7 @@ class RayExecutor:
         agent = self._ray.remote(Agent)
         self._slot, self._beside = (_Kind(self._ray, agent, wanted) for wanted in (own, beside))
         self._limits = silence_s, memory_bytes or 0
-        self._rank_nodes = RankNodes(ray, memory_bytes or 0, on_gpus=has_gpu_ranks) if devices_of_ranks else None
+        self._rank_nodes = RankNodes(ray, memory_bytes or 0, group_gpus) if ranks is not None else None
 
     @property
     def notes(self) -> list[str]:
@@ -120,7 +137,7 @@ class RayExecutor:
         """Start the worker of a slot, or one beside the slots, wherever there is room."""
         kind = self._beside if slot is None else self._slot
         added = self._rank_nodes.variables() if self._rank_nodes is not None else {}
-        return RayWorker(self._ray, kind.start(*self._limits, added), kind.check_room)
+        return RayWorker(self._ray, kind.start(*self._limits, {**self._added, **added}), kind.check_room)
 
     def close(self) -> None:
         """End the servers of ranks, and disconnect from the cluster if this process connected to it."""

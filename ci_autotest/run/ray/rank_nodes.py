@@ -41,15 +41,16 @@ class RankNodes:
     Args:
         ray: The module.
         memory_bytes: Resident memory that each rank may hold; 0: no limit.
-        on_gpus: Whether ranks take GPUs: then the server of a node takes all of them, and a node without one has none.
+        group_gpus: GPUs of the largest group; 0 if ranks are on the CPU. Otherwise the server of a node takes all of
+            its GPUs, and a node without one has no ranks.
 
     Attributes:
         notes: Which nodes have no ranks, in words for a report.
     """
 
-    def __init__(self, ray: Any, memory_bytes: int, *, on_gpus: bool = False) -> None:
+    def __init__(self, ray: Any, memory_bytes: int, group_gpus: int = 0) -> None:
         self._ray, self._memory_bytes = ray, memory_bytes
-        self._on_gpus, self._resource = on_gpus, "GPU" if on_gpus else "CPU"
+        self._group_gpus, self._resource = group_gpus, "GPU" if group_gpus else "CPU"
         self.notes: list[str] = []
         self._secret = secrets.token_hex(16)
         self._actors: dict[str, Any] = {}
@@ -62,19 +63,21 @@ class RankNodes:
         alive = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get(self._resource)]
         nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in alive}
         # On the CPU, ranks of the only node are processes of their worker.
-        if len(nodes) == 1 and not self._actors and not self._on_gpus:
+        if len(nodes) == 1 and not self._actors and not self._group_gpus:
             return {}
-        if self._on_gpus:
+        if self._group_gpus:
             self._gpus |= {node["NodeID"]: int(node["Resources"]["GPU"]) for node in alive}
         self._start({node: host for node, host in nodes.items() if node not in self._actors})
         known = [(address, self._gpus.get(node, 0)) for node, address in self._addresses.items() if node in nodes]
         if not known:
             return {}
-        # The ranks of each worker begin on another node, so that no node has the first ranks of all.
-        first = self._workers % len(known)
+        # The ranks of each worker begin on another node, so that no node has the first ranks of all. GPUs are dealt on:
+        # a group gets those after the ones of the group before it.
+        first = 0 if self._group_gpus else self._workers % len(known)
+        dealt = self._workers * self._group_gpus
         self._workers += 1
         addresses, gpus = zip(*known[first:], *known[:first], strict=True)
-        servers = RankServers([*addresses], self._secret, self._memory_bytes, [*gpus])
+        servers = RankServers([*addresses], self._secret, self._memory_bytes, [*gpus], dealt)
         return {RANK_SERVERS: msgspec.json.encode(servers).decode()}
 
     def close(self) -> None:

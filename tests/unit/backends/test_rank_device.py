@@ -20,6 +20,8 @@ from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.config import Candidate
 from ci_autotest.errors import NotCarriedError, UnavailableError, Unsupported, UnsupportedReason
 
+_WORDS = "Input tensor data type is not supported for NCCL process group: Short"
+
 
 def row(**keys: Any) -> Candidate:
     return Candidate(**{"name": "a", "backend": "ddp", "ranks": 4, "device": "cuda", **keys})
@@ -92,26 +94,56 @@ def test_device_of__auto__is_a_gpu_for_each_rank_or_the_cpu(
 
 
 class _Collective:
-    """A collective operation that refuses its tensors, as nccl does for int16."""
+    """A collective operation that refuses its tensors, as nccl does for int16, or returns."""
 
-    namespace = "c10d"
-    overloadpacket = SimpleNamespace(__name__="allreduce_")
+    def __init__(self, namespace: str = "c10d", name: str = "allreduce_", *, refuses: bool = False) -> None:
+        self.namespace, self.overloadpacket, self._refuses = namespace, SimpleNamespace(__name__=name), refuses
 
     def __call__(self) -> None:
-        message = "Input tensor data type is not supported for NCCL process group: Short"
-        raise TypeError(message)
+        if self._refuses:
+            raise TypeError(_WORDS)
+
+
+def watch_of(device: torch.device, **keys: Any) -> tuple[CollectiveWatch, list[str]]:
+    entered: list[str] = []
+    return CollectiveWatch(SimpleNamespace(enter_collective=entered.append, device=device), **keys), entered  # type: ignore[arg-type]
 
 
 def test_dispatch__dtype_that_a_collective_does_not_carry__is_unsupported_with_its_words():
-    entered: list[str] = []
-    watch = CollectiveWatch(SimpleNamespace(enter_collective=entered.append))  # type: ignore[arg-type]
+    watch, entered = watch_of(torch.device("cuda", 0))
     with pytest.raises(NotCarriedError) as refused:
-        watch.__torch_dispatch__(_Collective(), ())
+        watch.__torch_dispatch__(_Collective(refuses=True), ())
 
-    words = "Input tensor data type is not supported for NCCL process group: Short"
-    assert lacking(refused.value) == Unsupported(UnsupportedReason.NO_KERNEL, words)
-    assert refusal_of_ranks(_wrapped(refused.value)) == Unsupported(UnsupportedReason.NO_KERNEL, words)
+    assert lacking(refused.value) == Unsupported(UnsupportedReason.NO_KERNEL, _WORDS)
+    assert refusal_of_ranks(_wrapped(refused.value)) == Unsupported(UnsupportedReason.NO_KERNEL, _WORDS)
     assert entered == ["allreduce"]
+
+
+def test_dispatch__wrong_call_of_a_collective_on_the_cpu__stays_an_error():
+    watch, _ = watch_of(CPU)
+    with pytest.raises(TypeError, match="not supported"):
+        watch.__torch_dispatch__(_Collective(refuses=True), ())
+
+
+@pytest.mark.parametrize(
+    ("collective", "returns_early", "entered"),
+    [
+        (_Collective(), False, ["allreduce", ""]),
+        (_Collective(), True, ["allreduce"]),
+        (_Collective("_c10d_functional", "all_gather_into_tensor"), False, ["all_gather_into_tensor"]),
+        (_Collective("_c10d_functional", "wait_tensor"), False, [""]),
+        (_Collective("_dtensor", "shard_dim_alltoall"), True, ["shard_dim_alltoall", ""]),
+        (_Collective("aten", "add"), False, []),
+    ],
+    ids=["group", "group that returns early", "functional", "wait", "DTensor's own on GPUs", "none"],
+)
+def test_dispatch__collective__is_left_where_it_is_done(
+    collective: _Collective, returns_early: bool, entered: list[str]
+):
+    watch, found = watch_of(CPU, returns_early=returns_early)
+    watch.__torch_dispatch__(collective, ())
+
+    assert found == entered
 
 
 def _wrapped(error: Exception) -> Exception:

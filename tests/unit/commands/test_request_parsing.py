@@ -83,3 +83,18 @@ def test_replay__configuration_named_with_a_space__is_one_word(tmp_path):
     request = request_of((), {"config": path}, tmp_path, needs_candidate=False)
     assert shlex.split(request.replay) == ["ci-autotest", "replay", "--config", str(path)]
     assert request_of((), {}, path.parent, needs_candidate=False).replay == "ci-autotest replay"
+
+
+def test_request_of__device__is_for_candidates_that_can_be_there(tmp_path: Path):
+    (tmp_path / "autotest.yml").write_text(
+        "candidates:\n"
+        "  - {name: simulated, backend: dtensor, ranks: 2}\n"
+        "  - {name: flow, backend: module, module: oneflow, ranks: 2}\n"
+        "  - {name: processes, backend: dtensor, ranks: 2, processes: true}\n"
+        "  - {name: ddp, backend: ddp, ranks: 2}\n"
+    )
+    found = request_of((), {"set": (), "device": "cuda"}, tmp_path, needs_candidate=False)
+
+    assert {each.name: each.device for each in found.candidates} == {
+        "simulated": "cpu", "flow": "cpu", "processes": "cuda", "ddp": "cuda",
+    }  # fmt: skip

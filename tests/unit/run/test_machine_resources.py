@@ -69,6 +69,7 @@ def test_slots__machine__gives_workers(workers, cores, devices, expected):
     [
         pytest.param(None, 1, 2, ["GPU-aaaa,GPU-bbbb"], id="one group, and a GPU left over"),
         pytest.param(None, 8, 1, ["GPU-aaaa"] * 2 + ["GPU-bbbb"] * 2 + ["GPU-cccc"], id="each for itself"),
+        pytest.param(None, 8, 2, ["GPU-aaaa,GPU-bbbb"], id="one worker a group, whatever the cores"),
         pytest.param(None, 8, 3, ["GPU-aaaa,GPU-bbbb,GPU-cccc"], id="all, and memory for one"),
         pytest.param(None, 8, 4, ["GPU-aaaa,GPU-bbbb,GPU-cccc"], id="fewer than are needed: all"),
         pytest.param(2, 8, 2, ["GPU-aaaa,GPU-bbbb"] * 2, id="as many as asked for"),

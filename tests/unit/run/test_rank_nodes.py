@@ -59,9 +59,11 @@ def test_variables__no_server_starts_anywhere__are_none():
 def test_variables__ranks_on_gpus__are_where_gpus_are_and_take_all_of_them():
     ray = FakeRay(a=1, b=1, c=1)
     ray.gpus = {"b": 4, "c": 2}
-    servers = msgspec.json.decode(RankNodes(ray, 0, on_gpus=True).variables()[RANK_SERVERS], type=RankServers)
+    nodes = RankNodes(ray, 0, 2)
+    found = [msgspec.json.decode(nodes.variables()[RANK_SERVERS], type=RankServers) for _ in range(3)]
 
-    assert ([host for host, _ in servers.addresses], servers.gpus) == (["b", "c"], [4, 2])
+    assert [host for host, _ in found[0].addresses] == ["b", "c"]
+    assert [(servers.gpus, servers.first) for servers in found] == [([4, 2], 0), ([4, 2], 2), ([4, 2], 4)]
     assert (ray.started, ray.booked) == (["b", "c"], [4, 2])
 
 
@@ -69,7 +71,7 @@ def test_variables__one_node_with_gpus__has_a_server_because_only_that_may_use_t
     ray = FakeRay(a=1, b=1)
     ray.gpus = {"b": 2}
 
-    assert hosts(RankNodes(ray, 0, on_gpus=True)) == ["b"]
+    assert hosts(RankNodes(ray, 0, 2)) == ["b"]
 
 
 def test_variables__ranks_on_the_cpu__take_no_gpu():
