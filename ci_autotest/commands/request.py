@@ -45,6 +45,7 @@ class Request:
         baseline: A report to compare with.
         cases: ``--cases``, which also overrides ``@autotest(n=...)``.
         takes_all: ``--cases all``: whether a test whose cases are samples runs all of them.
+        device: ``--device``.
         executor: ``local``, or ``ray`` for the workers of a cluster.
         file: The path that ``--config`` gives; ``None`` if the nearest file was used.
         keywords: ``-k``: the tests that run.
@@ -63,6 +64,7 @@ class Request:
     baseline: Path | None = None
     cases: int | None = None
     takes_all: bool = False
+    device: str | None = None
     executor: str = "local"
     file: Path | None = None
     keywords: Keywords | None = None

@@ -57,6 +57,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         baseline=given.get("baseline"),
         cases=None if given.get("cases") == ALL_CASES else given.get("cases"),
         takes_all=given.get("cases") == ALL_CASES,
+        device=given.get("device"),
         executor=given.get("executor") or "local",
         file=path,
         keywords=parsed(given["keywords"]) if given.get("keywords") is not None else None,

@@ -30,6 +30,13 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     notes = [
         f"candidate {info.name!r} was skipped: {why_not_available(info)}" for info in state.infos if not info.available
     ]
+    if state.request.device == "cuda":
+        notes += [
+            f"candidate {each.name!r} stayed on the CPU: --device cuda is not for ranks that are simulated, nor for "
+            "those of another framework"
+            for each in state.request.candidates
+            if each.stays_on_cpu
+        ]
     if shapes := shapes_of(state.request.candidates):
         notes.append(
             f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "

@@ -1,7 +1,7 @@
 """Where ranks run: on the CPU, where they communicate by gloo, or each on a GPU of its own, where they do by nccl.
 
 A process that has used a GPU cannot be forked into one that does. So ranks on GPUs come from a server in an interpreter
-of its own (``local_node``), and no other process of a run needs a GPU for them.
+of its own (``gpu_ranks``), and no other process of a run needs a GPU for them.
 """
 
 from __future__ import annotations

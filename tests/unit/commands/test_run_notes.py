@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from ci_autotest.commands.budget import Budget
 from ci_autotest.commands.request import Request
 from ci_autotest.commands.run_notes import run_notes
 from ci_autotest.commands.run_state import RunState
-from ci_autotest.config import Config
+from ci_autotest.config import Candidate, Config
 from ci_autotest.discovery import Selection
 from ci_autotest.findings.database import Database
 from ci_autotest.run.ray.rank_nodes import RankNodes
 from tests.fakes.ray_nodes import FakeRay
+
+
+def notes_of(request: Request, unused: list[str]) -> tuple[str, ...]:
+    budget, folder = Budget(time.monotonic, 0.0, None), request.root
+    state = RunState(request, Selection((), {}, 0, ()), 0, folder, budget, Database(folder), {}, unused=unused)
+    return run_notes(state, (), is_whole=True)
 
 
 def test_run_notes__node_of_a_cluster_that_has_no_ranks__is_named(tmp_path: Path):
@@ -22,9 +29,21 @@ def test_run_notes__node_of_a_cluster_that_has_no_ranks__is_named(tmp_path: Path
     nodes = RankNodes(ray, 0)
     nodes.variables()
     request = Request(Config(), tmp_path, tmp_path, (), ())
-    budget = Budget(time.monotonic, 0.0, None)
-    state = RunState(request, Selection((), {}, 0, ()), 0, tmp_path, budget, Database(tmp_path), {}, unused=nodes.notes)
 
-    assert run_notes(state, (), is_whole=True) == (
+    assert notes_of(request, nodes.notes) == (
         "node a of the cluster has no ranks: its server of ranks could not start (LookupError)",
     )
+
+
+def test_run_notes__device_for_ranks_that_cannot_be_there__is_said(tmp_path: Path):
+    candidates = (
+        Candidate(name="simulated", backend="dtensor", ranks=2),
+        Candidate(name="ddp", backend="ddp", ranks=2, device="cuda"),
+    )
+    request = Request(Config(), tmp_path, tmp_path, (), candidates, device="cuda")
+
+    assert notes_of(request, []) == (
+        "candidate 'simulated' stayed on the CPU: --device cuda is not for ranks that are simulated, nor for those of "
+        "another framework",
+    )
+    assert notes_of(replace(request, device=None), []) == ()
