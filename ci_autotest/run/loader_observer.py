@@ -21,6 +21,7 @@ from ci_autotest.loader.observations import Observations, Task
 from ci_autotest.loader.repro import Subject
 from ci_autotest.loader.trial import judged
 from ci_autotest.run.worker_start import package_folder, worker_environ
+from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -165,12 +166,32 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], end: float, timeout_s: f
     while any(process.poll() is None for process in processes) and not any(process.poll() for process in processes):
         tick()
         if time.monotonic() > end:
-            message = (
-                f"its loader did not finish in {timeout_s:g} s: a worker, the dataset or the function hangs. Raise "
-                "case_timeout if it needs longer."
+            lost = [code for process in processes for code in _lost_children(process.pid)]
+            why = (
+                # Only the main process is told by the system, and torch's handler may come at a moment that blocks it.
+                f"{len(lost)} of its workers {exit_text(lost[0])}, and it waits."
+                if lost
+                else "a worker, the dataset or the function hangs. Raise case_timeout if it needs longer."
             )
+            message = f"its loader did not finish in {timeout_s:g} s: {why}"
             raise LoaderError(message)
         time.sleep(_LOOK_S)
+
+
+def _lost_children(pid: int) -> list[int]:
+    """Return how children of a process ended of which it has not heard, as ``subprocess`` has it; 0 is left out.
+
+    Source:
+        proc(5): the state and the status of a process are fields 3 and 52; empty on a system without ``/proc``.
+    """
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for child in children.read_text().split():
+                fields = Path(f"/proc/{child}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                if fields[0] == "Z" and (code := os.waitstatus_to_exitcode(int(fields[49]))):
+                    found.append(code)
+    return found
 
 
 def _result(file: Path, process: subprocess.Popen[bytes], printed: str) -> Observations:
