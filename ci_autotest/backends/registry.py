@@ -64,10 +64,10 @@ def _modules(candidate: Candidate, device: str, folders: Sequence[str], worker: 
 
 def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) -> Launcher | None:
     """Return what starts ranks on the nodes of a cluster or on GPUs; ``None`` if they are forked from this process."""
-    from ci_autotest.backends.ranks.rank_device import check_devices  # noqa: PLC0415
+    from ci_autotest.backends.ranks.rank_device import check_devices  # noqa: PLC0415 - only ranks wait for it
 
     if RANK_SERVERS in os.environ:
-        from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415
+        from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415 - clusters only
 
         servers = servers_in(os.environ[RANK_SERVERS])
         check_devices(candidate, sum(servers.gpus))
@@ -75,7 +75,7 @@ def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) 
     check_devices(candidate, 0 if candidate.device == "cpu" else torch.cuda.device_count())
     if candidate.device == "cpu":
         return None
-    from ci_autotest.backends.ranks.gpu_ranks import GpuRanks  # noqa: PLC0415
+    from ci_autotest.backends.ranks.gpu_ranks import GpuRanks  # noqa: PLC0415 - GPUs only
 
     return GpuRanks(candidate, folders, worker)
 

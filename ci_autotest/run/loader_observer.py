@@ -168,7 +168,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], end: float, timeout_s: f
         if time.monotonic() > end:
             lost = [code for process in processes for code in _lost_children(process.pid)]
             why = (
-                # Only the main process is told by the system, and torch's handler may come at a moment that blocks it.
+                # Torch raises in a signal handler, and may interrupt code that then keeps a lock.
                 f"{len(lost)} of its workers {exit_text(lost[0])}, and it waits."
                 if lost
                 else "a worker, the dataset or the function hangs. Raise case_timeout if it needs longer."
