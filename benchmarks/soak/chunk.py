@@ -100,7 +100,7 @@ class Soak:
     def probe(self, attempt, names, rules, record):
         """Call the body of a case several times, on the implementations that are aligned in it."""
         probe = probe_of(attempt, self.reference, lambda _: None)
-        for name in names if probe is not None else ():
+        for name in names if not isinstance(probe, str) else ():
             key = Key(record["test"], record["case"], name)
             if key in self.lost or not self.implementations[name].shows_steps:
                 continue

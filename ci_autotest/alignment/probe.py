@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.program.call_sequence import Part
+    from ci_autotest.values.probes import NoProbe
 
 #: Most elements of all values of a case that is probed, so that the calls stay cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
@@ -41,9 +42,9 @@ def probe_of(
     *,
     of_series: bool = False,
     is_whole: bool = True,
-    takes_any: bool = True,
-) -> Attempt | None:
-    """Return the probe of a case as an attempt that the reference has run; ``None`` if there is none.
+    has_backward: bool = True,
+) -> Attempt | NoProbe:
+    """Return the probe of a case as an attempt that the reference has run, or why there is none.
 
     Args:
         attempt: Accepted, with the reference's gradients.
@@ -51,15 +52,15 @@ def probe_of(
         enter: Called with the index of each step before the reference enters it.
         of_series: Whether it is a series of calls instead of a sequence.
         is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
-        takes_any: Whether a case is probed even if inputs are not finite or cannot have other values.
+        has_backward: Whether the calls have a backward pass. If not, only their values are compared.
     """
-    values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
-    if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
-        return None  # A kernel cannot remember empty tensors: another case of the window is probed.
+    obstacle = _obstacle(attempt)
+    if obstacle is not None:
+        return obstacle
     attempt = _without_expectations(attempt)
     part = part_of(attempt)
-    if not takes_any and not (_is_telling(part) and _has_slope(attempt)):
-        return None
+    if not has_backward:
+        part = part._replace(cotangents={}, leaves=(), parameters=())
     # The reference may refuse mixed values, so that milder changes follow.
     changes: tuple[tuple[Callable[[torch.Tensor], tuple[torch.Tensor, ...]], bool], ...]
     changes = ((_mixed, True), (_scaled, True), (_mixed, False))
@@ -77,7 +78,22 @@ def probe_of(
                 trace = reference.run(program, sources, copied=rewritten(program))
         if trace.failure is None and _is_readable(trace):
             return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
-    return None
+    return "same_values"
+
+
+def is_telling(attempt: Attempt) -> bool:
+    """Whether other input values are likely to give another result, and the reference's gradients are not all zero."""
+    return _has_other_values(part_of(_without_expectations(attempt))) and _has_slope(attempt)
+
+
+def _obstacle(attempt: Attempt) -> NoProbe | None:
+    """Return why the calls of a case cannot be made again; ``None`` if they can."""
+    if not is_repeatable(attempt.program):
+        return "not_repeatable"
+    elements = sum(value.numel() for value in attempt.trace.values if isinstance(value, torch.Tensor))
+    if elements > _ELEMENTS_AT_MOST:
+        return "too_large"
+    return None if elements else "empty"  # A kernel cannot remember empty tensors.
 
 
 def _without_expectations(attempt: Attempt) -> Attempt:
@@ -155,8 +171,8 @@ def _changed(
     return found
 
 
-def _is_telling(part: Part) -> bool:
-    """Whether other input values are likely to give another result: all inputs are finite and can be changed."""
+def _has_other_values(part: Part) -> bool:
+    """Whether all inputs are finite and can be changed."""
     inputs = placeholders(part.program)
     given = [part.data[part.program.steps[index].target] for index in inputs]
     return (

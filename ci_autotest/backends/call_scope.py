@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.errors import OutOfScopeError, by_user
@@ -33,6 +34,7 @@ class CallScope:
         self._layouts = scope.layouts
         self._devices = frozenset(scope.devices)
         self.profiles = frozenset(scope.profiles)
+        self._plain = WeakIdKeyDictionary()
         self._has_limits = bool(scope.dtypes or scope.layouts or scope.devices)
 
     @property
@@ -79,7 +81,7 @@ class CallScope:
         if operator not in self._forward_only:
             return by_user(function, *args, **kwargs)
         leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
-        plain = [value.detach() if isinstance(value, _Tensor) else value for value in leaves]
+        plain = [self._without_graph(value) if isinstance(value, _Tensor) else value for value in leaves]
         given, named = pytree.tree_unflatten(plain, spec)
         with torch.no_grad():
             found = by_user(function, *given, **named)
@@ -89,6 +91,18 @@ class CallScope:
         if not inputs or not torch.is_grad_enabled():
             return pytree.tree_map(lambda value: own.get(id(value), value), found)
         return pytree.tree_map(lambda value: own.get(id(value)) if id(value) in own else _raising(value, inputs), found)
+
+    def _without_graph(self, value: torch.Tensor) -> torch.Tensor:
+        """Return a tensor over the same memory that has no graph: for one tensor always the same one, while it lives.
+
+        A kernel may remember the identity of what it was given, which must not change from call to call.
+        """
+        if not value.requires_grad:
+            return value
+        found: torch.Tensor | None = self._plain.get(value)  # type: ignore[no-untyped-call]
+        if found is None:
+            found = self._plain[value] = value.detach()
+        return found
 
 
 def _raising(value: Any, inputs: list[torch.Tensor]) -> Any:

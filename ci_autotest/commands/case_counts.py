@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.run.messages import Cost
 from ci_autotest.values.finding import HITS_LISTED, TOLERATED_BLAMES
+from ci_autotest.values.probes import ProbeCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,6 +100,7 @@ class PairEntry:
     aligned: int = 0
     unsupported: tuple[UnsupportedCases, ...] = ()
     values_only: int = 0
+    probes: ProbeCounts = field(default_factory=ProbeCounts)
     errors: tuple[AlignedError, ...] = ()
     cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)

@@ -12,6 +12,8 @@ from ci_autotest.config import shapes_of
 from ci_autotest.config.known_differences import unmatched
 from ci_autotest.findings.own_tests import unrepeated_notes
 from ci_autotest.report.markdown_text import plural
+from ci_autotest.report.probe_text import never_probed
+from ci_autotest.values.probes import joined_probes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -54,6 +56,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
             "had a time limit"
         )
     if is_whole:
+        notes += _never_probed(state)
         notes += unmatched((*findings, *state.speed), known, datetime.now(timezone.utc).date())
     if state.ledger.passed:
         reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
@@ -89,6 +92,18 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     # The last note explains the exit status: the command line prints it to standard error.
     notes += [str(state.failure)] if state.failure is not None else []
     return tuple(notes)
+
+
+def _never_probed(state: RunState) -> list[str]:
+    """Return a sentence for each candidate with operators of the user's that were called and never probed."""
+    ledger, found = state.ledger, []
+    for info in state.infos:
+        called = {name for name, count in ledger.seen.get(info.name, {}).items() if count}
+        missing = called - ledger.probed.get(info.name, set())
+        if missing:
+            counts = joined_probes(pair.probes for (_, name), pair in ledger.pairs.items() if name == info.name)
+            found.append(never_probed(info.name, missing, counts))
+    return found
 
 
 def _few(remarks: Collection[str]) -> list[str]:

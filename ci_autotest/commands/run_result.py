@@ -12,6 +12,7 @@ from ci_autotest.commands.exit_status import settled
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
 from ci_autotest.report.report_json import ordered
+from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
     REFERENCE_CANDIDATE,
@@ -161,7 +162,8 @@ def _result(
         findings=tuple(sorted(item.id for item in own)), reason=reason,
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
-        values_only=pair.values_only if pair is not None else 0, errors=pair.errors if pair is not None else (),
+        values_only=pair.values_only if pair is not None else 0,
+        probes=pair.probes if pair is not None else ProbeCounts(), errors=pair.errors if pair is not None else (),
         rejected_cases=entry.empty, skip_reason=entry.skip_reason, xfail=entry.info.xfail,
         left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,

@@ -13,6 +13,7 @@ from ci_autotest.report.merge import first_refusal
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
+from ci_autotest.values.probes import ProbeCounts, joined_probes
 from ci_autotest.values.result import REFERENCE_CANDIDATE, joined_reasons, joined_unsupported
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Ledger:
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
         #: How each operator was exercised, by candidate; under the empty name, as recorded on the reference.
         self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
+        #: Operators that probes called, by candidate.
+        self.probed: dict[str, set[str]] = {name: set() for name in candidates}
         #: Parameters and buffers of the reference's modules that the modules of a candidate lack.
         self.left_out: dict[str, set[str]] = {name: set() for name in candidates}
         self.passed: list[WorkerLostError] = []
@@ -119,6 +122,7 @@ class Ledger:
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.values_only += done.values_only.get(name, 0)
+            pair.probes = joined_probes((pair.probes, done.probes.get(name, ProbeCounts())))
             pair.errors = joined_errors((*pair.errors, *done.errors.get(name, ())))
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
             unsupported = done.unsupported.get(name, ())
@@ -126,6 +130,7 @@ class Ledger:
             if name in held:  # No case of the plan.
                 continue
             self.seen[name].update(done.seen.get(name, {}))
+            self.probed[name].update(done.probed.get(name, ()))
             self.left_out[name].update(done.left_out.get(name, ()))
             self._done += done.aligned.get(name, 0) + sum(item.cases for item in unsupported)
         for name, counts in self.covered.items():

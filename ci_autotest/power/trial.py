@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.cases import Contender, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.probe import probe_of
+from ci_autotest.alignment.probe import is_telling, probe_of
 from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.backends.trace import Attempt
 from ci_autotest.power.call_comparison import CallComparison, Difference
 from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.properties.table import Row
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.torch_eager import TorchBackend
-    from ci_autotest.backends.trace import Attempt
     from ci_autotest.power.mutated_torch import Noted
     from ci_autotest.power.outcome import Outcome
+    from ci_autotest.values.probes import NoProbe
     from ci_autotest.values.verdict import Kind
 
 
@@ -97,7 +98,7 @@ class Trial:
             operator: CallComparison(operator, calls, self._terms.rules, are_random=terms.are_random)
             for operator, calls in self._calls.items()
         }
-        self._probes: dict[int, Attempt | None] = {}
+        self._probes: dict[int, Attempt | NoProbe] = {}
         self._unchanged: dict[int, CallComparison] = {}
         self.mutants = self._chosen()
         if terms.sources:
@@ -284,11 +285,16 @@ class Trial:
         for case, attempt in self._attempts.items():
             if case and window_of(case) not in windows:
                 if case not in self._probes:
-                    self._probes[case] = probe_of(attempt, self._reference, _nowhere, takes_any=is_late(case))
+                    self._probes[case] = self._probe(case, attempt)
                 probe = self._probes[case]
-                if probe is not None:
+                if isinstance(probe, Attempt):
                     windows.add(window_of(case))
                     yield case, probe
+
+    def _probe(self, case: int, attempt: Attempt) -> Attempt | NoProbe:
+        if is_late(case) or is_telling(attempt):
+            return probe_of(attempt, self._reference, _nowhere)
+        return "same_values"
 
     def _backend(self, mutant: Mutant) -> MutatedTorch:
         return MutatedTorch(Mutating(mutant.operator, mutant.start()), str(self._reference.device))

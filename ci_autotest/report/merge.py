@@ -18,6 +18,7 @@ from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.power import merged_power
+from ci_autotest.values.probes import joined_probes
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
     AttemptCounts,
@@ -229,6 +230,7 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
         unsupported=joined_unsupported(each for part in parts for each in part.unsupported),
         undefined_gradients=sum(part.undefined_gradients for part in parts),
         values_only=sum(part.values_only for part in parts),
+        probes=joined_probes(part.probes for part in parts),
         errors=joined_errors(each for part in parts for each in part.errors),
         rejected_cases=sum(part.rejected_cases for part in parts),
         skip_reason=first_refusal(part.skip_reason for part in parts),

@@ -15,6 +15,7 @@ from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
 from ci_autotest.values.power import TestPower
+from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases, XFail
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tolerance import Strictness
@@ -383,6 +384,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
         left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
         values_only: Number of cases of which only values were compared, because the candidate has no backward pass
             there, by candidate.
+        probes: The probes of the cases, by candidate. They are in the last part.
+        probed: Operators that probes called, for candidates that count calls.
         errors: The greatest errors of aligned cases, by candidate.
         covered: How each operator was exercised, by candidate; the name ``""`` stands for everything recorded.
         costs: By candidate.
@@ -410,6 +413,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
     seen: dict[str, dict[str, int]]
     left_out: dict[str, list[str]] = {}
     values_only: dict[str, int] = {}
+    probes: dict[str, ProbeCounts] = {}
+    probed: dict[str, list[str]] = {}
     errors: dict[str, tuple[AlignedError, ...]] = {}
     covered: dict[str, dict[str, Exercised]] = {}
     costs: dict[str, Cost] = {}

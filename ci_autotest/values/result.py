@@ -15,6 +15,7 @@ from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
 from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.power import PowerResult
+from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import WORST_FIRST, Outcome, Struct
 
@@ -191,6 +192,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         refusal: For a weak test, the reference's error for a rejected attempt.
         undefined_gradients: Cases whose backward pass the reference refused, so that only values were compared.
         values_only: Cases of which only values were compared because the candidate has no backward pass there.
+        probes: Its probes, in which the body of a case is called several times: planned, run, and left out.
         errors: The greatest error of its aligned cases, by operator and dtype.
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
         left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
@@ -214,6 +216,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     refusal: str = ""
     undefined_gradients: int = 0
     values_only: int = 0
+    probes: ProbeCounts = ProbeCounts()
     errors: tuple[AlignedError, ...] = ()
     rejected_cases: int = 0
     left_alone: bool = False

@@ -20,7 +20,7 @@ CASES = 20
 
 
 def failures_of_kernel(
-    tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path
+    tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path, **scope: Any
 ) -> list[tuple[str, str]]:
     """Return operator and kind of what twenty cases of a test in one worker show of kernels.
 
@@ -29,6 +29,7 @@ def failures_of_kernel(
         name: The test.
         kernels: By operator.
         folder: Where the module is written.
+        scope: What the kernels take, as in a candidate's row.
     """
     (folder / "bodies.py").write_text(tests)
     dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
@@ -38,7 +39,9 @@ def failures_of_kernel(
             candidates=[Candidate(name="kernel", backend="torch")], tolerances=[],
         )
     )  # fmt: skip
-    backend = dispatcher.worker_context.backends["kernel"] = SubstituteBackend({})
+    backend = dispatcher.worker_context.backends["kernel"] = SubstituteBackend(
+        {}, scope=Candidate(name="kernel", backend="substitute", replace=dict.fromkeys(kernels, ""), **scope).scope
+    )
     backend.functions = {operator_of(operator): kernel for operator, kernel in kernels.items()}
     found = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}
     done = dispatcher.answer(RunCases(test=found[name], cases=list(range(CASES)), candidates=["kernel"]))

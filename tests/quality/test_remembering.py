@@ -47,14 +47,24 @@ def linear():
     return layer(random_tensor(2, dim1=features))
 """
 WRONG, HONEST = remembering.wrong(), remembering.honest()
+#: Right without a backward pass, because only what they do to graphs and gradients is wrong.
+_OF_GRAPHS = ("gradient", "backward", "double", "saved", "slope", "graph", "last_output", "turned")
+OF_VALUES = [name for name in WRONG if not any(word in name for word in _OF_GRAPHS)]
 #: What a run of as many cases guarantees.
 FORWARD, BACKWARD = 50, 41
 
 
-def failures_of(name: str, folder: Path) -> list[tuple[str, str]]:
+def failures_of(name: str, folder: Path, **scope: object) -> list[tuple[str, str]]:
     """Return operator and kind of what twenty cases in one worker show of a kernel."""
     make, operator = remembering.ALL[name]
-    return failures_of_kernel(TESTS, operator.rpartition(".")[2], {operator: make()}, folder)
+    return failures_of_kernel(TESTS, operator.rpartition(".")[2], {operator: make()}, folder, **scope)
+
+
+def marked(names: list[str]) -> list[object]:
+    """Return names of which one in four is always tested, and the others by ``make matrix``."""
+    return [
+        name if i % 4 == 0 else pytest.param(name, marks=pytest.mark.matrix) for i, name in enumerate(sorted(names))
+    ]
 
 
 def test_families__are_as_many_as_they_should_be():
@@ -71,6 +81,17 @@ def test_wrong_kernel__is_suspected_in_twenty_cases(name, tmp_path):
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernel__is_not(name, tmp_path):
     assert failures_of(name, tmp_path) == []
+
+
+@pytest.mark.parametrize("name", marked(OF_VALUES))
+def test_wrong_kernel__without_a_backward_pass__is_suspected_too(name, tmp_path):
+    found = failures_of(name, tmp_path, forward_only=True)
+    assert {operator for operator, _ in found} == {WRONG[name][1]}
+
+
+@pytest.mark.parametrize("name", marked(HONEST))
+def test_honest_kernel__without_a_backward_pass__is_not(name, tmp_path):
+    assert failures_of(name, tmp_path, forward_only=True) == []
 
 
 def test_calls__twenty_cases__are_as_many_as_the_docs_say(tmp_path):

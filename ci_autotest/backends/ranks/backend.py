@@ -48,6 +48,7 @@ class DTensorBackend(Backend):
         UnavailableError: The ranks cannot be started here.
     """
 
+    takes_probes = False
     is_in_process = False
 
     def __init__(
@@ -81,8 +82,8 @@ class DTensorBackend(Backend):
         return attempt._replace(program=distributed(attempt, self._meshes, self._placements))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
-        """Submit a batch without its probes: whether a kernel remembers is asked of candidates without ranks."""
-        own = [self.adapted(attempt) for attempt in attempts if not attempt.is_probe]
+        """Submit a batch, whole runs at once if the ranks are processes."""
+        own = list(map(self.adapted, attempts))
         return super().submit(own, enter) if self._launcher is None else WholeRuns(self.whole_run, own, enter)
 
     def whole_run(self, attempt: Attempt) -> Trace:

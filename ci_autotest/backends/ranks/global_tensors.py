@@ -55,6 +55,7 @@ class GlobalTensorBackend(RemoteBackend):
     """
 
     batches_ahead = 0
+    takes_probes = False
 
     def __init__(
         self,
@@ -84,8 +85,8 @@ class GlobalTensorBackend(RemoteBackend):
         return attempt._replace(program=Program(steps[:count], steps[count:], program.cotangents))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
-        """Submit a batch without its probes: whether a kernel remembers is asked of candidates without ranks."""
-        return _Batch(self, [self.adapted(attempt) for attempt in attempts if not attempt.is_probe], enter)
+        """Submit a batch of whole runs."""
+        return _Batch(self, list(map(self.adapted, attempts)), enter)
 
     def whole_run(self, attempt: Attempt, enter: Enter) -> Trace:
         """Run an attempt forward and backward at once, and wait for it."""

@@ -56,6 +56,7 @@ class ModuleBackend(Backend):
 
     is_in_process = False
     shows_steps = False
+    takes_probes = False
 
     def __init__(  # noqa: PLR0913 - what a row says, and its worker
         self,
@@ -83,8 +84,8 @@ class ModuleBackend(Backend):
         return attempt._replace(program=distributed(attempt, self._count))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
-        """Submit a batch without its probes: whether a kernel remembers is asked of candidates without ranks."""
-        return WholeRuns(self._whole_run, [self.adapted(each) for each in attempts if not each.is_probe], enter)
+        """Submit a batch of whole runs."""
+        return WholeRuns(self._whole_run, list(map(self.adapted, attempts)), enter)
 
     def _whole_run(self, attempt: Attempt) -> Trace:
         outside = out_of_scope(self, attempt)

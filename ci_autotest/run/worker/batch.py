@@ -55,8 +55,7 @@ class Batch(NamedTuple):
         attempts: The accepted attempts.
         refused: Cases whose first attempt was rejected, with the results of their other attempts.
         undefined: Positions of attempts that have no gradients on the reference.
-        probes: Several calls of a case's body, as an attempt that the reference has run, by the case's position.
-        submissions: What each candidate received, by name: the attempts, then the probes.
+        submissions: What each candidate received, by name.
         meters: The meter of each candidate that runs in this process; empty for a test's first batch.
         reference_s: Seconds of the attempts on the reference, as their number times the median.
         mapped_bytes: Address space of the process before the batch began.
@@ -68,7 +67,6 @@ class Batch(NamedTuple):
     attempts: list[Attempt]
     refused: list[tuple[int, Accepted]]
     undefined: frozenset[int]
-    probes: Mapping[int, Attempt]
     submissions: Mapping[str, Submission]
     meters: Mapping[str, Meter]
     reference_s: float

@@ -9,35 +9,32 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
-from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
-from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.alignment.verdict import judged_operators, judged_with_guard, live_of
-from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.remote.process import HostLostError
-from ci_autotest.errors import AuthorError, error_text
-from ci_autotest.run.worker.batch import Judged, is_aligned
+from ci_autotest.errors import AuthorError
+from ci_autotest.run.worker.batch import Judged
 from ci_autotest.run.worker.gpu import retire_if_spoiled
+from ci_autotest.run.worker.probe_runner import ProbeRunner
+from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verdict
 from ci_autotest.values.aligned_error import is_measured
 from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, window_of
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
+from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.backends.protocol import Enter
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.program.ir import Program
     from ci_autotest.run.progress_beacon import ProgressBeacon
     from ci_autotest.run.worker.batch import Batch, TestRun
     from ci_autotest.run.worker.context import WorkerContext
+    from ci_autotest.run.worker.probe_runner import ProbeRun
     from ci_autotest.values.aligned_error import AlignedError
 
 
@@ -52,6 +49,7 @@ class BatchComparison:
     def __init__(self, worker_context: WorkerContext, beacon: ProgressBeacon) -> None:
         self._worker_context = worker_context
         self._beacon = beacon
+        self.probes = ProbeRunner(worker_context, beacon)
         self._repeated_windows: set[tuple[str, str, int]] = set()
 
     def compare(self, run: TestRun, name: str, batch: Batch) -> Judged:
@@ -61,22 +59,20 @@ class BatchComparison:
         if name in batch.meters:
             batch.meters[name].stop()
         enter = self._beacon.entering(run.order[name], batch.spots)
-        sure = aligned_in_batch(attempts, contender, traces[: len(attempts)], enter)
+        sure = aligned_in_batch(attempts, contender, traces, enter)
         # The fast path does not know that nothing of an untested attempt was compared.
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
-        verdicts, suspected = self._verdicts(batch, contender, traces, sure, enter), {}
+        verdicts = self._verdicts(batch, contender, traces, sure, enter)
         sure -= verdicts.keys()
         # Before probes and repeated calls, which write other values to the same memory.
         errors = dict(_aligned_errors(batch, traces, verdicts))
-        for (position, probe), trace in zip(batch.probes.items(), traces[len(attempts) :], strict=False):
-            if is_aligned(verdicts.get(position)):  # Otherwise the case itself says what is wrong.
-                enter(position)
-                found = self._probe_suspicion(batch.spots[position][0], probe, trace, contender)
-                if found is not None:
-                    suspected[position] = found
-        if contender.backend.is_in_process and contender.backend.shows_steps and name != REFERENCE_CANDIDATE:
-            suspected = {**dict(self._repeat_suspicions(run, name, batch, traces, sure)), **suspected}
-        return Judged(traces[: len(attempts)], sure, verdicts, suspected, errors)
+        suspected: dict[int, Verdict] = {}
+        if name != REFERENCE_CANDIDATE:
+            probed = list(self.probes.shown(run, name, batch, traces, verdicts))
+            if contender.backend.is_in_process and contender.backend.shows_steps:
+                suspected |= dict(self._repeat_suspicions(run, name, batch, traces, sure, probed))
+            suspected |= {shown.position: shown.difference for shown in probed if shown.difference is not None}
+        return Judged(traces, sure, verdicts, suspected, errors)
 
     def _verdicts(
         self, batch: Batch, contender: Contender, traces: Sequence[Trace], sure: Collection[int], enter: Enter
@@ -114,7 +110,7 @@ class BatchComparison:
         except (AuthorError, HostLostError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-            return _unreadable(attempt.program, error)
+            return unreadable_verdict(attempt.program, error)
         return None if found is None else found.verdict
 
     def _verdict(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
@@ -123,22 +119,16 @@ class BatchComparison:
         except (AuthorError, HostLostError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-            return _unreadable(attempt.program, error)
-
-    def _probe_suspicion(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
-        """Return a difference that a probe shows and its case does not, or ``None``."""
-        if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
-            return None
-        if has_series(case):
-            # The reference ran only a part of a series, so which of the other values share memory is unknown.
-            copied = probe.trace.copies
-            probe = probe._replace(
-                trace=self._worker_context.reference.run(probe.program, probe.sources, copied=copied)
-            )
-        return _suspicion(probe.program, partial(suspicion, probe, trace, contender.rules))
+            return unreadable_verdict(attempt.program, error)
 
     def _repeat_suspicions(
-        self, run: TestRun, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int]
+        self,
+        run: TestRun,
+        name: str,
+        batch: Batch,
+        traces: Sequence[Trace],
+        sure: Collection[int],
+        probed: Sequence[ProbeRun],
     ) -> Iterator[tuple[int, Verdict]]:
         """Repeat surely aligned cases of a batch after all other cases and its probes; yield position and difference.
 
@@ -146,17 +136,16 @@ class BatchComparison:
         """
         contender, enter = run.contenders[name], self._beacon.entering(run.order[name], batch.spots)
         whole = [(at, batch.attempts[at], traces[at]) for at in self._first_of_windows(run, name, batch, traces, sure)]
-        probes = zip(batch.probes, batch.probes.values(), traces[len(batch.attempts) :], strict=False)
         sequences = [
             (at, probe, trace)
-            for at, probe, trace in probes
+            for at, probe, trace, _ in probed
             if at in sure and not has_series(batch.spots[at][0]) and is_to_be_repeated(batch.attempts[at], traces[at])
         ]
         for position, attempt, trace in [*whole, *sequences]:
             enter(position)
             has_backward = not attempt.is_probe and bool(attempt.cotangents)
             find = partial(repeated, attempt, trace, contender, has_backward=has_backward)
-            found = _suspicion(attempt.program, find)
+            found = guarded_suspicion(attempt.program, find)
             if found is not None:
                 yield position, found
 
@@ -183,27 +172,3 @@ def _aligned_errors(
             # Foreign tensors: reading them may raise anything, and an aligned case stays aligned.
             with suppress(Exception):
                 yield position, errors_of(attempt.program, traces[position], attempt.trace)
-
-
-def _suspicion(program: Program, find: Callable[[], Verdict | None]) -> Verdict | None:
-    try:
-        return find()
-    except (AuthorError, HostLostError):
-        raise
-    except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-        return msgspec.structs.replace(_unreadable(program, error), kind="stateful")
-
-
-def _unreadable(program: Program, error: Exception) -> Verdict:
-    """Return the verdict on a result that cannot be read."""
-    last = len(program.steps) - 1
-    step = program.calls[-1][1] if program.calls else program.steps[last]
-    misalignment = Misalignment(
-        kind="error", step=last, at=Result(), candidate="cannot be read", reference="returns",
-        detail=f"{type(error).__name__}: {error_text(error)}"[:2000],
-    )  # fmt: skip
-    return Verdict(
-        outcome="misaligned", operator=step_operator(step, program.steps), target=spelled(step), kind="error",
-        blame="candidate", step=last, misalignment=misalignment,
-        oracle="what the candidate returned cannot be compared",
-    )  # fmt: skip

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.run.worker.batch import Batch, Judged
     from ci_autotest.values.aligned_error import AlignedError
+    from ci_autotest.values.probes import ProbeCounts
     from ci_autotest.values.result import NoProfile
     from ci_autotest.values.verdict import Verdict
 
@@ -80,6 +81,7 @@ class BatchCounts:
         self._notes: list[str] = []
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
+        self._probes: dict[str, tuple[ProbeCounts, list[str]]] = {}
         self._placements: dict[str, dict[str, set[str]]] = {}
 
     @property
@@ -208,6 +210,10 @@ class BatchCounts:
         """Add the cost of a batch on a candidate."""
         self._costs[candidate] = added(self._costs.get(candidate, Cost()), cost)
 
+    def count_probes(self, probes: Mapping[str, tuple[ProbeCounts, list[str]]]) -> None:
+        """Add the counts of probes and the operators that they called, by candidate."""
+        self._probes = dict(probes)
+
     def message(self, *, last: bool) -> CasesDone:
         """Return the counts as a message, sorted so that they do not depend on how cases are batched."""
         seen = {name: dict(sorted(counts.items())) for name, counts in self._seen.items()}
@@ -222,6 +228,8 @@ class BatchCounts:
             values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(name, counts) for name, counts in self._covered.items()},
+            probes={name: counts for name, (counts, _) in self._probes.items()},
+            probed={name: operators for name, (_, operators) in self._probes.items() if operators},
             costs=self._costs, duration_s=self.duration_s, last=last,
             left=self.left, again=self.again,
             notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice)],

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.cases import Accepted, accept, differentiate
 from ci_autotest.alignment.fast_path import overwritten
-from ci_autotest.alignment.probe import probe_of
 from ci_autotest.backends.operator_usage import OperatorUsage
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.run.messages import CasesDone, Cost, Left, RunCases
@@ -23,7 +22,7 @@ from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
-from ci_autotest.values.case import has_series, is_late, test_key, window_of
+from ci_autotest.values.case import test_key
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ class CaseRunner:
         self._comparison = BatchComparison(worker_context, beacon)
         self._overwritten: dict[str, frozenset[int]] = {}
         self._largest: dict[str, int] = {}
-        self._probed: set[tuple[str, int]] = set()
         self._growing: set[str] = set()
         self._usage = OperatorUsage()
 
@@ -109,6 +107,7 @@ class CaseRunner:
             for batch in waiting:
                 for submission in batch.submissions.values():
                     submission.close()
+        batch_counts.count_probes(self._comparison.probes.counted())
         return batch_counts.message(last=True)
 
     def _test_run(self, message: RunCases) -> TestRun:
@@ -155,20 +154,14 @@ class CaseRunner:
         largest = max((case_bytes(attempt.trace.values) for attempt in attempts), default=0)
         self._largest[run.test] = max(largest, self._largest.get(run.test, 0))
         undefined = frozenset(n for n, attempt in enumerate(attempts) if attempt.trace.backward_failure is not None)
-        probes = self._probes(run, spots, attempts)
-        all_spots = [*spots, *(spots[position] for position in probes)]
-        given = [*attempts, *probes.values()]
         meters = {
-            name: Meter(self._beacon.entering(run.order[name], all_spots), attempts, is_growing=is_growing)
+            name: Meter(self._beacon.entering(run.order[name], spots), attempts, is_growing=is_growing)
             for name, contender in run.contenders.items()
             # The first batch of a test warms up, so its times would mislead.
             if contender.backend.is_in_process and contender.backend.shows_steps and not is_first
         }
         submissions = {
-            name: contender.backend.submit(
-                given if contender.backend.shows_steps else attempts,
-                meters.get(name) or self._beacon.entering(run.order[name], all_spots),
-            )
+            name: contender.backend.submit(attempts, meters.get(name) or self._beacon.entering(run.order[name], spots))
             for name, contender in run.contenders.items()
         }
         if any(has_expectation(attempt.program.steps) for attempt in attempts):
@@ -176,7 +169,7 @@ class CaseRunner:
             submissions[REFERENCE_CANDIDATE] = backend.submit(attempts, enter)
         reference_s = median(seconds) * len(seconds) if seconds else 0.0
         return Batch(
-            cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, mapped, allocated
+            cases, spots, attempts, refused, undefined, submissions, meters, reference_s, mapped, allocated
         )  # fmt: skip
 
     def _draw(self, run: TestRun, cases: Sequence[int]) -> _Drawn:
@@ -222,27 +215,6 @@ class CaseRunner:
         """Add the values that an attempt's steps write to: later cases copy them, so that they need no second run."""
         if not attempt.program.setup:
             self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
-
-    def _probes(self, run: TestRun, spots: list[tuple[int, int]], attempts: list[Attempt]) -> dict[int, Attempt]:
-        """Return the probes of a batch by the position of their case: one for each window that has none yet.
-
-        Case 0 gets none. It is a window of its own, which every test runs before any test runs more.
-        """
-        if not any(contender.backend.shows_steps for contender in run.contenders.values()):
-            return {}
-        found, is_in_process = {}, all(contender.backend.is_in_process for contender in run.contenders.values())
-        for position, (case, number) in enumerate(spots):
-            window = run.test, window_of(case)
-            if case and window not in self._probed:
-                self._beacon.enter(case, REFERENCE, number)
-                probe = probe_of(
-                    attempts[position], self._worker_context.reference, self._beacon.step,
-                    of_series=has_series(case), is_whole=not is_in_process, takes_any=is_late(case),
-                )  # fmt: skip
-                if probe is not None:
-                    found[position] = probe
-                    self._probed.add(window)
-        return found
 
     def _end(self, run: TestRun, batch: Batch, batch_counts: BatchCounts) -> None:
         """Compare and count a batch, then count what it cost once its tensors are freed."""

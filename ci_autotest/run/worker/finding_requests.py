@@ -15,8 +15,10 @@ from ci_autotest.alignment.single_step import isolate, pruned
 from ci_autotest.alignment.stateful import alone, judge_sequence
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
+from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_steps import resolve
+from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
@@ -24,7 +26,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
-from ci_autotest.values.case import has_series, is_guarded_case, is_late, is_operator_check_case, test_key
+from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, test_key
 from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.localize.search import Sides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
-    from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.progress_beacon import ProgressBeacon
 
@@ -112,7 +113,7 @@ class FindingRequests:
             return self._record_refused(attempt, message, number)
         contender = self._worker_context.contender(message.candidate, declaration)
         attempt = contender.backend.adapted(attempt)
-        live = live_of(attempt if not message.probe else self._probe(attempt, message))
+        live = live_of(attempt if not message.probe else self._probe(attempt, contender, message.case))
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
             live = self._isolated(live, message)
@@ -131,16 +132,21 @@ class FindingRequests:
             attempt=number,
         )
 
-    def _probe(self, attempt: Attempt, message: Record) -> Attempt:
-        differentiate(attempt, self._worker_context.reference)
-        found = probe_of(
-            attempt, self._worker_context.reference, self._beacon.step,
-            of_series=has_series(message.case), takes_any=is_late(message.case),
-        )  # fmt: skip
-        if found is None:
-            text = f"case {message.case} of {message.test.id} has no probe."
+    def _probe(self, attempt: Attempt, contender: Contender, case: int) -> Attempt:
+        """Return the probe of a case as the run made it: with a backward pass only if the candidate's case has one."""
+        reference = self._worker_context.reference
+        differentiate(attempt, reference)
+        trace = contender.backend.run(attempt.program, attempt.sources)
+        if trace.untested is not None or out_of_scope(contender.backend, attempt) is not None:
+            text = f"case {case} is outside the candidate's scope, so it has no probe."
             raise AuthorError(text)
-        return found
+        found = probe_of(
+            attempt, reference, self._beacon.step, of_series=has_series(case), has_backward=trace.has_backward
+        )
+        if isinstance(found, Attempt):
+            return found
+        text = f"case {case} has no probe: {found}."
+        raise AuthorError(text)
 
     def _isolated(self, live: Live, message: Record) -> Live:
         """Return the step of a message alone; with a backward pass, its results get the reference's gradients."""

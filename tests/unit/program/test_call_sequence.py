@@ -11,9 +11,10 @@ import torch as real
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.probe import probe_of
+from ci_autotest.alignment.probe import is_telling, probe_of
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.trace import Attempt
 from ci_autotest.program.call_probe import CALLS, rewritten
 from ci_autotest.program.call_sequence import is_repeatable
 from ci_autotest.program.check import check_program
@@ -83,9 +84,9 @@ def test_probe__of_each_profile__is_well_formed(profile):
 
 
 @pytest.mark.parametrize("body", [lambda: torch.tanh(random_tensor(1, 0)), lambda: torch.tanh(random_tensor(2, 3, 0))])
-def test_probe__of_a_case_without_elements__is_none(body):
-    assert probed(body)[1] is None
-    assert probed(body, profile="zero_size")[1] is None
+def test_probe__of_a_case_without_elements__is_left_out(body):
+    assert probed(body)[1] == "empty"
+    assert probed(body, profile="zero_size")[1] == "empty"
 
 
 def test_probe__values__are_those_of_the_case_in_other_places_and_smaller_ones():
@@ -171,8 +172,8 @@ def one_value():
 def test_probe_of__inputs_have_no_other_values__is_left_to_a_later_case():
     attempt = record(one_value)
     differentiate(attempt, TorchBackend())
-    assert probe_of(attempt, TorchBackend(), lambda _: None, takes_any=False) is None
-    assert probe_of(attempt, TorchBackend(), lambda _: None) is not None
+    assert not is_telling(attempt)
+    assert isinstance(probe_of(attempt, TorchBackend(), lambda _: None), Attempt)
 
 
 @pytest.mark.parametrize("body", [hooked, gone_back, lambda: torch.nn.functional.dropout(random_tensor(2))])

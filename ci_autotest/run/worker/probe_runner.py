@@ -1,0 +1,137 @@
+"""The probes of a worker: one for each window of a test's cases and each candidate, after the cases of their batch.
+
+A candidate's probe is that of the first case of the window that is aligned on it and can be called again. It makes
+only calls that the candidate's row takes, and why a window has none is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.probe import is_telling, probe_of
+from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.trace import Attempt
+from ci_autotest.run.worker.batch import is_aligned
+from ci_autotest.run.worker.context import REFERENCE
+from ci_autotest.run.worker.unreadable import guarded_suspicion
+from ci_autotest.values.case import has_series, is_late, window_of
+from ci_autotest.values.probes import NO_PROBE, NoProbe, ProbeCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ci_autotest.alignment.cases import Contender
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.run.progress_beacon import ProgressBeacon
+    from ci_autotest.run.worker.batch import Batch, TestRun
+    from ci_autotest.run.worker.context import WorkerContext
+    from ci_autotest.values.verdict import Verdict
+
+
+class ProbeRun(NamedTuple):
+    """A probe that was run: the position of its case, and what the candidate did."""
+
+    position: int
+    probe: Attempt
+    trace: Trace
+    difference: Verdict | None
+
+
+class ProbeRunner:
+    """Run the probes, and count them for one message.
+
+    Args:
+        worker_context: Gives the reference.
+        beacon: Where the worker reports the case in flight.
+    """
+
+    def __init__(self, worker_context: WorkerContext, beacon: ProgressBeacon) -> None:
+        self._worker_context = worker_context
+        self._beacon = beacon
+        #: By candidate and window: why no case of it was probed so far; ``None`` once one was.
+        self._windows: dict[tuple[str, int], NoProbe | None] = {}
+        self._operators: dict[str, set[str]] = {}
+        self._made: dict[tuple[int, bool, bool], Attempt | NoProbe] = {}
+        self._batch: Batch | None = None
+
+    def shown(
+        self, run: TestRun, name: str, batch: Batch, traces: Sequence[Trace], verdicts: Mapping[int, Verdict]
+    ) -> Iterator[ProbeRun]:
+        """Run a candidate's probes of a batch, each with the difference that it shows.
+
+        Args:
+            run: The test.
+            name: The candidate.
+            batch: After its cases ran.
+            traces: The candidate's, of the cases.
+            verdicts: On the cases that are not surely aligned, by position.
+        """
+        for position, (case, _) in enumerate(batch.spots):
+            # Case 0 is in no window, because every test runs it before any test runs more.
+            window = name, window_of(case)
+            if not case or self._windows.get(window, "not_aligned") is None:
+                continue
+            probe: Attempt | NoProbe = "not_aligned"
+            if is_aligned(verdicts.get(position)):
+                probe = self._probe(run.contenders[name], batch, position, has_backward=traces[position].has_backward)
+            if isinstance(probe, Attempt):
+                spot = self._beacon.entering(run.order[name], [batch.spots[position]])
+                trace = run.contenders[name].backend.submit([probe], spot).traces()[0]
+                trace.load()
+                if trace.untested is None:
+                    self._windows[window] = None
+                    self._operators.setdefault(name, set()).update(key for key, n in trace.calls.items() if n)
+                    difference = self._difference(case, probe, trace, run.contenders[name])
+                    yield ProbeRun(position, probe, trace, difference)
+                    continue
+                probe = "outside_scope"
+            self._windows[window] = min(probe, self._windows.get(window) or probe, key=NO_PROBE.index)
+
+    def _probe(self, contender: Contender, batch: Batch, position: int, *, has_backward: bool) -> Attempt | NoProbe:
+        """Return the probe of a case for a candidate, or why it has none. Candidates share what the reference ran."""
+        backend = contender.backend
+        if not backend.shows_steps:
+            return "no_steps"
+        if not backend.takes_probes:
+            return "ranks"
+        if batch is not self._batch:
+            self._batch, self._made = batch, {}
+        case, number = batch.spots[position]
+        attempt = batch.attempts[position]
+        if not (is_late(case) or is_telling(attempt)):
+            return "same_values"  # A later case of the window may tell more.
+        key = position, backend.is_in_process, has_backward
+        if key not in self._made:
+            self._beacon.enter(case, REFERENCE, number)
+            self._made[key] = probe_of(
+                attempt, self._worker_context.reference, self._beacon.step,
+                of_series=has_series(case), is_whole=not backend.is_in_process, has_backward=has_backward,
+            )  # fmt: skip
+        return self._made[key]
+
+    def _difference(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
+        """Return a difference that a probe shows and its case does not; ``None`` if there is none."""
+        if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
+            return None
+        if has_series(case):
+            # The reference ran only a part of a series, so which of the other values share memory is unknown.
+            reference, copied = self._worker_context.reference, probe.trace.copies
+            probe = probe._replace(trace=reference.run(probe.program, probe.sources, copied=copied))
+        return guarded_suspicion(probe.program, partial(suspicion, probe, trace, contender.rules))
+
+    def counted(self) -> dict[str, tuple[ProbeCounts, list[str]]]:
+        """Return the counts and the operators that probes called, by candidate, and begin anew."""
+        reasons: dict[str, list[NoProbe | None]] = {}
+        for (name, _), reason in self._windows.items():
+            reasons.setdefault(name, []).append(reason)
+        operators = self._operators
+        self._windows, self._operators, self._made, self._batch = {}, {}, {}, None
+        return {name: (_counts(found), sorted(operators.get(name, ()))) for name, found in reasons.items()}
+
+
+def _counts(reasons: list[NoProbe | None]) -> ProbeCounts:
+    left_out = Counter(reason for reason in reasons if reason is not None)
+    return ProbeCounts(planned=len(reasons), run=reasons.count(None), left_out=dict(sorted(left_out.items())))

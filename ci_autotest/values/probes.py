@@ -1,0 +1,52 @@
+"""The probes of a test on a candidate as counts: planned, run, and left out with the reason.
+
+A probe calls the body of a case several times, so that a kernel that remembers earlier calls is wrong in later ones.
+Each window of cases has one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from ci_autotest.values.verdict import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Why a case or a window of cases has no probe, the most telling first: a window has the first one of its cases.
+NoProbe: TypeAlias = Literal[
+    "outside_scope", "same_values", "not_repeatable", "too_large", "empty", "not_aligned", "ranks", "no_steps"
+]
+NO_PROBE: Final[tuple[NoProbe, ...]] = get_args(NoProbe)
+
+
+class ProbeCounts(Struct, frozen=True, kw_only=True):
+    """The probes of one (test, candidate).
+
+    Attributes:
+        planned: Windows of its cases, of which each has one probe. Case 0 is in none.
+        run: Probes that were compared.
+        left_out: Windows without a probe, by reason: `outside_scope` (the candidate's row excludes a call of the
+            probe), `same_values` (no input can have other values), `not_repeatable` (the body registers hooks, runs a
+            backward pass, draws random numbers or has a refused step), `too_large` (over 32,768 elements), `empty`
+            (no tensor has an element), `not_aligned` (no case was aligned), `ranks` (the candidate is a group of
+            ranks), `no_steps` (a compiled body shows no single steps).
+    """
+
+    planned: int = 0
+    run: int = 0
+    left_out: dict[NoProbe, int] = msgspec.field(default_factory=dict)
+
+
+def joined_probes(counts: Iterable[ProbeCounts]) -> ProbeCounts:
+    """Return the sum of counts, whatever their order."""
+    planned = run = 0
+    left_out: Counter[NoProbe] = Counter()
+    for item in counts:
+        planned += item.planned
+        run += item.run
+        left_out.update(item.left_out)
+    return ProbeCounts(planned=planned, run=run, left_out=dict(sorted(left_out.items())))
