@@ -24,7 +24,7 @@ from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
-from ci_autotest.config.known_differences import apply_known, check_known
+from ci_autotest.config.known_differences import accepted_by, apply_known, check_known
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
 from ci_autotest.program.expectations import has_expectation
@@ -173,7 +173,8 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
             backend = _backend(candidate, setting.folders)
             stack.callback(backend.close)
             rules = rules_for(config.tolerances, config.strictness, candidate.name, declared)
-            contenders[candidate.name] = Contender(backend, rules)
+            accepts = accepted_by(config.known, candidate.name, datetime.now().astimezone().date())
+            contenders[candidate.name] = Contender(backend, rules, accepts=accepts)
         rules = rules_for(config.tolerances, config.strictness, REFERENCE_CANDIDATE, declared)
         own = Contender(TorchBackend(is_candidate=True), rules)
         _run_cases(declared, setting, draw, contenders, own)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.alignment.accepted import judged_beyond, nothing_accepted
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
 from ci_autotest.alignment.localize.search import Sides
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
-from ci_autotest.alignment.verdict import REFUSED, Judged, judge_program, live_of
+from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forward
 from ci_autotest.program.ir import output_refs
@@ -23,6 +24,7 @@ from ci_autotest.values.verdict import Call, Misalignment, Verdict, unsupported_
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ci_autotest.alignment.accepted import Accepts
     from ci_autotest.alignment.localize.search import InFloat64
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
@@ -31,17 +33,34 @@ if TYPE_CHECKING:
 
 
 class Contender(NamedTuple):
-    """A candidate with the rules of one test; the attributes are those of ``Sides``."""
+    """A candidate with the rules of one test; the other attributes are those of ``Sides``.
+
+    Attributes:
+        accepts: Whether a row of ``known`` accepts the difference of a verdict.
+        side: The candidate's backend and device, as the source of a test asks for them.
+    """
 
     backend: Backend
     rules: Rules
     in_float64: InFloat64 | None = nullcontext
     has_guard: bool = False
     checks_operators: bool = False
+    accepts: Accepts = nothing_accepted
+    side: tuple[str, str] = ("", "")
 
     def beside(self, reference: Backend) -> Sides:
         """Return the two sides of a trial."""
-        return Sides(self.backend, reference, *self[1:])
+        return Sides(
+            self.backend, reference, self.rules, self.in_float64, self.has_guard, self.checks_operators
+        )  # fmt: skip
+
+
+def accepts_of(attempt: Attempt, contender: Contender) -> Accepts:
+    """Return whether a difference of a case is accepted: by a row of ``known``, or by the source of the test."""
+    background = attempt.background
+    if background is None:
+        return contender.accepts
+    return lambda verdict: contender.accepts(verdict) or bool(background.known(*contender.side, verdict))
 
 
 class Lenient(NamedTuple):
@@ -261,7 +280,8 @@ def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace
         return Judged(unsupported_verdict(outside), live_of(attempt))
     trace.load()
     sides = contender.beside(reference)
-    judged = judge_program(live_of(attempt), sides)
+    beyond = judged_beyond(live_of(attempt), sides, accepts_of(attempt, contender))
+    judged = beyond.judged._replace(verdict=beyond.verdict)
     if judged.verdict.outcome != "aligned" or judged.verdict.kind is not None or not is_off(attempt, trace, sides):
         return judged
     # Only the first run was off, so the candidate is compared with itself, including that first run.

@@ -26,6 +26,7 @@ from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operator_checks import OperatorCheckError
+from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.result_bands import OutOfBoundsError
@@ -37,6 +38,7 @@ from ci_autotest.program.ir import (
     HOOK,
     OUTPUT,
     PLACEHOLDER,
+    maker_of,
     operator_check_of,
     result_bands_of,
     step_refs,
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Observation, Trace
     from ci_autotest.program.ir import Program, Step
-    from ci_autotest.values.verdict import Aspect
+    from ci_autotest.values.verdict import Aspect, Kind
 
 #: Kinds of differences of a value other than its elements.
 _ASPECTS: Final[Mapping[str, Aspect]] = MappingProxyType({
@@ -150,7 +152,8 @@ class Examination:
                 arity = _arity(candidate.values[index], reference.values[index])
                 sides = as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
-                flags = self._has_flags and candidate.has_flags and not _is_argument(step, index, candidate, sides)
+                flags = self._has_flags and candidate.has_flags and not self._is_set_aside(index, "metadata")
+                flags = flags and not _is_argument(step, index, candidate, sides)
                 if step.target == EXPECT:
                     misalignment = self._unexpected(step, *sides)
                 else:
@@ -198,6 +201,13 @@ class Examination:
             )
         ]  # fmt: skip
 
+    def _is_set_aside(self, index: int, kind: Kind) -> bool:
+        """Whether a difference of this kind is accepted of the call that made a value."""
+        if not self.rules.set_aside:
+            return False
+        maker = self.steps[maker_of(self.steps, index)]
+        return (step_operator(maker, self.steps), kind) in self.rules.set_aside
+
     def compared(
         self, left: Observation, right: Observation, *, flags: bool = True, part: Part | None = None
     ) -> Misalignment | None:
@@ -206,9 +216,14 @@ class Examination:
         tolerance = self.rules.tolerance(self.operators, dtype)
         if tolerance.strictness == "measured" and part is not None and isinstance(right.data, _Tensor):
             right = right._replace(exact=self._exact.find(part, right.data.dtype))
+        index = part[1] if part is not None and isinstance(part[1], int) else None
+        check_dtype, check_strides = self.rules.check_dtype, self._has_strides
+        if index is not None and self.rules.set_aside:
+            check_dtype = check_dtype and not self._is_set_aside(index, "dtype")
+            check_strides = check_strides and not self._is_set_aside(index, "metadata")
         return compare(
             left, right, tolerance,
-            check_dtype=self.rules.check_dtype, check_grad_flags=flags, check_strides=self._has_strides,
+            check_dtype=check_dtype, check_grad_flags=flags, check_strides=check_strides,
         )  # fmt: skip
 
     def _raised(self, candidate: Trace) -> Misalignment:

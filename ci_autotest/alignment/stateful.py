@@ -66,8 +66,19 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
     found = held_against(examination, _seen(trace, at_its_step=True), expected).differences
     # A value in the memory of an overwritten input changes with it. Aliasing is checked elsewhere.
     shared = _in_written(attempt.program, trace) | _in_written(attempt.program, attempt.trace)
-    sure = [item for item in found if item.step not in shared and not (of_two_runs and item.kind == "aliasing")]
+    sure = [
+        item
+        for item in found
+        if item.step not in shared
+        and not (of_two_runs and item.kind == "aliasing")
+        and not _is_set_aside(attempt.program, item, rules)
+    ]
     return _verdict(attempt.program, sure[0], trace) if sure else None
+
+
+def _is_set_aside(program: Program, found: Misalignment, rules: Rules) -> bool:
+    """Whether a difference is accepted of the call that shows it."""
+    return bool(rules.set_aside) and (operator_at(program, call_of(program, found))[0], found.kind) in rules.set_aside
 
 
 def _goes_back_again(program: Program, index: int) -> bool:
@@ -135,7 +146,9 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
     sure = [
         item
         for item in differences
-        if call_of(live.program, item) not in skipped and not (item.kind == "mutation" and item.step in shared)
+        if call_of(live.program, item) not in skipped
+        and not (item.kind == "mutation" and item.step in shared)
+        and not _is_set_aside(live.program, item, sides.rules)
     ]
     if not sure:
         return Judged(Verdict(outcome="aligned"), live)

@@ -111,6 +111,7 @@ class Rules:
         rows: The configuration's rows for this candidate, first match first.
         check_allclose: Whether elements are compared.
         check_graph: Whether the body is run as one compiled graph too.
+        set_aside: Operators and kinds of differences that are accepted and passed over.
         is_tolerant: Whether -0.0 and 0.0 are aligned.
     """
 
@@ -121,12 +122,17 @@ class Rules:
     rows: tuple[ToleranceRow, ...] = ()
     check_allclose: bool = True
     check_graph: bool = False
+    set_aside: frozenset[tuple[str, str]] = frozenset()
     is_tolerant: bool = field(init=False, default=True)
     _cache: dict[tuple[tuple[Called, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Compute ``is_tolerant`` once, because the fast path reads it for every value."""
         object.__setattr__(self, "is_tolerant", self.strictness in {"tolerance", "measured"})
+
+    def setting_aside(self, identity: tuple[str, str]) -> Rules:
+        """Return the rules with one more operator and kind whose difference is passed over."""
+        return replace(self, set_aside=self.set_aside | {identity})
 
     @property
     def has_own(self) -> bool:

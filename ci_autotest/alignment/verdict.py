@@ -21,7 +21,7 @@ from ci_autotest.alignment.operator_checks import checked_programs, has_right_va
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.ir import EXPECT, maker_of, step_refs
+from ci_autotest.program.ir import EXPECT, follows_from, maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
@@ -36,7 +36,7 @@ from ci_autotest.values.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ci_autotest.alignment.memory_guard import Guarded
     from ci_autotest.backends.trace import Attempt, Expectation, GradientKey, Trace
@@ -87,9 +87,18 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         sides: The two backends and the rules.
     """
     # First with bands, because a write out of bounds would ruin memory of this process.
-    judged = (judged_with_guard(live, sides) if sides.has_guard else None) or _judged_as_it_is(live, sides)
+    guarded = judged_with_guard(live, sides) if sides.has_guard else None
+    if guarded is not None and not _is_set_aside(guarded.verdict, sides):
+        return guarded
+    judged = _judged_as_it_is(live, sides)
     is_checked = sides.checks_operators and has_right_values(judged.verdict)
-    return (judged_operators(live, sides) if is_checked else None) or judged
+    checked = judged_operators(live, sides) if is_checked else None
+    return judged if checked is None or _is_set_aside(checked.verdict, sides) else checked
+
+
+def _is_set_aside(verdict: Verdict, sides: Sides) -> bool:
+    """Whether a difference is accepted and passed over."""
+    return (verdict.operator, verdict.kind) in sides.rules.set_aside
 
 
 def judged_operators(live: Live, sides: Sides) -> Judged | None:
@@ -103,39 +112,57 @@ def judged_operators(live: Live, sides: Sides) -> Judged | None:
 
 def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
     seen = examined(live, sides)
-    candidate, reference = seen.candidate, seen.reference
-    if reference.failure is not None:
-        step = live.program.steps[reference.failure.step]
-        message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
+    failure = seen.reference.failure
+    if failure is not None:
+        step = live.program.steps[failure.step]
+        message = f"the recording cannot be run again on the reference: {step.target}: {failure.message}"
         raise AuthorError(message)
     unsupported, differences = counted_differences(live.program, seen)
     if unsupported is not None:
         return Judged(unsupported_verdict(unsupported), live)
     # A graph that departs from its own eager mode is wrong whatever the reference gives.
     own = own_verdict(live, sides)
-    if own is not None:
+    if own is not None and not _is_set_aside(own[0], sides):
         return Judged(*own)
     excused = None
-    looked_at: set[tuple[int, str]] = set()
-    doubts = len(differences[:_LOOKED_INTO])
-    for i, found in enumerate([*differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):
-        culprit = localize(live, found, (candidate, reference), sides)
-        if i >= doubts and not culprit.is_alone:
-            continue  # It follows from a choice that an operator leaves open, and no step is misaligned alone.
-        at = culprit.call, culprit.misalignment.kind
-        if culprit.is_alone and at in looked_at:
-            continue
-        looked_at.add(at)
-        judged = _judged(culprit, sides)
+    for judged in _judgements(live, seen._replace(differences=differences), sides):
         if judged.verdict.blame not in TOLERATED_BLAMES:
             return judged
         # A difference that is not the candidate's fault must not hide one that is: the first that counts is reported.
         if excused is None or excused.verdict.outcome == "aligned":
             excused = judged
     graph = graph_verdict(live, sides) if sides.rules.check_graph else None
-    if graph is not None:
+    if graph is not None and not _is_set_aside(graph[0], sides):
         return Judged(*graph)
     return excused or Judged(_ALIGNED, live)
+
+
+def _judgements(live: Live, seen: Examined, sides: Sides) -> Iterator[Judged]:
+    """Yield the verdicts on the culprits of differences that are not set aside, in order."""
+    looked_at: set[tuple[int, str]] = set()
+    passed: set[int] = set()
+    certain = seen.differences[:_LOOKED_INTO]
+    for i, found in enumerate([*certain, *seen.doubtful[:_LOOKED_INTO]]):
+        culprit = localize(live, found, (seen.candidate, seen.reference), sides)
+        if not culprit.is_alone and (i >= len(certain) or _follows(live.program, found, passed)):
+            continue  # It follows from a choice that an operator leaves open, or from an accepted difference.
+        at = culprit.call, culprit.misalignment.kind
+        if culprit.is_alone and at in looked_at:
+            continue
+        looked_at.add(at)
+        judged = _judged(culprit, sides)
+        if _is_set_aside(judged.verdict, sides):
+            passed.add(culprit.call if culprit.is_alone else maker_of(live.program.steps, found.step))
+        else:
+            yield judged
+
+
+def _follows(program: Program, found: Misalignment, passed: Collection[int]) -> bool:
+    """Whether a difference may follow from an accepted one: forward from its call, and for a gradient back from it."""
+    steps = program.steps
+    if is_of_backward(found.at):
+        return any(found.step in follows_from(steps, call) for call in passed)
+    return not follows_from(steps, found.step).isdisjoint(passed)
 
 
 def judged_with_guard(live: Live, sides: Sides) -> Judged | None:

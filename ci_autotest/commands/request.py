@@ -104,7 +104,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
     return Hello(
         root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
         reference_device=config.reference.device, candidates=list(request.candidates),
-        tolerances=list(config.tolerances), accepted=[row.operator for row in config.known],
+        tolerances=list(config.tolerances), known=list(config.known),
         shapes=shapes_of(request.candidates), case_timeout_s=duration_s(config.case_timeout, "case_timeout"),
         compat=config.compat,
         opinfo=config.opinfo,

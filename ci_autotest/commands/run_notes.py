@@ -9,7 +9,7 @@ from ci_autotest.commands.budget import not_run_note
 from ci_autotest.commands.case_counts import left_notes, uncompared
 from ci_autotest.commands.speed_stage import untimed
 from ci_autotest.config import shapes_of
-from ci_autotest.config.known_differences import unmatched
+from ci_autotest.config.known_differences import ending_rows, unmatched
 from ci_autotest.findings.own_tests import unrepeated_notes
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.probe_text import never_probed
@@ -55,6 +55,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
             "everything ran in one process (--workers 0): no finding was confirmed in a fresh process, and no case "
             "had a time limit"
         )
+    notes += ending_rows(known)
     if is_whole:
         notes += _never_probed(state)
         notes += unmatched((*findings, *state.speed), known, datetime.now(timezone.utc).date())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import date
 
     from ci_autotest.config import Config, Known
@@ -35,12 +35,8 @@ def _names(operator: str) -> set[str]:
     }
 
 
-class Difference(Protocol):
-    """A finding, the first sight of one, or a call at larger sizes."""
-
-    @property
-    def candidate(self) -> str:
-        """Name of the candidate."""
+class OperatorDifference(Protocol):
+    """A verdict, or what has a candidate besides."""
 
     @property
     def operator(self) -> str:
@@ -55,16 +51,34 @@ class Difference(Protocol):
         """What differs; ``None`` if nothing does."""
 
 
+class Difference(OperatorDifference, Protocol):
+    """A finding, the first sight of one, or a call at larger sizes."""
+
+    @property
+    def candidate(self) -> str:
+        """Name of the candidate."""
+
+
 def matches(row: Known, finding: Difference) -> bool:
     """Whether a row accepts the operator, candidate and kind of a difference."""
+    return row.candidate in {None, finding.candidate} and _is_about(row, finding)
+
+
+def _is_about(row: Known, finding: OperatorDifference) -> bool:
+    """Whether a row accepts the operator and kind of a difference, on the candidates that it is for."""
     spelled = _names(finding.operator) | {finding.target}
     return (
         finding.kind is not None
         # Not `fnmatch`, which ignores case on some systems.
         and any(fnmatchcase(name, row.operator) for name in spelled)
-        and row.candidate in {None, finding.candidate}
         and row.kind in {None, finding.kind}
     )
+
+
+def accepted_by(rows: Iterable[Known], candidate: str, today: date) -> Callable[[OperatorDifference], bool]:
+    """Return a function that tells whether a row accepts a difference of a candidate today."""
+    own = [row for row in valid_on(rows, today) if row.candidate in {None, candidate}]
+    return lambda finding: any(_is_about(row, finding) for row in own)
 
 
 def check_known(config: Config, where: str) -> None:
@@ -114,6 +128,24 @@ def apply_known(findings: Iterable[Judged], rows: Iterable[Known], today: date) 
         )
         for finding in findings
     )
+
+
+#: What is not compared any further where a row accepts such a difference.
+_ENDS: Final = {
+    "shape": "what such a call returns is not compared any further, because a value of another shape has no counterpart",
+    "error": "nothing after such a call is compared in its case, because it gave nothing",
+    "crash": "nothing else of such a case is compared, because its process has ended",
+    "timeout": "nothing else of such a case is compared, because its process has been ended",
+}
+
+
+def ending_rows(rows: Iterable[Known]) -> list[str]:
+    """Return a sentence for each row that accepts a difference after which a case cannot be compared any further."""
+    return [
+        f"known difference '{row.operator}' ({row.reason}) accepts kind {row.kind}: {_ENDS[row.kind]}"
+        for row in rows
+        if row.kind in _ENDS
+    ]
 
 
 def valid_on(rows: Iterable[Known], today: date) -> tuple[Known, ...]:

@@ -53,7 +53,12 @@ def confirm_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 def question(suspect: Suspect) -> Confirm:
     """Return the request that confirms a case in a fresh worker."""
     return Confirm(
-        test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, twice=True
+        test=suspect.test,
+        case=suspect.case,
+        attempt=suspect.attempt,
+        candidate=suspect.candidate,
+        twice=True,
+        wanted=suspect.identity,
     )
 
 

@@ -76,7 +76,9 @@ def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], tools: Tools) -
     if len(suspect.histories.get((test.id, case), ())) <= 1:
         return True
     with closing(tools.fresh()) as fresh:
-        again = fresh.ask(Confirm(test=test, case=case, attempt=attempt, candidate=suspect.candidate))
+        again = fresh.ask(
+            Confirm(test=test, case=case, attempt=attempt, candidate=suspect.candidate, wanted=suspect.identity)
+        )
     # What cannot run again is not proved right.
     return not isinstance(again, Tried) or again.verdict.outcome != "aligned"
 

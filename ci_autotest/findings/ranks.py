@@ -98,6 +98,6 @@ def _tried(
         return fresh.ask(
             TryProgram(
                 program=encode_program(recording), tensors=encode_tensors(recording),
-                candidate=candidate.name, test=diagnosis.suspect.test,
+                candidate=candidate.name, test=diagnosis.suspect.test, wanted=diagnosis.suspect.identity,
             )
         )  # fmt: skip

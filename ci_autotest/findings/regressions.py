@@ -120,8 +120,13 @@ class _Replayer:
             return Broken(message=message, traceback="")
         fresh = self._fresh(entry.seed)
         request: TryProgram | Confirm
-        request = TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test)
-        again = Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)
+        wanted = entry.operator, entry.kind
+        request = TryProgram(
+            program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test, wanted=wanted
+        )
+        again = Confirm(
+            test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True, wanted=wanted
+        )
         if has_expectation(recording.program.steps):
             request = again  # The author may have corrected what the test expects, which the program carries.
         answer = fresh.ask(request)

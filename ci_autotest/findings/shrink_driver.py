@@ -65,6 +65,7 @@ class Trial:
             TryProgram(
                 program=encode_program(recording), tensors=encode_tensors(recording),
                 candidate=self.suspect.candidate, test=self.suspect.test, inlined=inlined, compiler=self.compiler,
+                wanted=self.suspect.identity,
             )
         )  # fmt: skip
 
@@ -83,7 +84,7 @@ class Trial:
                 Confirm(
                     test=self.suspect.test, case=self.suspect.case, attempt=self.suspect.attempt,
                     candidate=self.suspect.candidate, edits=dict(proposal.edits), profile=proposal.profile,
-                    compiler=self.compiler,
+                    compiler=self.compiler, wanted=self.suspect.identity,
                 )
             )  # fmt: skip
         else:

@@ -53,6 +53,11 @@ class Suspect(NamedTuple):
     before: tuple[RunCases, ...] = ()
     histories: Mapping[tuple[str, int], tuple[RunCases, ...]] = MappingProxyType({})
 
+    @property
+    def identity(self) -> tuple[str, str] | None:
+        """Operator and kind of its difference; ``None`` if its worker was lost."""
+        return None if self.verdict is None else (self.verdict.operator, self.verdict.kind or "")
+
     def of_other(self, other: tuple[int, int, TestInfo]) -> Suspect:
         """Return the suspect with another of its cases as the first one."""
         case, attempt, test = other

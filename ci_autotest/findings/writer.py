@@ -150,7 +150,7 @@ def _saved_program(diagnosis: Diagnosis, tools: Tools) -> Tried | Broken | Worke
         return fresh.ask(
             TryProgram(
                 program=program.read_bytes(), tensors=tensors.read_bytes(), candidate=suspect.candidate,
-                test=suspect.test,
+                test=suspect.test, wanted=suspect.identity,
             )
         )  # fmt: skip
 

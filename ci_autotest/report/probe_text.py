@@ -18,6 +18,7 @@ WORDS: Final[Mapping[NoProbe, str]] = {
     ),
     "too_large": "the values have more than 32,768 elements",
     "empty": "no tensor has an element",
+    "accepted": "`known` accepts a difference of its cases that a probe could not tell from one of its own",
     "not_aligned": "no case was aligned",
     "ranks": "groups of ranks are not probed",
     "no_steps": "compiled bodies are not probed",

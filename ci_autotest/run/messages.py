@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ci_autotest.config import Candidate, Compat, OpInfo, ToleranceRule
+from ci_autotest.config import Candidate, Compat, Known, OpInfo, ToleranceRule
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
@@ -59,7 +59,7 @@ class Hello(Message, frozen=True, kw_only=True):
 
     Attributes:
         folders: Appended to the import path, never prepended, so that no file there hides a library.
-        accepted: Operators in the ``known`` rows of the configuration.
+        known: The ``known`` rows of the configuration.
         shapes: Sets of sizes and choices that the cases of a test share; 0: each case has its own.
         case_timeout_s: Seconds that a case may take. The parent watches the cases of operators itself.
         compat: Harness for which the test files were written; ``None`` for ours.
@@ -73,7 +73,7 @@ class Hello(Message, frozen=True, kw_only=True):
     reference_device: str
     candidates: list[Candidate]
     tolerances: list[ToleranceRule]
-    accepted: list[str] = []
+    known: list[Known] = []
     shapes: int = 0
     case_timeout_s: float = 60.0
     compat: Compat | None = None
@@ -119,6 +119,8 @@ class Confirm(Message, frozen=True, kw_only=True):
         edits: Values that replace draws, by site.
         profile: The attempt's profile; ``None`` takes it from the case's number.
         twice: Whether each side is first compared with a second run of itself.
+        wanted: Operator and kind of the difference that is confirmed. Others that a row of ``known`` accepts are passed
+            over; ``None`` passes over all of them.
         compiler: For a compiled candidate, the compiler backend to use instead of its own.
         asks_float64: As in ``RunCases``.
         has_guard: Whether guard bands lie around inputs and results of a case that has them in a run. They add steps,
@@ -132,6 +134,7 @@ class Confirm(Message, frozen=True, kw_only=True):
     edits: dict[str, bool | int | float | str | None] = {}
     profile: str | None = None
     twice: bool = False
+    wanted: tuple[str, str] | None = None
     compiler: str = ""
     asks_float64: bool = True
     has_guard: bool = True
@@ -162,6 +165,7 @@ class TryProgram(Message, frozen=True, kw_only=True):
 
     Attributes:
         inlined: A step to replace first by an input with the reference's value.
+        wanted: As in ``Confirm``.
         compiler: As in ``Confirm``.
         passed_over: For a sequence of calls, steps that are not compared because their call is wrong alone too.
         asks_float64: As in ``RunCases``.
@@ -172,6 +176,7 @@ class TryProgram(Message, frozen=True, kw_only=True):
     candidate: str
     test: TestInfo | None = None
     inlined: int | None = None
+    wanted: tuple[str, str] | None = None
     compiler: str = ""
     passed_over: list[int] = []
     asks_float64: bool = True

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
 #: Why a case or a window of cases has no probe, the most telling first: a window has the first one of its cases.
 NoProbe: TypeAlias = Literal[
-    "outside_scope", "same_values", "not_repeatable", "too_large", "empty", "not_aligned", "ranks", "no_steps"
-]
+    "outside_scope",
+    "same_values",
+    "not_repeatable",
+    "too_large",
+    "empty",
+    "accepted",
+    "not_aligned",
+    "ranks",
+    "no_steps",
+]  # fmt: skip
 NO_PROBE: Final[tuple[NoProbe, ...]] = get_args(NoProbe)
 
 
@@ -32,7 +40,8 @@ class ProbeCounts(Struct, frozen=True, kw_only=True):
         left_out: Windows without a probe, by reason: `outside_scope` (the candidate's row excludes a call of the
             probe), `same_values` (no input can have other values), `not_repeatable` (the body registers hooks, runs a
             backward pass, draws random numbers or has a refused step), `too_large` (over 32,768 elements), `empty`
-            (no tensor has an element), `not_aligned` (no case was aligned), `ranks` (the candidate is a group of
+            (no tensor has an element), `accepted` (a row of `known` accepts a difference that a probe could not tell
+            from one of its own), `not_aligned` (no case was aligned), `ranks` (the candidate is a group of
             ranks), `no_steps` (a compiled body shows no single steps).
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -22,6 +22,7 @@ Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
     "crash", "timeout", "nondeterminism", "stateful", "randomness", "rank",
 ]  # fmt: skip
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, worst first: a test has the worst outcome of its cases.
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
@@ -259,6 +260,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
         pattern: Which elements are wrong, and what they have in common.
         notes: What the body says about the case.
         known: Why the source of the test expects the difference; empty if it does not.
+        is_accepted: Whether a row of ``known`` accepts the difference.
+        is_beside_another: Whether its case has another verdict besides, which counts as the case's.
+        accepted: The verdicts of the case that are beside this one.
     """
 
     outcome: Outcome
@@ -278,11 +282,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     pattern: ErrorPattern | None = None
     notes: tuple[str, ...] = ()
     known: str = ""
+    is_accepted: bool = False
+    is_beside_another: bool = False
+    accepted: tuple[Verdict, ...] = ()
 
     @property
     def is_no_case(self) -> bool:
         """Whether the verdict is reported beside a case that has an outcome of its own."""
-        return self.is_of_a_rejected_attempt or self.kind == "stateful"
+        return self.is_of_a_rejected_attempt or self.is_beside_another or self.kind == "stateful"
 
 
 def unsupported_verdict(why: Unsupported) -> Verdict:

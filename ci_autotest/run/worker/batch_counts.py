@@ -146,7 +146,8 @@ class BatchCounts:
         # Cases without a verdict are counted together, as those that the fast path is sure of.
         if verdict is not None:
             self._count_verdict(candidate, verdict)
-        for shown in (verdict, judged.suspected.get(position)):
+        beside = () if verdict is None else verdict.accepted
+        for shown in (verdict, *beside, judged.suspected.get(position)):
             if shown is not None and shown.kind is not None:
                 noted = self._noted(candidate, shown, attempt)
                 self._failures.append(_failure(*batch.spots[position], candidate, noted, attempt.profile))
@@ -154,6 +155,8 @@ class BatchCounts:
     def _noted(self, candidate: str, verdict: Verdict, attempt: Attempt) -> Verdict:
         """Return a verdict with what the body and the source of the test know about the case."""
         background = attempt.background
+        # What is beside it is a failure of its own.
+        verdict = msgspec.structs.replace(verdict, accepted=())
         if background is None:
             return msgspec.structs.replace(verdict, notes=attempt.notes)
         row = self._candidates.get(candidate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
+from ci_autotest.config.known_differences import accepted_by
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.record.attempt import Attempts
@@ -85,7 +87,7 @@ class WorkerContext:
         device = available_device(hello.reference_device)
         prove(device, "the reference")
         refuse_unknown_rows([row.operator for row in hello.tolerances], "tolerances")
-        refuse_unknown_rows(hello.accepted, "known")
+        refuse_unknown_rows([row.operator for row in hello.known], "known")
         self.library = Library(Path(hello.root), hello.compat, hello.seed, hello.opinfo)
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)
@@ -165,4 +167,6 @@ class WorkerContext:
         return Contender(
             backend, rules, self._beacon.in_float64 if asks_float64 else None,
             self.candidates[name].has_guard, self.candidates[name].checks_operators,
+            accepted_by(hello.known, name, datetime.now(timezone.utc).date()),
+            (self.candidates[name].backend, self.candidates[name].device),
         )  # fmt: skip

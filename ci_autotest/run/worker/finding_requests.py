@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.alignment.cases import accept, differentiate
+from ci_autotest.alignment.accepted import judged_beyond, rules_beyond
+from ci_autotest.alignment.cases import accept, accepts_of, differentiate
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.inline import inlined
 from ci_autotest.alignment.localize.search import weights_of
@@ -65,10 +66,11 @@ class FindingRequests:
         }
         live = live_of(contender.backend.adapted(attempt))
         self._beacon.enter(message.case, 0)
-        judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
+        judge = judge_confirmed if message.twice else judge_program
+        beyond = judged_beyond(live, self._watched(contender), accepts_of(attempt, contender), judge, message.wanted)
         whole = to_recording(live, note)
         return self._answer(
-            message.candidate, judged, contender.rules,
+            message.candidate, beyond.judged, beyond.sides.rules,
             whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
             draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
         )  # fmt: skip
@@ -194,10 +196,12 @@ class FindingRequests:
         if kind == "stateful":
             return self._sequence(message, live, contender)
         judge = judge_confirmed if kind == "nondeterminism" else judge_program
-        return self._answer(message.candidate, judge(live, self._watched(contender)), contender.rules)
+        beyond = judged_beyond(live, self._watched(contender), contender.accepts, judge, message.wanted)
+        return self._answer(message.candidate, beyond.judged, beyond.sides.rules)
 
     def _sequence(self, message: TryProgram, live: Live, contender: Contender) -> Tried:
         """Run a sequence of calls; the answer also has the misaligned call as a program of its own."""
+        contender = contender._replace(rules=rules_beyond(live.program, contender.rules, contender.accepts))
         judged = judge_sequence(live, self._watched(contender), message.passed_over)
         more = {}
         if judged.verdict.outcome == "misaligned":
@@ -212,7 +216,8 @@ class FindingRequests:
             self._worker_context.hello.reference_device,
         )
         # A replay compares by these rules, without the test's file.
-        note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
+        check_dtype = rules.check_dtype and (judged.verdict.operator, "dtype") not in rules.set_aside
+        note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": check_dtype}
         # A repro holds the elements against the numbers that the finding's message states.
         note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness
         if judged.verdict.kind == "stateful":

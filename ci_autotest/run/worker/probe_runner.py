@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ci_autotest.alignment.accepted import rules_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.probe import is_telling, probe_of
 from ci_autotest.alignment.stateful import suspicion
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ci_autotest.run.worker.batch import Batch, TestRun
     from ci_autotest.run.worker.context import WorkerContext
     from ci_autotest.values.verdict import Verdict
+
+#: Kinds of accepted differences that leave values as they are, so that a probe shows what else differs.
+_BESIDE_VALUES: Final = frozenset({"dtype", "metadata", "aliasing"})
 
 
 class ProbeRun(NamedTuple):
@@ -75,7 +79,10 @@ class ProbeRunner:
             if not case or self._windows.get(window, "not_aligned") is None:
                 continue
             probe: Attempt | NoProbe = "not_aligned"
-            if is_aligned(verdicts.get(position)):
+            verdict = verdicts.get(position)
+            if verdict is not None and verdict.is_accepted:
+                probe = "accepted"
+            if is_aligned(verdict) or _may_be_told_apart(verdict):
                 probe = self._probe(run.contenders[name], batch, position, has_backward=traces[position].has_backward)
             if isinstance(probe, Attempt):
                 spot = self._beacon.entering(run.order[name], [batch.spots[position]])
@@ -120,7 +127,8 @@ class ProbeRunner:
             # The reference ran only a part of a series, so which of the other values share memory is unknown.
             reference, copied = self._worker_context.reference, probe.trace.copies
             probe = probe._replace(trace=reference.run(probe.program, probe.sources, copied=copied))
-        return guarded_suspicion(probe.program, partial(suspicion, probe, trace, contender.rules))
+        rules = rules_beyond(probe.program, contender.rules, contender.accepts)
+        return guarded_suspicion(probe.program, partial(suspicion, probe, trace, rules))
 
     def counted(self) -> dict[str, tuple[ProbeCounts, list[str]]]:
         """Return the counts and the operators that probes called, by candidate, and begin anew."""
@@ -130,6 +138,13 @@ class ProbeRunner:
         operators = self._operators
         self._windows, self._operators, self._made, self._batch = {}, {}, {}, None
         return {name: (_counts(found), sorted(operators.get(name, ()))) for name, found in reasons.items()}
+
+
+def _may_be_told_apart(verdict: Verdict | None) -> bool:
+    """Whether a case differs only in accepted ways that say nothing of its values."""
+    if verdict is None or not verdict.is_accepted:
+        return False
+    return all(item.is_accepted and item.kind in _BESIDE_VALUES for item in (verdict, *verdict.accepted))
 
 
 def _counts(reasons: list[NoProbe | None]) -> ProbeCounts:

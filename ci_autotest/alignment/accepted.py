@@ -1,0 +1,139 @@
+"""Accepted differences: what a row of ``known`` accepts is set aside, and the comparison of the case goes on.
+
+Only the operator and the kind that a row names are set aside. A dtype is converted for later steps, an input that was
+written to is given as a copy, and what only follows from an accepted difference is none of its own: of that, a step
+counts only if it is misaligned alone, with the reference's inputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
+from ci_autotest.program.edit import converted, readers, with_copies
+from ci_autotest.program.ir import maker_of, output_refs, step_refs
+from ci_autotest.values.verdict import KINDS, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.single_step import Live
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.program.ir import Program
+
+Judge: TypeAlias = "Callable[[Live, Sides], Judged]"
+Accepts: TypeAlias = "Callable[[Verdict], bool]"
+#: Operator and kind: what a finding is identified by beside its candidate.
+Identity: TypeAlias = tuple[str, str]
+
+#: Most accepted differences of one case.
+_AT_MOST: Final = 16
+
+
+class Beyond(NamedTuple):
+    """The judgement of a case beyond its accepted differences.
+
+    Attributes:
+        judged: What else differs. If nothing does, the first accepted difference, or that the case is aligned.
+        sides: Both sides, with the rules by which it was judged.
+        accepted: Verdicts on all accepted differences.
+    """
+
+    judged: Judged
+    sides: Sides
+    accepted: tuple[Verdict, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the case, with the accepted differences that are reported beside it."""
+        beside = tuple(
+            msgspec.structs.replace(item, is_beside_another=True)
+            for item in self.accepted
+            if item is not self.judged.verdict
+        )
+        return msgspec.structs.replace(self.judged.verdict, accepted=beside) if beside else self.judged.verdict
+
+
+def judged_beyond(
+    live: Live, sides: Sides, accepts: Accepts, judge: Judge = judge_program, wanted: Identity | None = None
+) -> Beyond:
+    """Judge a program, and go on after each difference that is accepted.
+
+    Args:
+        live: The program with its data.
+        sides: The two backends and the rules.
+        accepts: Whether a verdict's difference is accepted.
+        judge: Judges the program.
+        wanted: Operator and kind of a difference that is returned even if it is accepted.
+    """
+    found: list[Judged] = []
+    while True:
+        judged = judge(live, sides)
+        identity = identity_of(judged.verdict)
+        if identity in sides.rules.set_aside and judge is not judge_program:
+            judge = judge_program  # A side that differs from itself was accepted: nothing else is asked of that.
+            continue
+        is_set_aside = judged.verdict.outcome == "misaligned" and identity != wanted and accepts(judged.verdict)
+        if not is_set_aside or identity in sides.rules.set_aside or len(found) == _AT_MOST:
+            break
+        found.append(judged._replace(verdict=msgspec.structs.replace(judged.verdict, is_accepted=True)))
+        sides = sides._replace(rules=sides.rules.setting_aside(identity))
+        live = live._replace(program=_mended(live, identity, sides.reference))
+    is_done = judged.verdict.outcome == "aligned" or identity in sides.rules.set_aside
+    return Beyond(found[0] if found and is_done else judged, sides, tuple(item.verdict for item in found))
+
+
+def nothing_accepted(_: Verdict) -> bool:
+    """Return false: without rows of ``known`` no difference is accepted."""
+    return False
+
+
+def rules_beyond(program: Program, rules: Rules, accepts: Accepts) -> Rules:
+    """Return the rules that set aside every difference of a program's calls that is accepted."""
+    for index, _ in program.calls:
+        operator, target = operator_at(program, index)
+        for kind in KINDS:
+            if accepts(Verdict(outcome="misaligned", operator=operator, target=target, kind=kind)):
+                rules = rules.setting_aside((operator, kind))
+    return rules
+
+
+def identity_of(verdict: Verdict) -> Identity:
+    """Return the operator and the kind of a verdict's difference."""
+    return verdict.operator, verdict.kind or ""
+
+
+def _mended(live: Live, identity: Identity, reference: Backend) -> Program:
+    """Return a program whose later steps do not see an accepted difference, where that can be had."""
+    operator, kind = identity
+    program = live.program
+    calls = [i for i, _ in program.calls if operator_at(program, i)[0] == operator]
+    if kind == "dtype":
+        return _with_dtypes(live, calls, reference)
+    # From the last call to the first, so that the indices of earlier ones stay as they are.
+    for call in reversed(calls) if kind == "mutation" else ():
+        program = with_copies(program, call, _read_later(program, call))
+    return program
+
+
+def _with_dtypes(live: Live, calls: list[int], reference: Backend) -> Program:
+    values = reference.run(live.program, live.sources).values
+    made = [i for i in range(len(live.program.setup), len(values)) if maker_of(live.program.steps, i) in calls]
+    dtypes = {
+        i: str(value.dtype).removeprefix("torch.")
+        for i in made
+        if isinstance(value := values[i], torch.Tensor) and readers(live.program, i)
+    }
+    return converted(live.program, dtypes) if dtypes else live.program
+
+
+def _read_later(program: Program, call: int) -> tuple[int, ...]:
+    """Return the values that a call is given and that later steps use, or the body returns."""
+    given = dict.fromkeys(ref.index for ref in step_refs(program.steps[call]) if ref.index >= len(program.setup))
+    returned = {ref.index for ref in output_refs(program)}
+    return tuple(i for i in given if i in returned or any(reader > call for reader in readers(program, i)))
