@@ -97,8 +97,9 @@ def judge_program(live: Live, sides: Sides) -> Judged:
 
 
 def _is_set_aside(verdict: Verdict, sides: Sides) -> bool:
-    """Whether a difference is accepted and passed over."""
-    return (verdict.operator, verdict.kind) in sides.rules.set_aside
+    """Whether a difference is accepted and passed over; with a shape, the gradient that goes back through it is too."""
+    kinds = {verdict.kind, "shape"} if verdict.kind == "gradient" else {verdict.kind}
+    return any((verdict.operator, kind) in sides.rules.set_aside for kind in kinds)
 
 
 def judged_operators(live: Live, sides: Sides) -> Judged | None:

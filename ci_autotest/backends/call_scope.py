@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.written_inputs import WrittenInputs
 from ci_autotest.errors import OutOfScopeError, by_user
 from ci_autotest.values.kernel_scope import EVERYTHING
 
@@ -34,13 +35,14 @@ class CallScope:
         self._layouts = scope.layouts
         self._devices = frozenset(scope.devices)
         self.profiles = frozenset(scope.profiles)
+        self._written = WrittenInputs(scope.writes) if scope.writes else None
         self._plain = WeakIdKeyDictionary()
         self._has_limits = bool(scope.dtypes or scope.layouts or scope.devices)
 
     @property
     def is_everything(self) -> bool:
         """Whether the kernels take everything that their operators take."""
-        return not (self._has_limits or self.profiles or self._forward_only)
+        return not (self._has_limits or self.profiles or self._forward_only or self._written is not None)
 
     def is_forward_only(self, calls: Mapping[str, int]) -> bool:
         """Whether any of the operators that were answered has no backward pass."""
@@ -72,12 +74,25 @@ class CallScope:
             raise OutOfScopeError(message)
 
     def call(
-        self, operator: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        operator: str,
+        functions: tuple[Callable[..., Any], Callable[..., Any]],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         """Call a kernel; one without a backward pass gets tensors without a graph, and its results raise in backward.
 
         The results require grad as the operator's would, so that the flags of later values can be compared.
+
+        Args:
+            operator: The operator.
+            functions: The kernel, and the operator's own function.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
         """
+        function = functions[0]
+        if self._written is not None:
+            args, kwargs = self._written.copied(operator, functions, args, kwargs)
         if operator not in self._forward_only:
             return by_user(function, *args, **kwargs)
         leaves, spec = pytree.tree_flatten((args, dict(kwargs)))

@@ -218,7 +218,7 @@ class Replacing(TorchFunctionMode):
         self._scope.refuse(operator, (args, kwargs))
         self.count(operator)
         if is_own(operator):
-            return self._call(operator, function, args, kwargs)
+            return self._call(operator, (function, func), args, kwargs)
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
         if "inplace" in kwargs:
             kwargs = dict(kwargs)
@@ -231,14 +231,14 @@ class Replacing(TorchFunctionMode):
         kwargs = _written(func, function, kwargs)
         if not _takes_out(function, kwargs):
             out, kwargs = kwargs["out"], {name: value for name, value in kwargs.items() if name != "out"}
-            return _put_into(out, self._call(operator, function, args, kwargs))
+            return _put_into(out, self._call(operator, (function, func), args, kwargs))
         receiver = args[0] if args else kwargs.get("input")
         if not (in_place and isinstance(receiver, torch.Tensor)):
-            return self._call(operator, function, args, kwargs)
+            return self._call(operator, (function, func), args, kwargs)
         # The replacement's backward pass may need its input, which is overwritten afterwards.
         given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
         args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
-        return overwritten_by(receiver, self._call(operator, function, args, kwargs))
+        return overwritten_by(receiver, self._call(operator, (function, func), args, kwargs))
 
     @contextmanager
     def checking(self, check: str) -> Iterator[None]:
@@ -250,9 +250,15 @@ class Replacing(TorchFunctionMode):
             self._check = ""
 
     def _call(
-        self, operator: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        operator: str,
+        functions: tuple[Callable[..., Any], Callable[..., Any]],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> Any:
-        return self._scope.call(operator, checked(function, self._check) if self._check else function, args, kwargs)
+        function, standard = functions
+        called = checked(function, self._check) if self._check else function
+        return self._scope.call(operator, (called, standard), args, kwargs)
 
     def count(self, operator: str) -> None:
         """Count a call that a replacement answers."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PROFILES: Final = (
     "ordinary", "zero_dim", "zero_size", "size_one", "boundary", "non_contiguous", "zeros_and_ties", "large", "special",
 )  # fmt: skip
-_KEYS: Final = ("forward_only", "dtypes", "profiles", "layouts", "devices")
+_KEYS: Final = ("forward_only", "dtypes", "profiles", "layouts", "devices", "writes")
 
 
 def check_scope(candidate: Candidate, where: str) -> None:

@@ -103,6 +103,9 @@ class Candidate(Section, frozen=True, kw_only=True):
             one. Empty for all layouts.
         devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
             example ``cuda``. Empty for all devices.
+        writes: For backend ``substitute``: parameters of the operators that the functions of ``replace`` write to by
+            design, for example ``input`` of a loss that leaves its gradient there. What such an input then holds is not
+            compared, and a result may share its memory; everything else is compared.
         guard: For backend ``substitute``: whether the inputs of one case in eight, and what the functions of
             ``replace`` allocate, lie between guard bands, so that reads and writes out of bounds show. Null for yes.
         opcheck: For backend ``substitute``: whether ``torch.library.opcheck`` checks the functions of ``replace`` that
@@ -144,6 +147,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     profiles: tuple[str, ...] = ()
     layouts: tuple[Layout, ...] = ()
     devices: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
     guard: bool | None = None
     opcheck: bool | None = None
     ranks: int | None = None
@@ -189,7 +193,7 @@ class Candidate(Section, frozen=True, kw_only=True):
         """What the user's functions take."""
         every = tuple(self.replace) if self.forward_only else ()
         forward_only = self.forward_only if isinstance(self.forward_only, tuple) else every
-        return KernelScope(forward_only, self.dtypes, self.profiles, self.layouts, self.devices)
+        return KernelScope(forward_only, self.dtypes, self.profiles, self.layouts, self.devices, self.writes)
 
 
 class ToleranceRule(Section, frozen=True, kw_only=True):

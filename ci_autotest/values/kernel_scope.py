@@ -20,6 +20,7 @@ class KernelScope(NamedTuple):
         profiles: Profiles of cases.
         layouts: Layouts of the tensors that a kernel gets.
         devices: Kinds of devices of the tensors that a kernel gets.
+        writes: Parameters that a kernel may write to; here an empty tuple means none.
     """
 
     forward_only: tuple[str, ...] = ()
@@ -27,6 +28,7 @@ class KernelScope(NamedTuple):
     profiles: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 #: The scope of kernels that take everything that the operator takes.

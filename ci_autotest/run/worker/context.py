@@ -26,6 +26,7 @@ from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.written_inputs import check_names
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by
 from ci_autotest.errors import UnavailableError
@@ -117,6 +118,9 @@ class WorkerContext:
         except UnavailableError as error:
             # The other candidates run all the same; the parent decides whether this one was required.
             return CandidateInfo(**fields, available=False, reason=str(error))
+        if candidate.writes:
+            kernels_of = {name: backend.functions.get(operator_of(name)) for name in candidate.replace}
+            check_names(candidate.writes, kernels_of, candidate.name)
         self.backends[candidate.name] = backend
         libraries = dict(backend.libraries)
         if backend.is_in_process:

@@ -18,9 +18,15 @@ def row(**keys):
 
 
 def test_scope__row_with_every_key__holds_all_of_them():
-    keys = {"forward_only": ["torch.exp"], "dtypes": ["float16"], "profiles": ["ordinary"], "devices": ["cuda"]}
+    keys = {
+        "forward_only": ["torch.exp"],
+        "dtypes": ["float16"],
+        "profiles": ["ordinary"],
+        "devices": ["cuda"],
+        "writes": ["input"],
+    }
     found = decode(row(**keys, layouts=["contiguous"]), "autotest.yml").candidates[0].scope
-    assert found == KernelScope(("torch.exp",), ("float16",), ("ordinary",), ("contiguous",), ("cuda",))
+    assert found == KernelScope(("torch.exp",), ("float16",), ("ordinary",), ("contiguous",), ("cuda",), ("input",))
 
 
 @pytest.mark.parametrize(("given", "operators"), [(True, tuple(REPLACE)), (False, ()), ([], ())], ids=str)
@@ -45,6 +51,10 @@ WRONG = {
     "opcheck of another backend": (
         {"backend": "torch", "replace": {}, "opcheck": True},
         "has 'opcheck', which backend torch does not use",
+    ),
+    "writes of another backend": (
+        {"backend": "torch", "replace": {}, "writes": ["input"]},
+        "has 'writes', which backend torch does not use",
     ),
     "another backend": ({"backend": "torch", "replace": {}, "dtypes": ["float16"]}, "which backend torch does not use"),
 }
