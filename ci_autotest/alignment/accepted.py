@@ -13,8 +13,8 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
-from ci_autotest.program.edit import converted, readers, with_copies
-from ci_autotest.program.ir import maker_of, output_refs, step_refs
+from ci_autotest.program.edit import readers, with_copies, with_methods
+from ci_autotest.program.ir import DType, maker_of, output_refs, step_refs
 from ci_autotest.values.verdict import KINDS, Verdict
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Argument, Program
 
 Judge: TypeAlias = "Callable[[Live, Sides], Judged]"
 Accepts: TypeAlias = "Callable[[Verdict], bool]"
@@ -113,23 +113,24 @@ def _mended(live: Live, identity: Identity, reference: Backend) -> Program:
     operator, kind = identity
     program = live.program
     calls = [i for i, _ in program.calls if operator_at(program, i)[0] == operator]
-    if kind == "dtype":
-        return _with_dtypes(live, calls, reference)
+    if kind in {"dtype", "shape"}:
+        return _as_the_reference(live, calls, kind, reference)
     # From the last call to the first, so that the indices of earlier ones stay as they are.
     for call in reversed(calls) if kind == "mutation" else ():
         program = with_copies(program, call, _read_later(program, call))
     return program
 
 
-def _with_dtypes(live: Live, calls: list[int], reference: Backend) -> Program:
+def _as_the_reference(live: Live, calls: list[int], kind: str, reference: Backend) -> Program:
+    """Return the program in which later steps use the values of some calls in the reference's dtype or shape."""
     values = reference.run(live.program, live.sources).values
-    made = [i for i in range(len(live.program.setup), len(values)) if maker_of(live.program.steps, i) in calls]
-    dtypes = {
-        i: str(value.dtype).removeprefix("torch.")
-        for i in made
-        if isinstance(value := values[i], torch.Tensor) and readers(live.program, i)
-    }
-    return converted(live.program, dtypes) if dtypes else live.program
+    found: dict[int, Argument] = {}
+    for i in range(len(live.program.setup), len(values)):
+        value = values[i]
+        is_read = maker_of(live.program.steps, i) in calls and bool(readers(live.program, i))
+        if is_read and isinstance(value, torch.Tensor):
+            found[i] = DType(str(value.dtype).removeprefix("torch.")) if kind == "dtype" else tuple(value.shape)
+    return with_methods(live.program, "to" if kind == "dtype" else "reshape", found) if found else live.program
 
 
 def _read_later(program: Program, call: int) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.result_bands import OutOfBoundsError
 from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.trace import Observation
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Observation, Trace
+    from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.verdict import Aspect, Kind
 
@@ -221,6 +222,7 @@ class Examination:
         if index is not None and self.rules.set_aside:
             check_dtype = check_dtype and not self._is_set_aside(index, "dtype")
             check_strides = check_strides and not self._is_set_aside(index, "metadata")
+            left = _in_shape_of(right, left) if self._is_set_aside(index, "shape") else left
         return compare(
             left, right, tolerance,
             check_dtype=check_dtype, check_grad_flags=flags, check_strides=check_strides,
@@ -245,6 +247,19 @@ class Examination:
             reference="returns",
             detail=f"{failure.kind}: {text}",
         )
+
+    def _written(
+        self, index: int, candidate: tuple[torch.Tensor, torch.Tensor], reference: tuple[torch.Tensor, torch.Tensor]
+    ) -> list[Misalignment]:
+        """Return that only the candidate wrote to a value, told by its own bits, where elements are not compared."""
+        if same_bits(*candidate) or not same_bits(*reference):
+            return []
+        return [
+            Misalignment(
+                kind="mutation", step=index, at=Value(name=self.names[index], aspect="end"),
+                candidate="writes to it", reference="leaves it alone",
+            )
+        ]  # fmt: skip
 
     def _end_state(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         found = []
@@ -297,11 +312,21 @@ class Examination:
             seen = as_moved((seen_left, seen_right), index, self.steps, traces)
             if self.compared(*seen, flags=has_flags, part=("value", index)):
                 return []
+        if not self.rules.check_allclose and seen_left is not None and seen_right is not None:
+            return self._written(index, (left, seen_left.data), (right, seen_right.data))
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
         misalignment = self.compared(*ended, flags=has_flags, part=("end", index))
         return (
             placed(misalignment, "mutation", index, Value(name=self.names[index], aspect="end")) if misalignment else []
         )
+
+
+def _in_shape_of(right: Observation, left: Observation) -> Observation:
+    """Return the candidate's tensor in the reference's shape if it has as many elements."""
+    if left.metadata is None or right.metadata is None or left.data.numel() != right.data.numel():
+        return left
+    data = left.data.reshape(right.metadata.shape)
+    return Observation(left.metadata._replace(shape=right.metadata.shape, strides=data.stride()), data)
 
 
 def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:

@@ -162,11 +162,11 @@ class Ledger:
         if verdict.outcome == "misaligned":
             self._suspect(
                 Seen(failure.candidate, verdict.operator, verdict.target, verdict.kind or ""),
-                is_expected or is_tolerated(verdict),
+                is_excused=is_expected or is_tolerated(verdict),
             )
             self._done += not verdict.is_no_case and failure.candidate != REFERENCE_CANDIDATE
 
-    def _suspect(self, seen: Seen, is_excused: bool) -> None:  # noqa: FBT001 - private
+    def _suspect(self, seen: Seen, *, is_excused: bool) -> None:
         """Note an identity: it counts if any of its cases does, and no row of ``known`` accepts it."""
         identity = Identity(seen.candidate, seen.operator, seen.kind)
         counts = not is_excused and not any(matches(row, seen) for row in self._known)
@@ -186,7 +186,7 @@ class Ledger:
             self._done += 1
             test = lost.task.test.id
             seen = Seen(lost.candidate, test, test, "timeout" if lost.error.timed_out else "crash")
-            self._suspect(seen, self.tests[test].info.xfail is not None)
+            self._suspect(seen, is_excused=False)
             self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
 
     def changed(self, test: str, left: Sequence[Left]) -> None:

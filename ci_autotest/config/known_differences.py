@@ -132,7 +132,7 @@ def apply_known(findings: Iterable[Judged], rows: Iterable[Known], today: date) 
 
 #: What is not compared any further where a row accepts such a difference.
 _ENDS: Final = {
-    "shape": "what such a call returns is not compared any further: a value of another shape has no counterpart",
+    "shape": "unless it has as many elements, what such a call returns is not compared any further",
     "error": "nothing after such a call is compared in its case, because it gave nothing",
     "crash": "nothing else of such a case is compared, because its process has ended",
     "timeout": "nothing else of such a case is compared, because its process has been ended",

@@ -169,10 +169,12 @@ def _try(recording: Recording, suspect: Suspect, fresh: SingleWorker, passed_ove
 
 
 def _is_right_alone(answer: Tried, suspect: Suspect, fresh: SingleWorker) -> bool:
-    """Whether the call that is wrong after others is plainly aligned when it is the only one."""
+    """Whether the call that is wrong after others is plainly aligned, or accepted, when it is the only one."""
     single = decode(answer.alone_program, answer.alone_tensors, is_own)
     alone = _try(single, suspect, fresh)
-    return alone is not None and alone.verdict.outcome == "aligned" and alone.verdict.kind is None
+    if alone is None:
+        return False
+    return alone.verdict.is_accepted or (alone.verdict.outcome == "aligned" and alone.verdict.kind is None)
 
 
 def _record(

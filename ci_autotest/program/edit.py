@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.program.ir import CALL_METHOD, OUTPUT, DType, Program, Ref, Step, ref_to, renumbered_step, step_refs
+from ci_autotest.program.ir import CALL_METHOD, OUTPUT, Program, Ref, Step, ref_to, renumbered_step, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ci_autotest.program.ir import Argument
 
 
 def readers(program: Program, index: int) -> list[int]:
@@ -19,21 +21,15 @@ def readers(program: Program, index: int) -> list[int]:
     ]
 
 
-def converted(program: Program, dtypes: Mapping[int, str]) -> Program:
-    """Return the program with values converted to a dtype for all later steps.
+def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -> Program:
+    """Return the program in which later steps use what a method of some values returns.
 
     Args:
         program: The program.
-        dtypes: Name of the dtype by index of a value of the body.
+        method: The method.
+        given: Its argument, by index of a value of the body.
     """
-    after = {
-        i: Step(CALL_METHOD, "to", (ref_to(i), DType(name)), (), program.steps[i].name) for i, name in dtypes.items()
-    }
-    return _with_steps(program, after)
-
-
-def _with_steps(program: Program, after: Mapping[int, Step]) -> Program:
-    """Return the program with a step after each of some values; later steps use its value instead."""
+    after = {i: Step(CALL_METHOD, method, (ref_to(i), arg), (), program.steps[i].name) for i, arg in given.items()}
     steps: list[Step] = []
     at: dict[int, int] = {}
     for i, step in enumerate(program.steps):

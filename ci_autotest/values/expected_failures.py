@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import RunResult, TestResult, XFail
+
+
+#: Kinds that no mark expects.
+_LOST: Final = frozenset({"crash", "timeout"})
 
 
 class Marked(Protocol):
@@ -35,6 +39,8 @@ def accept_expected(findings: Sequence[Finding], tests: Sequence[Marked]) -> tup
 
 def _accepted(finding: Finding, marks: Mapping[str, XFail]) -> Finding:
     tests = finding.tests or (finding.test,)
+    if finding.kind in _LOST:
+        return finding  # pytest too ends with the process that a test ends, whatever its mark.
     # A test without a mark does not expect the difference, so the finding counts as soon as one shows it.
     if finding.known is not None or not all(test in marks for test in tests):
         return finding

@@ -137,6 +137,15 @@ ROWS = {
         two_branches_body, [("exp", "shape")], {"exp": lambda x: real.exp(x)[None]},
         {"exp": lambda x: real.exp(x)[None], "tanh": lambda x: real.tanh(x) + 0.1}, ("torch.tanh", "value"),
     ),
+    "shape-values": (
+        lambda: torch.amax(random_tensor(2, 3, 4), 1) * 2, [("amax", "shape")], {"amax": lambda x, dim: real.amax(x, dim, keepdim=True)},
+        {"amax": lambda x, dim: real.amax(x, dim, keepdim=True) - 1}, ("torch.amax", "value"),
+    ),
+    "shape-later-step": (
+        lambda: torch.amax(random_tensor(2, 3, 4), 1) * random_tensor(1, 3), [("amax", "shape")],
+        {"amax": lambda x, dim: real.amax(x, dim, keepdim=True)},
+        {"amax": lambda x, dim: real.amax(x, dim, keepdim=True), "mul": doubled}, ("torch.mul", "value"),
+    ),
     "error-before": (
         lambda: torch.tanh(torch.exp(random_tensor(2, 3, 4))), [("tanh", "error")], {"tanh": raising},
         {"tanh": raising, "exp": lambda x: real.exp(x) + 0.1}, ("torch.exp", "value"),
