@@ -54,7 +54,7 @@ def probe_of(
         is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
         has_backward: Whether the calls have a backward pass. If not, only their values are compared.
     """
-    obstacle = _obstacle(attempt)
+    obstacle = probe_obstacle(attempt)
     if obstacle is not None:
         return obstacle
     attempt = _without_expectations(attempt)
@@ -86,7 +86,7 @@ def is_telling(attempt: Attempt) -> bool:
     return _has_other_values(part_of(_without_expectations(attempt))) and _has_slope(attempt)
 
 
-def _obstacle(attempt: Attempt) -> NoProbe | None:
+def probe_obstacle(attempt: Attempt) -> NoProbe | None:
     """Return why the calls of a case cannot be made again; ``None`` if they can."""
     if not is_repeatable(attempt.program):
         return "not_repeatable"

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 PROFILES: Final = (
     "ordinary", "zero_dim", "zero_size", "size_one", "boundary", "non_contiguous", "zeros_and_ties", "large", "special",
 )  # fmt: skip
-_KEYS: Final = ("forward_only", "dtypes", "profiles", "layouts", "devices", "writes")
+#: Keys of a row that say what its kernels take.
+SCOPE_KEYS: Final = ("forward_only", "dtypes", "profiles", "layouts", "devices", "writes")
 
 
 def check_scope(candidate: Candidate, where: str) -> None:
@@ -27,7 +28,7 @@ def check_scope(candidate: Candidate, where: str) -> None:
     Raises:
         ConfigError: It does; the message names the nearest known name.
     """
-    given = next((key for key in _KEYS if getattr(candidate, key)), None)
+    given = next((key for key in SCOPE_KEYS if getattr(candidate, key)), None)
     if given is not None and candidate.backend != "substitute":
         message = (
             f"{where}: candidate {candidate.name!r} has {given!r}, which backend {candidate.backend} does not use. "

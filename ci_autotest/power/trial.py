@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.cases import Contender, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.probe import is_telling, probe_of
+from ci_autotest.alignment.probe import is_telling, probe_obstacle, probe_of
 from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import step_operator
@@ -292,7 +292,7 @@ class Trial:
                     yield case, probe
 
     def _probe(self, case: int, attempt: Attempt) -> Attempt | NoProbe:
-        if is_late(case) or is_telling(attempt):
+        if probe_obstacle(attempt) is None and (is_late(case) or is_telling(attempt)):
             return probe_of(attempt, self._reference, _nowhere)
         return "same_values"
 

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 #: Why a case or a window of cases has no probe, the most telling first: a window has the first one of its cases.
 NoProbe: TypeAlias = Literal[
-    "outside_scope",
-    "same_values",
-    "not_repeatable",
-    "too_large",
-    "empty",
-    "accepted",
-    "not_aligned",
-    "ranks",
+    "outside_scope", "not_repeatable", "too_large", "empty", "same_values", "accepted", "not_aligned", "ranks",
     "no_steps",
 ]  # fmt: skip
 NO_PROBE: Final[tuple[NoProbe, ...]] = get_args(NoProbe)

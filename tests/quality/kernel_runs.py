@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.config import Candidate
-from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
 
@@ -22,7 +22,15 @@ CASES = 20
 def failures_of_kernel(
     tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path, **scope: Any
 ) -> list[tuple[str, str]]:
-    """Return operator and kind of what twenty cases of a test in one worker show of kernels.
+    """Return operator and kind of what twenty cases of a test in one worker show of kernels; as ``run_of_kernel``."""
+    done = run_of_kernel(tests, name, kernels, folder, **scope)
+    return [(failure.verdict.operator, str(failure.verdict.kind)) for failure in done.failures]
+
+
+def run_of_kernel(
+    tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path, **scope: Any
+) -> CasesDone:
+    """Run twenty cases of a test on kernels in one worker.
 
     Args:
         tests: Text of the test module.
@@ -44,5 +52,4 @@ def failures_of_kernel(
     )
     backend.functions = {operator_of(operator): kernel for operator, kernel in kernels.items()}
     found = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}
-    done = dispatcher.answer(RunCases(test=found[name], cases=list(range(CASES)), candidates=["kernel"]))
-    return [(failure.verdict.operator, str(failure.verdict.kind)) for failure in done.failures]
+    return dispatcher.answer(RunCases(test=found[name], cases=list(range(CASES)), candidates=["kernel"]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.accepted import rules_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.probe import is_telling, probe_of
+from ci_autotest.alignment.probe import is_telling, probe_obstacle, probe_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.run.worker.batch import is_aligned
@@ -108,6 +108,8 @@ class ProbeRunner:
             self._batch, self._made = batch, {}
         case, number = batch.spots[position]
         attempt = batch.attempts[position]
+        if (obstacle := probe_obstacle(attempt)) is not None:
+            return obstacle
         if not (is_late(case) or is_telling(attempt)):
             return "same_values"  # A later case of the window may tell more.
         key = position, backend.is_in_process, has_backward

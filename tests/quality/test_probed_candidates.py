@@ -1,0 +1,106 @@
+"""Which candidates are probed, and by which keys of a row: the tables of the documentation, held against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from ci_autotest.backends.fx import FxBackend
+from ci_autotest.backends.isolated_kernels import IsolatedBackend
+from ci_autotest.backends.onnx.backend import OnnxBackend
+from ci_autotest.backends.ranks.backend import DTensorBackend
+from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
+from ci_autotest.backends.ranks.module_backend import ModuleBackend
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.config.candidate_scope import SCOPE_KEYS
+from ci_autotest.config.values import BackendName
+from ci_autotest.values.probes import NO_PROBE, ProbeCounts, joined_probes
+from tests.quality import remembering
+from tests.quality.kernel_runs import run_of_kernel
+
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "stateful.md").read_text()
+BACKENDS = {
+    "substitute": SubstituteBackend, "substitute with isolated or env": IsolatedBackend, "torch": TorchBackend,
+    "module, mode: eager": RemoteBackend, "module with ranks": GlobalTensorBackend, "torch.compile": CompileBackend,
+    "fx": FxBackend, "onnxruntime": OnnxBackend, "dtensor": DTensorBackend, "ddp": ModuleBackend, "fsdp": ModuleBackend,
+}  # fmt: skip
+TEST = """
+from ci_autotest import autotest, random_tensor, torch
+
+@autotest(dtypes=("float64", "float32"))
+def tanh():
+    return torch.tanh(random_tensor())
+"""
+#: Values of keys with which a kernel takes only some cases, so that the first case of a window may not be among them.
+TAKEN = {
+    "forward_only": True, "dtypes": ["float32"], "layouts": ["contiguous"], "profiles": ["ordinary"],
+    "devices": ["cpu"], "writes": ["input"],
+}  # fmt: skip
+
+
+def table(heading):
+    """Return the rows of the table whose first column has a heading."""
+    lines = PAGE.partition(f"| {heading} |")[2].splitlines()[2:]
+    rows = [[re.sub("`", "", cell).strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in rows[: next(i for i, line in enumerate(lines) if not line.startswith("|"))]}
+
+
+def test_kinds__of_the_table__are_all_kinds_of_candidates_that_there_are():
+    assert {name.partition(" ")[0].rstrip(",") for name in table("kind of candidate")} == {*get_args(BackendName)}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_kind__in_the_table__is_probed_as_it_says(name):
+    backend = BACKENDS[name]
+    is_probed = backend.takes_probes and getattr(backend, "shows_steps", True)
+    is_repeated = is_probed and issubclass(backend, SubstituteBackend | TorchBackend)
+    assert table("kind of candidate")[name] == ["yes" if shown else "no" for shown in (is_probed, is_repeated)]
+
+
+def test_keys__of_the_table__are_all_keys_of_a_scope():
+    assert {*SCOPE_KEYS, "isolated", "env", "guard", "opcheck"} == table("key").keys()
+
+
+@pytest.mark.parametrize("key", TAKEN)
+def test_key__kernel_that_replays_answers__is_probed_and_found(key, tmp_path):
+    make, operator = remembering.ALL["tanh_value_by_shape"]
+    taken = tuple(TAKEN[key]) if isinstance(TAKEN[key], list) else TAKEN[key]
+    done = run_of_kernel(TEST, "tanh", {operator: make()}, tmp_path, **{key: taken})
+    assert "stateful" in {failure.verdict.kind for failure in done.failures}
+    assert done.probes["kernel"].run
+
+
+def test_probes__of_an_honest_kernel__are_counted_and_called_its_operator(tmp_path):
+    done = run_of_kernel(TEST, "tanh", {"torch.tanh": torch.tanh}, tmp_path)
+    assert done.probes == {"kernel": ProbeCounts(planned=2, run=2)}
+    assert done.probed == {"kernel": ["torch.tanh"]}
+
+
+LEFT_OUT = {
+    "not_repeatable": "x = random_tensor(2)\n    x.register_hook(lambda gradient: gradient)\n    return torch.tanh(x)",
+    "too_large": "return torch.tanh(random_tensor(2, 300, 300))",
+    "empty": "return torch.tanh(random_tensor(2, 0, 3))",
+    "not_aligned": "return torch.tanh(random_tensor(2)) + torch.exp(random_tensor(1, 3))",
+}
+
+
+@pytest.mark.parametrize("reason", LEFT_OUT)
+def test_probes__that_are_left_out__are_counted_with_the_reason(reason, tmp_path):
+    tests = TEST.replace("return torch.tanh(random_tensor())", LEFT_OUT[reason])
+    kernels = {"torch.tanh": torch.tanh, "torch.exp": lambda x: torch.exp(x) + 1}
+    done = run_of_kernel(tests, "tanh", kernels, tmp_path)
+    assert done.probes == {"kernel": ProbeCounts(planned=2, left_out={reason: 2})}
+    assert done.probed == {}
+
+
+def test_joined_probes__in_any_order__are_one_sum():
+    parts = [ProbeCounts(planned=2, run=1, left_out={"empty": 1}), ProbeCounts(planned=1, left_out={NO_PROBE[0]: 1})]
+    whole = ProbeCounts(planned=3, run=1, left_out={"empty": 1, NO_PROBE[0]: 1})
+    assert joined_probes(parts) == joined_probes(reversed(parts)) == joined_probes([whole, ProbeCounts()]) == whole
