@@ -62,6 +62,16 @@ def flagged(value: Any) -> Any:
     return found
 
 
+def whole() -> Any:
+    return torch.randint(0, 8, (2, 3))
+
+
+def augmented() -> Any:
+    value = whole()
+    value &= 6
+    return value
+
+
 def in_place() -> Any:
     return (x(requires_grad=False) * 2).exp_() + 1
 
@@ -97,7 +107,7 @@ def exp(**how: Any) -> Callable[[], Any]:
     return lambda: torch.exp(x(**how))
 
 
-LINEAR, NORM = "torch.nn.functional.linear", "torch.nn.functional.batch_norm"
+LINEAR, NORM, RELU = (f"torch.nn.functional.{name}" for name in ("linear", "batch_norm", "relu"))
 #: Operator, body, faulty kernel, kind.
 ROWS: dict[str, tuple[str, Callable[[], Any], Callable[..., Any], str]] = {
     "value": ("torch.exp", exp(), lambda v: real.exp(v) + 1, "value"),
@@ -109,6 +119,25 @@ ROWS: dict[str, tuple[str, Callable[[], Any], Callable[..., Any], str]] = {
     "value by an infix": ("torch.mul", lambda: x() * 2, lambda v, o: real.mul(v, o) + 1, "value"),
     "value in place": ("torch.exp", in_place, lambda v: real.exp(v) + 1, "value"),
     "value inside a module": (LINEAR, inside_a_module, lambda v, w, b: real.nn.functional.linear(v, w, b) + 1, "value"),
+    "value of a sign that is a keyword": ("torch.bitwise_and", lambda: whole() & whole(), lambda v, o: (v & o) ^ 1, "value"),
+    "value of a reflected sign": ("torch.sub", lambda: 3 - x(), lambda v, o: real.sub(v, o) + 1, "value"),
+    "value of a unary sign": ("torch.neg", lambda: -x(), lambda v: real.neg(v) + 1, "value"),
+    "value of an augmented assignment": ("torch.bitwise_and", augmented, lambda v, o: (v & o) ^ 1, "value"),
+    "value of a sign under a module": ("torch.sub", lambda: torch.nn.ReLU()(3 - x()), lambda v, o: real.sub(v, o) + 1, "value"),
+    "value of a keyword sign under a module": (
+        "torch.bitwise_and", lambda: torch.nn.Identity()(whole() & whole()), lambda v, o: (v & o) ^ 1, "value",
+    ),
+    "value of a function in place": ("torch.exp", lambda: torch.exp_(x(requires_grad=False) * 2), lambda v: real.exp(v) + 1, "value"),
+    "value of an activation in place": (
+        RELU, lambda: torch.nn.functional.relu(x(requires_grad=False) * 2, inplace=True), lambda v: real.relu(v) + 1, "value",
+    ),
+    "value of a module in place": (RELU, lambda: torch.nn.ReLU(inplace=True)(x() * 2), lambda v: real.relu(v) + 1, "value"),
+    "value of a module that may write": (RELU, lambda: torch.nn.ReLU()(x()), lambda v: real.relu(v) + 1, "value"),
+    "gradient in place": ("torch.exp", lambda: (x() * 2).exp_(), with_backward(real.exp, lambda v, grad: grad), "gradient"),
+    "value by a method of other arguments": ("torch.permute", lambda: x().permute(1, 0), lambda v, dims: real.permute(v, dims) + 1, "value"),
+    "value by a method of another order": (
+        "torch.where", lambda: x().where(x() > 0, x()), lambda mask, v, o: real.where(mask, v, o) + 1, "value",
+    ),
     "value of a tuple": ("torch.max", under_a_tuple, lambda v, dim: (real.max(v, dim)[0], real.max(v, dim)[1] + 1), "value"),
     "value in a chain": ("torch.exp", two, lambda v: real.exp(v) + 1, "value"),
     "gradient": ("torch.exp", exp(), with_backward(real.exp, lambda v, grad: grad), "gradient"),

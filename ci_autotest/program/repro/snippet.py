@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
+from ci_autotest.program.codegen import body_lines, body_statements, inputs, named_outside, names, setup_lines
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -17,11 +17,13 @@ from ci_autotest.program.ir import (
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
+    Ref,
     TensorSpec,
     cotangent_key,
     is_unpacking,
     output_refs,
     step_refs,
+    writes_to_receiver,
 )
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro.host_snippet import host_snippet
@@ -202,7 +204,7 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
 def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     """Return the function that both sides run; it returns what differs."""
     program = recording.program
-    shown, calls = _output_names(program), body_lines(program, rename=sides.rename)
+    shown, calls = _output_names(program), _body(program, facts, sides)
     if sides.whole:
         outputs = free("outputs", names(program))
         calls = [f"{outputs} = {sides.whole}({', '.join(name for name, _ in inputs(program))})"]
@@ -216,6 +218,30 @@ def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     return [f"def run({sides.takes}):", *(f"    {line}" for line in lines)]
 
 
+def _body(program: Program, facts: Facts, sides: Sides) -> list[str]:
+    """Return the calls; a computed value keeps its gradient from where it is made if that is compared."""
+    is_kept = facts.has_backward and _is_of_a_value(facts)
+    kept = [i for i in _meant(program, facts, sides) if is_kept and program.steps[i].op != PLACEHOLDER]
+    lines, holder = [], _holder(program)
+    for index, statements in body_statements(program, rename=sides.rename):
+        lines += statements
+        if index in kept and _is_overwritten(program, index):
+            lines += [f"{holder} = []", f"{names(program)[index]}.register_hook({holder}.append)"]
+        elif index in kept:
+            lines.append(f"{names(program)[index]}.retain_grad()")
+    return lines
+
+
+def _is_overwritten(program: Program, index: int) -> bool:
+    """Whether a later call writes to a value: then ``grad`` is that of the new value."""
+    steps = program.steps
+    return any(Ref(index) in step.args[:2] and writes_to_receiver(step, steps) for step in steps[index + 1 :])
+
+
+def _holder(program: Program) -> str:
+    return free("gradients", names(program))
+
+
 def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> list[str]:
     program = recording.program
     put_in = {
@@ -223,22 +249,19 @@ def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[
         for i, (name, spec) in enumerate(zip(shown, program.cotangents, strict=False))
         if spec is not None
     }
-    inner = [i for i in _meant(program, facts, sides) if program.steps[i].op != PLACEHOLDER]
-    kept = [f"{names(program)[i]}.retain_grad()" for i in inner if _is_of_a_value(facts)]
     if facts.aspect == "cotangent":
         weights = f"weights = [{', '.join(put_in.values())}]"
         return [weights, f"torch.autograd.backward([{', '.join(put_in)}], weights)"]
     if _is_of_a_value(facts) and facts.is_absent:  # a side may have an output without a graph
         again = ", retain_graph=True" if len(put_in) > 1 else ""
         return [
-            *kept,
             f"for output, weight in [{', '.join(f'({name}, {weight})' for name, weight in put_in.items())}]:",
             "    if output.requires_grad:",
             f"        output.backward(weight{again})",
         ]
     if len(put_in) > 1:  # In one pass, because it frees the graph.
-        return [*kept, f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
-    return [*kept, *(f"{name}.backward({weight})" for name, weight in put_in.items())]
+        return [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
+    return [f"{name}.backward({weight})" for name, weight in put_in.items()]
 
 
 def _is_of_a_value(facts: Facts) -> bool:
@@ -267,11 +290,12 @@ def _expected_text(recording: Recording, facts: Facts) -> str:
 
 def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
     program = recording.program
-    meant = [named_outside(program)[i] for i in _meant(program, facts, sides)]
+    indices = _meant(program, facts, sides)
+    meant = [named_outside(program)[i] for i in indices]
     if facts.kind in LOST or (facts.kind == "leniency" and facts.has_backward):
         return "None"
     if facts.aspect == "gradient":
-        return _gradient(program, facts, meant)
+        return _gradient(program, facts, indices)
     if facts.aspect == "cotangent":
         return f"weights[{sum(spec is not None for spec in program.cotangents[: facts.position])}]"
     if facts.aspect == "state":
@@ -301,7 +325,7 @@ def _listed(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"[{', '.join(items)}]"
 
 
-def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
+def _gradient(program: Program, facts: Facts, meant: Sequence[int]) -> str:
     """Return the gradient that differs; of a parameter whose module is not there, those of all modules."""
     modules, named = _modules(program), names(program)
     owners = [name for name in modules if name == facts.name] or modules
@@ -310,7 +334,8 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
     if facts.parameter and modules:
         return f"[parameter.grad for module in ({', '.join(modules)}) for parameter in module.parameters()]"
     if meant:
-        return _listed([f"{name}.grad" for name in meant])
+        texts = {i: f"{named_outside(program)[i]}.grad" for i in meant}
+        return _listed([_holder(program) if _is_overwritten(program, i) else text for i, text in texts.items()])
     # No value in `run` has the name, so that the gradients of all inputs are compared.
     leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER]
     specs = [(named[i], program.steps[i].args[0]) for i in leaves]
