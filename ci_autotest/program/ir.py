@@ -333,12 +333,16 @@ _WRITING: Final = frozenset({
 
 
 def is_in_place(target: str) -> bool:
-    """Whether a call writes to its first argument, judged by its name: ``exp_``, ``torch.relu_``, ``operator.iadd``."""
+    """Whether a call writes to its first argument, judged by its name: ``exp_``, ``torch.relu_``, ``operator.iadd``.
+
+    The name of an operator of the user's says nothing.
+    """
     namespace, _, name = target.rpartition(".")
     # The underscore of `operator.and_` only tells it from a keyword.
     if namespace == "operator" or name.endswith("__"):
         return name.strip("_") in _WRITING
-    return name.endswith("_")
+    is_torchs = not namespace or (namespace.startswith("torch") and not namespace.startswith("torch.ops."))
+    return is_torchs and name.endswith("_")
 
 
 def writes_to_receiver(step: Step, steps: Sequence[Step]) -> bool:

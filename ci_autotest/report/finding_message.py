@@ -103,7 +103,7 @@ def headline(finding: Finding) -> str:
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
         "randomness": f"{subject}: {finding.candidate_seen}",
         "rank": f"{subject}: {finding.where}: {finding.candidate_seen}",
-        "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
+        "stateful": f"{subject}: {finding.detail.partition('. ')[0] or f'{finding.where} differs after other calls'}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
     if finding.kind in {"mutation", "metadata"} and isinstance(place_of(finding.where), Call):

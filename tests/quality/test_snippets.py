@@ -32,6 +32,7 @@ from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples
 from tests.engine import judged, record
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
+from tests.pasting import paste, reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,14 +183,7 @@ def found_by(body: Callable[[], Any], candidate: Candidate, rules: Rules) -> tup
     assert case.verdict.outcome == "misaligned", case.verdict
     note = {**repro_note(candidate, case.live.program.steps), "strictness": rules.strictness}
     recording = with_expected(to_recording(case.live, note), case.live, TorchBackend())
-    return recording, finding_of(case.verdict, About(candidate.name, "a.py::test", "test", 0, 0))
-
-
-def pasted(text: str, recording: Recording, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a program as somebody would who pastes it."""
-    (folder / "tensors.safetensors").write_bytes(encode_tensors(recording))
-    monkeypatch.chdir(folder)
-    exec(compile(text, "pasted", "exec"), {"__name__": "pasted"})  # noqa: S102 - what is under test
+    return reported(recording), finding_of(case.verdict, About(candidate.name, "a.py::test", "test", 0, 0))
 
 
 def check(
@@ -197,9 +191,9 @@ def check(
 ) -> None:
     """Hold a program to what it is shown for: it fails while there is a fault, and passes once there is none."""
     with pytest.raises(AssertionError):
-        pasted(text, recording, folder, monkeypatch)
+        paste(text, recording, folder, monkeypatch)
     mend()
-    pasted(text, recording, folder, monkeypatch)
+    paste(text, recording, folder, monkeypatch)
 
 
 @pytest.mark.parametrize(("operator", "body", "fault", "kind"), ROWS.values(), ids=ROWS)
@@ -285,7 +279,8 @@ TOLD: dict[str, tuple[Callable[[], Any], Callable[..., Any], dict[str, Any]]] = 
 
 def noted(body: Callable[[], Any], candidate: Candidate) -> Recording:
     live = live_of(record(body))
-    return with_expected(to_recording(live, repro_note(candidate, live.program.steps)), live, TorchBackend())
+    note = repro_note(candidate, live.program.steps)
+    return reported(with_expected(to_recording(live, note), live, TorchBackend()))
 
 
 @pytest.mark.parametrize(("body", "fault", "told"), TOLD.values(), ids=TOLD)
@@ -342,7 +337,7 @@ def test_display_program__of_a_device__runs_on_both(tmp_path: Path, monkeypatch:
     there = replace(recording, note={**recording.note, "device": "meta"})
     text = display_program(there, samples.finding())
     assert "expected = run(torch.device('cpu'))\nfound = run(torch.device('meta'))" in text
-    pasted(display_program(recording, samples.finding()), recording, tmp_path, monkeypatch)
+    paste(display_program(recording, samples.finding()), recording, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", [*ROWS, *TOLD])

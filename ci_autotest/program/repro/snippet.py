@@ -6,14 +6,13 @@ torch's operator, the device, or the compiled function instead of the plain one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, body_statements, inputs, named_outside, names, setup_lines
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
-    CANDIDATE_MODES,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
@@ -21,29 +20,44 @@ from ci_autotest.program.ir import (
     TensorSpec,
     cotangent_key,
     is_unpacking,
+    operator_check_of,
     output_refs,
+    result_bands_of,
     step_refs,
     writes_to_receiver,
 )
-from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.literals import short_text
+from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_snippet import host_snippet
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, own_names, sides_of
+from ci_autotest.program.targets import is_own
 from ci_autotest.values.dtypes import COMPLEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program, Recording, Step
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_checks import Facts
     from ci_autotest.program.repro.snippet_sides import Sides
+    from ci_autotest.values.finding import NoProgram
 
 
-def snippet(recording: Recording, facts: Facts) -> str:
-    """Return the program; empty if a few lines cannot run the candidate, or if a name in it is not permitted.
+_CHECKED: Final = "checked"
+
+
+class Snippet(NamedTuple):
+    """The text of a program, or why there is none."""
+
+    text: str = ""
+    reason: NoProgram = ""
+
+
+def snippet(recording: Recording, facts: Facts) -> Snippet:
+    """Return the program, or why a few lines cannot run the candidate.
 
     Args:
         recording: The smallest program, with the candidate's note.
@@ -52,17 +66,19 @@ def snippet(recording: Recording, facts: Facts) -> str:
     Raises:
         ProgramError: The note has something that is never printed as code.
     """
-    # Guard bands around results are no few lines, and a check of an operator compares nothing.
-    if any(not CANDIDATE_MODES.isdisjoint(step.modes) for step in recording.program.steps):
-        return ""
+    if any(map(result_bands_of, recording.program.steps)):
+        return Snippet(reason="bands")
     if facts.permissions is not None and not _is_permitted(recording, facts.permissions):
-        return ""
+        return Snippet(reason="unnamed")
     if "host" in recording.note:
         return _of_host(recording, facts)
     sides = sides_of(recording, facts.kind)
     if sides is None:
-        return ""
-    lines = _call_alone(recording, facts, sides)
+        return Snippet(reason="elsewhere")
+    checked = [step for step in recording.program.steps if operator_check_of(step)]
+    if checked and not _is_checkable(checked, recording, sides):
+        return Snippet(reason="checks")
+    lines = _checked(recording, sides, facts, checked[0]) if checked else _call_alone(recording, facts, sides)
     if not lines:
         lines = [
             *sides.above,
@@ -71,16 +87,21 @@ def snippet(recording: Recording, facts: Facts) -> str:
             "",
             *check_lines(recording, facts, sides, _expected_text(recording, facts)),
         ]
-    return "\n".join([*_head(recording, facts, sides, lines), *lines])
+    if not facts.file and any("stored[" in line for line in lines):
+        return Snippet(reason="tensors")
+    return Snippet("\n".join([*_head(recording, facts, sides, lines), *lines]))
 
 
-def _of_host(recording: Recording, facts: Facts) -> str:
+def _of_host(recording: Recording, facts: Facts) -> Snippet:
     try:
-        return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
+        text = host_snippet(recording, facts, chosen_outputs(recording.program, facts))
     except ProgramError:
         if facts.permissions is None:
             raise
-        return ""  # From outside: the program is shown in torch's words, which are checked.
+        return Snippet(reason="unnamed")  # From outside: the program is shown in torch's words, which are checked.
+    if not facts.file and "stored(" in text:
+        return Snippet(reason="tensors")
+    return Snippet(text, "" if text else "elsewhere")
 
 
 def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
@@ -88,30 +109,34 @@ def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
     # Options of a compiler may name programs that it runs, `cpp.cxx`: those of a candidate here are the user's own.
     if options and options not in permissions.options:
         return False
-    return own_names(recording.note) <= set(permissions.names)
+    env = recording.note.get("env")
+    return own_names(recording.note) <= set(permissions.names) and (not env or env in permissions.environs)
 
 
 def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
     """Return the imports, and definitions that the other lines use."""
     is_stored = any("stored[" in line for line in lines)
     reads_device = sides.takes != DEVICE and any(DEVICE in line for line in lines)
+    environment = environment_lines(recording.note)
     pythons = [
         *(["io"] if any("io.BytesIO" in line for line in lines) else ()),
         *(["multiprocessing"] if facts.kind in LOST else ()),
         *(["operator"] if any("operator." in line for line in lines) else ()),
+        *(["os"] if environment else ()),
         *(["sys"] if facts.folders else ()),
     ]
     first = [*(f"import {module}" for module in pythons), *([""] if pythons else ())]
-    paths = [f"sys.path += {list(facts.folders)!r}", ""] if facts.folders else []
+    paths = [*environment, *([f"sys.path += {list(facts.folders)!r}"] if facts.folders else ())]
     read = [
         *([f"device = {device_text(recording.note)}"] if reads_device else ()),
-        *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
+        *([f"stored = load_file({facts.file!r})  # the file beside the repro"] if is_stored else ()),
     ]
     operators = import_lines(recording)
     is_defined = lines[0].startswith(("def ", "class ", "REPLACED"))
     return [
         *first,
         *paths,
+        *([""] if paths else ()),
         "import torch",
         *operators,
         *(f"import {module}" for module in sides.imports if f"import {module}" not in operators),
@@ -155,9 +180,8 @@ def tensor_expression(recording: Recording, key: str, spec: TensorSpec, where: s
         grad: Whether ``requires_grad_`` is called if the spec requires it.
     """
     shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-    if key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS:
-        text = tensor_text(recording.tensors[key], spec.dtype, shape)
-    else:
+    text = short_text(recording.tensors[key], spec.dtype, shape) if key in recording.tensors else ""
+    if not text:
         bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file has pairs of real numbers.
         text = f"stored[{key!r}]{bits}.reshape({shape})"
     layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
@@ -189,6 +213,9 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     taken = {"found", "expected", *(module.partition(".")[0] for module in sides.imports)}
     if not is_plain or sides.rename is None or len(calls) != 1 or calls[0].modes or taken & set(named):
         return []
+    # An operator of the user's of such a name writes to its input, so that each side needs its own.
+    if is_own(calls[0].target) and calls[0].target.endswith("_"):
+        return []
     ours, theirs = (body_lines(program, rename=rename) for rename in (sides.rename, None))
     call = ours[0].partition(" = ")[2]
     if len(ours) != 1 or not call.startswith(f"{sides.takes}("):
@@ -198,6 +225,28 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
         f"expected = {theirs[0].partition(' = ')[2]}",
         f"found = {sides.candidate}{call.removeprefix(sides.takes)}",
         *compared_lines(recording, facts, sides),
+    ]
+
+
+def _is_checkable(checked: Sequence[Step], recording: Recording, sides: Sides) -> bool:
+    """Whether each checked call has its kernel as an argument of the program."""
+    return sides.rename is not None and "," not in sides.takes and len(checked) == len(recording.program.calls)
+
+
+def _checked(recording: Recording, sides: Sides, facts: Facts, step: Step) -> list[str]:
+    """Return the lines in which torch checks the operator that is the kernel; they call nothing of the reference's."""
+    check, call, rename = operator_check_of(step), free(_CHECKED, names(recording.program)), sides.rename
+    assert rename is not None  # noqa: S101 - `_is_checkable` has seen to it
+    how = f"test_utils={check!r}, raise_exception=False"
+    return [
+        f"def {call}(*args, **kwargs):",
+        f"    result = torch.library.opcheck({sides.candidate}, args, kwargs, {how})",
+        f'    assert result == {{{check!r}: "SUCCESS"}}, result  # {facts.mark}',
+        f"    return {sides.candidate}(*args, **kwargs)",
+        "",
+        "",
+        *made_lines(recording, _moved(recording, sides)),
+        *body_lines(recording.program, rename=lambda target: call if rename(target) == sides.takes else target),
     ]
 
 
