@@ -178,9 +178,11 @@ def _not_shrunk(diagnosis: Diagnosis) -> str:
         return "a smaller program would show it only by chance"
     if diagnosis.no_program == "cases":
         return "it needs the cases that ran before it"
+    if diagnosis.recording is None:
+        return "no program that shows it could be recorded"
     if diagnosis.lost is not None and diagnosis.verdict.outcome == "misaligned":
         return "it ended its process first, and was misaligned when it ran again"
-    return "no single step shows it alone" if diagnosis.lost is not None else "its case could not be recorded alone"
+    return "no single step shows it alone"
 
 
 def _no_program(diagnosis: Diagnosis) -> NoProgram:

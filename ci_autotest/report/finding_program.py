@@ -39,7 +39,7 @@ _WHY: Final[Mapping[NoProgram, str]] = {
     "checks": "torch checks an operator that is called inside another call",
     "tensors": "its tensors are too large to print",
     "unnamed": "the configuration here does not name what the candidate is made of",
-    "unrecorded": "its program could not be recorded or read",
+    "unrecorded": "no program that shows it could be recorded",
     "passes": "the lines that compare both sides pass in a fresh process",
     "stops": "the lines that compare both sides end with another error in a fresh process",
 }
