@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Recording
 
-_FILE = re.compile(r"report/[\w./-]+/tensors\.safetensors")
+_FILE = re.compile(r"autotest-report/[\w./-]+/tensors\.safetensors")
 
 
 def reported(recording: Recording) -> Recording:
-    """Return a recording as a run notes it whose output folder is ``report``."""
-    return replace(recording, note={**recording.note, "output": "report"})
+    """Return a recording as a run notes it with the usual output folder."""
+    return replace(recording, note={**recording.note, "output": "autotest-report"})
 
 
 def write_tensors(text: str, recording: Recording, folder: Path) -> None:

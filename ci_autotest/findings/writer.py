@@ -143,10 +143,10 @@ def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
     """Write the whole folder; return the error as a sentence, or an empty string."""
     finding = rendered(diagnosis, tools)
     recording = _program(diagnosis)
-    note = {
-        **tools.with_module_folders(recording).note, "test": finding.test, "case": finding.case, "seed": finding.seed,
-        "kind": finding.kind, "operator": finding.operator,
-    }  # fmt: skip
+    # Without the output folder: the same run with another one writes the same bytes.
+    own = {key: value for key, value in tools.with_module_folders(recording).note.items() if key != "output"}
+    case = {"test": finding.test, "case": finding.case, "seed": finding.seed}
+    note = {**own, **case, "kind": finding.kind, "operator": finding.operator}
     noted = replace(recording, note=note)
     folder = tools.output / FINDINGS / finding.id
     files = {

@@ -13,6 +13,7 @@ from ci_autotest.program.codegen import body_lines, body_statements, inputs, nam
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
+    CALL_MODULE,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
@@ -282,9 +283,13 @@ def _body(program: Program, facts: Facts, sides: Sides) -> list[str]:
 
 
 def _is_overwritten(program: Program, index: int) -> bool:
-    """Whether a later call writes to a value: then ``grad`` is that of the new value."""
+    """Whether a later call writes to a computed value: then ``grad`` is that of the new value."""
     steps = program.steps
-    return any(Ref(index) in step.args[:2] and writes_to_receiver(step, steps) for step in steps[index + 1 :])
+    if steps[index].op == PLACEHOLDER:
+        return False
+    writing = [step for step in steps[index + 1 :] if writes_to_receiver(step, steps)]
+    # The first argument of a module's call is the module.
+    return any(Ref(index) == step.args[1 if step.op == CALL_MODULE else 0] for step in writing if step.args)
 
 
 def _holder(program: Program) -> str:
