@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 from ci_autotest.program.ir import Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
 OPERATOR = "torch.nn.functional.layer_norm"
@@ -39,9 +40,12 @@ def recording(
         Step("output", "output", (Ref(3 + negations),), (), "output"),
     )
     cotangents = (spec(1, columns),) if requires_grad else (None,)
-    tensors = {"input_0": floats(*([1.0] * columns)), "input_1": floats(*([-0.0] * columns))}
+    # Equal elements of a large tensor are one number in a text.
+    is_large = columns > INLINE_ELEMENTS
+    numbers = [*range(columns)] if is_large else [1.0] * columns
+    tensors = {"input_0": floats(*numbers), "input_1": floats(*(numbers if is_large else [-0.0] * columns))}
     if requires_grad:
-        tensors["cotangent_0"] = floats(*([0.5] * columns))
+        tensors["cotangent_0"] = floats(*(0.5 * number for number in numbers))
     return Recording(Program((), body, cotangents), tensors, note or {"candidate": "kernels"})
 
 

@@ -10,12 +10,11 @@ import torch
 from ci_autotest.alignment.compare import placed
 from ci_autotest.alignment.elements import dense, has_any
 from ci_autotest.alignment.fast_path_bytes import is_intermediate
-from ci_autotest.alignment.single_step import writes_in_place
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.program.ir import PLACEHOLDER, writes_to_receiver
 from ci_autotest.program.second_derivatives import differentiated_twice
 from ci_autotest.values.verdict import BackwardPass, Gradient, Misalignment
 
@@ -92,7 +91,7 @@ def _accepted_misuse(examination: Examination, candidate: Trace, reference: Trac
     """
     if candidate.backward_failure is not None or not candidate.gradients or not _is_misused(examination):
         return []
-    writes = [index for index, step in enumerate(examination.steps) if writes_in_place(step, examination.steps)]
+    writes = [index for index, step in enumerate(examination.steps) if writes_to_receiver(step, examination.steps)]
     return [
         Misalignment(
             kind="leniency", step=writes[-1] if writes else len(examination.steps) - 2, at=BackwardPass(),

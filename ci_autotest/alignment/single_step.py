@@ -27,6 +27,7 @@ from ci_autotest.program.ir import (
     renumbered,
     renumbered_step,
     step_refs,
+    writes_to_receiver,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def isolate(
             taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
             state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
             _take(builder, before, ref.index, (distributions or {}).get(ref.index, lies), state)
-    if writes_in_place(step, program.steps):
+    if writes_to_receiver(step, program.steps):
         _protect(builder, step)
     moved = step._replace(
         args=tuple(_moved(arg, builder.indices) for arg in step.args),
@@ -206,25 +207,6 @@ def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
         return indices[argument.index]
     refs = {index: found.index for index, found in indices.items() if isinstance(found, Ref)}
     return renumbered(argument, refs)
-
-
-def writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
-    """Whether a step writes to its receiver, judged by its name or by ``inplace=True`` of the call or its module."""
-    if step.op == CALL_MODULE and isinstance(step.args[0], Ref):
-        return dict(steps[step.args[0].index].kwargs).get("inplace") is True
-    if dict(step.kwargs).get("inplace") is True:
-        return True
-    if step.op == CALL_METHOD:
-        return step.target.endswith("_") and not step.target.endswith("__")
-    return (
-        step.op == CALL_FUNCTION
-        and step.target.startswith("operator.")
-        and (
-            step.target == "operator.setitem"
-            # `invert` begins with an i as well, and writes nothing.
-            or (step.target.startswith("operator.i") and step.target != "operator.invert")
-        )
-    )
 
 
 def _protect(builder: _Builder, step: Step) -> None:
@@ -311,7 +293,7 @@ def _has_backward(step: Step) -> bool:
 def _has_effect(step: Step, program: Program) -> bool:
     """Whether a step changes its receiver: an in-place call, or any call on a module."""
     receiver = step.args[0] if step.args else None
-    if writes_in_place(step, program.steps) or step.op == CALL_MODULE or step.target in _EFFECTS:
+    if writes_to_receiver(step, program.steps) or step.op == CALL_MODULE or step.target in _EFFECTS:
         return True
     on_module = isinstance(receiver, Ref) and receiver.index < len(program.setup)
     return step.op == CALL_METHOD and on_module

@@ -26,7 +26,7 @@ from ci_autotest.backends.replaced_modules import ReplacedClass
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
 from ci_autotest.errors import ProgramError, UnavailableError, Unsupported, UnsupportedReason, import_failure
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, is_in_place
 from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.kernel_scope import EVERYTHING
 
@@ -318,9 +318,8 @@ def called_operator(func: Callable[..., Any]) -> tuple[str, bool]:
         return "", False
     namespace, _, bare = name.rpartition(".")
     # `torch.exp_(x)` and `torch.nn.functional.relu_(x)` write as the method does.
-    in_place = namespace in _WITH_IN_PLACE and (
-        (bare.endswith("_") and not bare.endswith("__")) or bare in _IN_PLACE_SPECIAL
-    )
+    # A replacement of `x[i] = y` writes itself.
+    in_place = namespace in _WITH_IN_PLACE and is_in_place(name) and bare != "__setitem__"
     return operator_of(bare, CALL_METHOD) if name.startswith("torch.Tensor.") else operator_of(name), in_place
 
 
@@ -369,7 +368,6 @@ _REFLECTED = frozenset({
 })  # fmt: skip
 #: Namespaces in which a trailing underscore means that the first argument is written to.
 _WITH_IN_PLACE = frozenset({"torch", "torch.Tensor", "torch.nn.functional"})
-_IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
 
 
 def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:

@@ -7,8 +7,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.layouts import PLAIN, Layout, layout_of
-from ci_autotest.call_capture.observation import Elements, ObservedTensor, Omission, is_writing, written_argument
-from ci_autotest.program.ir import NO_GRAD, List, Mapping_, Ref, Slice
+from ci_autotest.call_capture.observation import Elements, ObservedTensor, Omission, written_argument
+from ci_autotest.program.ir import NO_GRAD, List, Mapping_, Ref, Slice, writes_to_receiver
 from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE, INTEGERS
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _release_written(group: CallGroup) -> None:
 
 def written_tensor(group: CallGroup) -> int | None:
     """Return the tensor that a call writes to in place; ``None`` if it writes to none."""
-    if not is_writing(group.step):
+    if not writes_to_receiver(group.step, ()):
         return None
     given: list[Any] = [*group.step.args, *(value for _, value in group.step.kwargs)]
     return given[0].index if given and isinstance(given[0], Ref) else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from ci_autotest.call_capture.call_groups import TESTS, call_groups
 from ci_autotest.call_capture.function_text import function_lines, function_name
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
+from ci_autotest.program.ir import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +156,7 @@ def _family(group: CallGroup) -> _Family:
         case "torch":
             return "functions"
         case _:
-            return "in_place" if name.endswith("_") else "methods"
+            return "in_place" if is_in_place(group.step.target) else "methods"
 
 
 def _header(capture: Capture, program: str, omissions: Sequence[Omission], data_file: str) -> list[str]:

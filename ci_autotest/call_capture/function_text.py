@@ -11,7 +11,6 @@ from ci_autotest.call_capture.columns import TAKEN, Columns
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out
 from ci_autotest.call_capture.layouts import PLAIN
 from ci_autotest.call_capture.number_text import number_text
-from ci_autotest.call_capture.observation import is_writing
 from ci_autotest.call_capture.stored_data import key_of
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import PREFIX_SIGNS, SIGNS
@@ -19,6 +18,7 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     GET_ATTR,
     autocast_dtype,
+    writes_to_receiver,
 )
 from ci_autotest.program.python_names import is_name
 from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own
@@ -40,7 +40,7 @@ def function_name(group: CallGroup, taken: set[str]) -> str:
     """Return a name for a test, and take it."""
     step = group.step
     name = step.target.rpartition(".")[2].strip("_")
-    base = f"{name}_in_place" if is_writing(step) and not name.endswith("setitem") else name
+    base = f"{name}_in_place" if writes_to_receiver(step, ()) and not name.endswith("setitem") else name
     base = f"{base}_" if base in TAKEN else base
     found, count = base, 1
     while found in taken:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ci_autotest.program.ir import CALL_FUNCTION, Step, TensorSpec
+from ci_autotest.program.ir import Step, TensorSpec
 from ci_autotest.program.json_values import argument_of, spec_of
 from ci_autotest.values.verdict import Struct
 
@@ -132,14 +132,6 @@ class Capture(Struct, frozen=True):
     def count(self) -> int:
         """Number of captured calls."""
         return sum(call.count for call in self.calls)
-
-
-def is_writing(step: Step) -> bool:
-    """Whether a call writes to its first argument."""
-    name = step.target.rpartition(".")[2]
-    if step.op == CALL_FUNCTION and step.target == "operator.setitem":
-        return True
-    return (name.endswith("_") and not name.endswith("__")) or ("inplace", True) in step.kwargs
 
 
 def written_argument(step: Step) -> Argument:

@@ -81,6 +81,7 @@ def permissions_of(config: configuration.Config) -> Permissions:
         names=configuration.named_by(config.candidates, config.paths),
         folders=frozenset(filter(None, map(_folder, config.paths or ("autotests",)))),
         options=tuple(candidate.options for candidate in config.candidates if candidate.options),
+        environs=tuple(candidate.env for candidate in config.candidates if candidate.env),
         calls=cache(lambda module: called_names(module, *rows.get(module, ()))),
     )
 

@@ -14,6 +14,7 @@ from ci_autotest.commands.line_width import wrapped
 from ci_autotest.commands.result_table import result_table
 from ci_autotest.errors import UnavailableError
 from ci_autotest.report.coverage import sentence
+from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.help_pages import help_lines
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.report_json import text_of
@@ -117,8 +118,8 @@ def _finding(finding: Finding, width: int | None, verbosity: Verbosity) -> Itera
         yield Text(wrapped(f"accepted: {finding.headline} ({finding.known})", width))
         return
     yield Text(wrapped(finding.message, width))
-    if finding.program:
-        yield Text("\n".join(f"    {line}" for line in finding.program.splitlines()), style="cyan")
+    if program := program_or_reason(finding):
+        yield Text("\n".join(f"    {line}" for line in program.splitlines()), style="cyan")
     # The message of a crash or a timeout has the output's last line; all of it is in the report.
     if finding.output and (finding.outcome not in {"crashed", "timed_out"} or verbosity is Verbosity.VERBOSE):
         yield from _output(finding.output, verbosity)

@@ -15,7 +15,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.report import finding_message
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_message import About, message_lines
-from ci_autotest.report.finding_program import display_program
+from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.messages import Broken, Tried
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.values.verdict import Verdict
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Tools
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.worker_loss import WorkerLostError
-    from ci_autotest.values.finding import Finding, Variant
+    from ci_autotest.values.finding import Finding, NoProgram, Variant
 
 
 class Route(Enum):
@@ -99,6 +99,7 @@ class Diagnosis:
         notes: Lines below its message.
         script: The repro of a finding without a recorded program.
         printed: The end of what its test and kernels printed when its case ran again.
+        no_program: Why no program fails when it is pasted, if a stage has found that out.
     """
 
     suspect: Suspect
@@ -121,6 +122,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     script: str = ""
     printed: str = ""
+    no_program: NoProgram = ""
 
     @property
     def recording(self) -> Recording | None:
@@ -148,7 +150,9 @@ def identity_id(diagnosis: Diagnosis) -> str:
 
 def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
     """Return the finding of a diagnosis; all of its text is made here."""
-    finding = _plain(diagnosis, tools.seed)
+    finding = msgspec.structs.replace(
+        _plain(diagnosis, tools.seed), not_shrunk=_not_shrunk(diagnosis), no_program=_no_program(diagnosis)
+    )
     if diagnosis.recording is not None:
         finding = _with_program(finding, diagnosis.recording, diagnosis.run_again, tools)
     elif diagnosis.script:
@@ -160,6 +164,38 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
         message="\n  ".join([finding.message, *diagnosis.notes]),
         detail=finding.detail if diagnosis.detail is None else diagnosis.detail,
     )
+
+
+def _not_shrunk(diagnosis: Diagnosis) -> str:
+    """Return why the program of a finding is not the smallest, in words; empty if it is."""
+    if diagnosis.is_shrunk:
+        return ""
+    if diagnosis.doubt is not Doubt.NONE:
+        return "it did not show again, and only what does is shrunk"
+    if not diagnosis.is_confirmed:
+        return "it was not confirmed, and only what is confirmed is shrunk"
+    if diagnosis.verdict.kind == "nondeterminism":
+        return "a smaller program would show it only by chance"
+    if diagnosis.no_program == "cases":
+        return "it needs the cases that ran before it"
+    if diagnosis.recording is None:
+        return "no program that shows it could be recorded"
+    if diagnosis.lost is not None and diagnosis.verdict.outcome == "misaligned":
+        return "it ended its process first, and was misaligned when it ran again"
+    return "no single step shows it alone"
+
+
+def _no_program(diagnosis: Diagnosis) -> NoProgram:
+    """Return why no program of a finding fails when it is pasted, as far as its diagnosis tells."""
+    if diagnosis.no_program:
+        return diagnosis.no_program
+    if diagnosis.doubt is not Doubt.NONE:
+        return "flaky"
+    if diagnosis.script or diagnosis.verdict.kind == "randomness":
+        return "loader"
+    if diagnosis.recording is not None:
+        return ""  # The program itself tells.
+    return "unrecorded" if diagnosis.is_confirmed else "unconfirmed"
 
 
 def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosis:
@@ -209,7 +245,12 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
     # A shrunk program is too small to show a pattern, so the finding keeps that of the case as it was found.
     seen = suspect.verdict if suspect.verdict is not None else diagnosis.verdict
     found = suspect.verdict.pattern if suspect.verdict is not None else None
-    verdict = msgspec.structs.replace(diagnosis.verdict, pattern=found, notes=seen.notes, known=seen.known)
+    at = diagnosis.verdict.misalignment
+    if at is not None and diagnosis.detail is not None:
+        at = msgspec.structs.replace(at, detail=diagnosis.detail)
+    verdict = msgspec.structs.replace(
+        diagnosis.verdict, pattern=found, notes=seen.notes, known=seen.known, misalignment=at
+    )
     return msgspec.structs.replace(
         finding_message.finding_of(verdict, about),
         confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
@@ -222,14 +263,17 @@ def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, t
     """Return the finding with its program, the program's size, and the command that runs it again."""
     recording, program = tools.with_module_folders(recording), recording.program
     specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
+    repro = f"{FINDINGS}/{finding.id}/repro.py" if run_again is RunAgain.SCRIPT else None
+    shown = shown_program(recording, msgspec.structs.replace(finding, repro=repro), known=finding.no_program)
     sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]
     folder = f"{tools.shown.rstrip('/')}/{FINDINGS}/{finding.id}" if run_again is not RunAgain.NOTHING else ""
     updated = msgspec.structs.replace(
         finding,
         steps=len(program.calls),
         dims_max=max(sizes, default=0),
-        program=display_program(recording, finding),
-        repro=f"{FINDINGS}/{finding.id}/repro.py" if run_again is RunAgain.SCRIPT else None,
+        program=shown.text,
+        no_program=shown.reason,
+        repro=repro,
         replay=f"{tools.replay} {folder}" if folder else "",
         versions=versions(recording),
         calls=calls_of(recording),

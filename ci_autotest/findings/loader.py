@@ -9,7 +9,7 @@ from ci_autotest.errors import OutputError
 from ci_autotest.findings.confirm import is_same, question
 from ci_autotest.findings.crash import lost_again
 from ci_autotest.findings.diagnosis import RunAgain, flaky, identity_id, rendered
-from ci_autotest.findings.writer import NO_FOLDER, repro_status, unverified
+from ci_autotest.findings.writer import NO_FOLDER, script_status, unverified
 from ci_autotest.report.comment_text import render_finding
 from ci_autotest.report.finding_folders import FINDINGS, write_finding
 from ci_autotest.run.messages import Broken
@@ -50,7 +50,8 @@ def verify_script(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     if diagnosis.run_again is not RunAgain.SCRIPT:
         return diagnosis
     # A repro ends with 1 while the fault is there.
-    status = repro_status(inspection.tools, identity_id(diagnosis))
+    script = inspection.tools.output / FINDINGS / identity_id(diagnosis) / "repro.py"
+    status = script_status(inspection.tools, script)
     if status != 1:
         diagnosis = diagnosis.noted(f"repro not verified: {unverified(status)}")
     diagnosis = replace(diagnosis, is_verified=status == 1)

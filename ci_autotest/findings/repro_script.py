@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
     from ci_autotest.values.finding import Finding
 
+_PASTED: Final = """import sys
+try:
+    exec(compile({text!r}, "pasted", "exec"), {{"__name__": "__main__"}})
+except AssertionError:
+    sys.exit(1)
+except BaseException:
+    sys.exit(2)
+"""
 #: Seconds that an interpreter may take to import its framework.
 _START_S: Final = 10.0
 
@@ -53,6 +61,19 @@ def repro_script(
         "versions": versions(recording),
     }
     return (host_repro_text if "host" in recording.note else repro_text)(recording, values)
+
+
+def pasted_script(text: str, python: str = "") -> str:
+    """Return a script that runs a shown program: it ends with 1 if an assertion fails, and with 2 by any other error.
+
+    Args:
+        text: The program.
+        python: The interpreter of its framework; empty for this one.
+    """
+    script = _PASTED.format(text=text)
+    if not python:
+        return script
+    return f"import subprocess, sys\nsys.exit(subprocess.run([{python!r}, '-c', {script!r}]).returncode)"
 
 
 def versions(recording: Recording) -> str:

@@ -10,7 +10,7 @@ from ci_autotest.findings.confirm import is_same, question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
 from ci_autotest.findings.shrink_driver import Trial
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.report.finding_program import display_program
+from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.data import zeroed
@@ -60,7 +60,7 @@ def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         shown, _ = _smallest(other, shown_of(again), inspection)
         calls = calls_of(shown.recording)
         if calls not in seen.values():
-            found.append(_variant(other, shown, inspection))
+            found += _variant(other, shown, inspection)
         seen[other.test.id] = calls
     return replace(diagnosis, variants=tuple(found))
 
@@ -97,12 +97,16 @@ def _shown(diagnosis: Diagnosis) -> Shown:
     return diagnosis.shown
 
 
-def _variant(suspect: Suspect, shown: Shown, inspection: Inspection) -> Variant:
+def _variant(suspect: Suspect, shown: Shown, inspection: Inspection) -> list[Variant]:
+    """Return the variant; none if no program of it fails when it is pasted, for which its tensors must fit the text."""
     finding = rendered(Diagnosis(suspect, shown.verdict, Route.SETTLED), inspection.tools)
-    return Variant(
-        test=suspect.test.id, case=suspect.case, headline=finding.headline,
-        program=display_program(shown.recording, finding), calls=calls_of(shown.recording),
+    noted = inspection.tools.with_module_folders(shown.recording)
+    program = shown_program(replace(noted, note={**noted.note, "output": None}), finding)
+    variant = Variant(
+        test=suspect.test.id, case=suspect.case, headline=finding.headline, program=program.text,
+        calls=calls_of(shown.recording),
     )  # fmt: skip
+    return [] if program.reason else [variant]
 
 
 def _smallest(suspect: Suspect, shown: Shown, inspection: Inspection) -> tuple[Shown, str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
-from ci_autotest.program.call_sequence import Part, joined
+from ci_autotest.program.call_sequence import Part, joined, without_gradients
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
@@ -131,6 +132,9 @@ def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) ->
     passed_over: list[int] = []
     for _ in range(_PASSED_OVER_AT_MOST):
         answer = _try(recording, suspect, fresh, passed_over)
+        if answer is not None and answer.verdict.reason is UnsupportedReason.OUT_OF_SCOPE:
+            plain = _without_gradients(recording)
+            return _of_sequence(plain, suspect, fresh) if plain.program != recording.program else None
         if answer is None or answer.verdict.outcome != "misaligned":
             return _dismissed(suspect) if passed_over else None
         if _is_right_alone(answer, suspect, fresh):
@@ -145,6 +149,13 @@ def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) ->
         if again is None or again.verdict.step != step or not _is_right_alone(again, suspect, fresh):
             return None  # A failure by chance shows up at another call the next time.
     return Diagnosis(suspect, answer.verdict, Route.SEQUENCE, shown=shown_of(answer), is_confirmed=True)
+
+
+def _without_gradients(recording: Recording) -> Recording:
+    """Return a sequence without its backward passes: the kernels of a forward-only candidate have none."""
+    program = without_gradients(recording.program)
+    keys = {step.target for step in program.steps if step.op == PLACEHOLDER}
+    return replace(recording, program=program, tensors={key: recording.tensors[key] for key in keys})
 
 
 def _dismissed(suspect: Suspect) -> Diagnosis:
@@ -216,6 +227,6 @@ def _without_program(suspect: Suspect, runs: Sequence[CaseRun]) -> Diagnosis:
     others = [run for run in runs if not run.is_of(suspect)]
     named = ", ".join(f"{run.test.name} {run.case}" for run in others[:5])
     count = "1 other case" if len(others) == 1 else f"{len(others)} other cases"
-    detail = f"alone it is right: it needs {count} to run before it ({named})"
+    detail = f"right alone, and wrong after {count} ({named})"
     verdict = msgspec.structs.replace(_verdict(suspect), kind="stateful")
-    return Diagnosis(suspect, verdict, Route.SETTLED, is_confirmed=True, detail=detail, notes=(detail,))
+    return Diagnosis(suspect, verdict, Route.SETTLED, is_confirmed=True, detail=detail, no_program="cases")

@@ -95,7 +95,8 @@ class Tools:
     def with_module_folders(self, recording: Recording) -> Recording:
         """Return a recording whose note has the folders of the user's modules, relative to the current folder.
 
-        It also has the time limit of a case: the shown program of a hang waits no longer.
+        It also has the time limit of a case, because the shown program of a hang waits no longer, and the output
+        folder, in which the shown program finds large tensors.
         """
         here, found = Path.cwd(), []
         names = own_names(recording.note) | operator_modules(recording.program)
@@ -107,7 +108,8 @@ class Tools:
             if holders and holders[0] != here:  # Modules in the current folder are found anyway.
                 found.append(os.path.relpath(holders[0], here))
         folders = {"folders": sorted(found)} if found else {}
-        return replace(recording, note={**recording.note, **folders, "case_timeout_s": self.case_timeout_s})
+        own = {"case_timeout_s": self.case_timeout_s, "output": self.shown.rstrip("/")}
+        return replace(recording, note={**recording.note, **folders, **own})
 
 
 class Inspection(NamedTuple):

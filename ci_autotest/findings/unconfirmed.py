@@ -70,6 +70,6 @@ def _after_cases(suspect: Suspect, lost: WorkerLostError) -> Diagnosis:
     seen = Diagnosis(suspect, crash_verdict(ITS_TEST, lost), Route.LOSS_AFTER_CASES, lost=lost)
     if suspect.repeats == "history":
         detail = f"alone it does not: it needs {suspect.history} to run before it"
-        return replace(seen, is_confirmed=True, detail=detail, notes=(detail,))
+        return replace(seen, is_confirmed=True, detail=detail, no_program="cases")
     detail = f"the worker {lost.reason} once, but not again: neither alone nor after the cases that ran before it"
     return replace(seen, doubt=Doubt.NOT_REPEATED, detail=detail)

@@ -6,12 +6,14 @@ import os
 import time
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, identity_id, rendered
 from ci_autotest.findings.ranks import with_own_ranks
-from ci_autotest.findings.repro_script import repro_script
+from ci_autotest.findings.repro_script import pasted_script, repro_script
 from ci_autotest.program.repro.operator_modules import operator_modules
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.comment_text import render_finding
@@ -54,7 +56,7 @@ def write(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 
 def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
-    """Run the repro alone, and write the result.
+    """Run the repro alone, then the text that is shown for the finding, and write the results.
 
     If the repro does not fail, either the repro or the finding is wrong: the saved program runs once more to decide.
     """
@@ -76,16 +78,43 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     elif status != 1:  # Only 1 means misaligned: the script did not get as far as a comparison.
         reason = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else unverified(status)
         diagnosis = diagnosis.noted(f"repro not verified: {reason}")
-    diagnosis = replace(diagnosis, is_verified=status == 1)
+    diagnosis = _with_shown_checked(replace(diagnosis, is_verified=status == 1), tools)
     _write_folder(diagnosis, tools)
     return diagnosis
 
 
 def _script_status(diagnosis: Diagnosis, tools: Tools) -> int | None:
-    program = diagnosis.recording.program if diagnosis.recording is not None else None
+    script = tools.output / FINDINGS / identity_id(diagnosis) / "repro.py"
+    return script_status(tools, script, needs_package=_needs_package(diagnosis.recording))
+
+
+def _needs_package(recording: Recording | None) -> bool:
     # A file that declares an operator with `@operator` imports this package.
-    needs_package = program is not None and bool(operator_modules(program))
-    return repro_status(tools, identity_id(diagnosis), needs_package=needs_package)
+    return recording is not None and bool(operator_modules(recording.program))
+
+
+def _with_shown_checked(diagnosis: Diagnosis, tools: Tools) -> Diagnosis:
+    """Return the diagnosis with why its program is not shown, if it does not fail when it is pasted.
+
+    Of other programs of the finding only those stay that fail. One that did not run for lack of time stays too.
+    """
+    finding = rendered(diagnosis, tools)
+    variants = tuple(item for item in diagnosis.variants if _pasted_status(item.program, diagnosis, tools) in {None, 1})
+    diagnosis = replace(diagnosis, variants=variants)
+    status = 1 if finding.no_program else _pasted_status(finding.program, diagnosis, tools)
+    if status in {None, 1}:
+        return diagnosis
+    return replace(diagnosis, no_program="passes" if status == 0 else "stops")
+
+
+def _pasted_status(text: str, diagnosis: Diagnosis, tools: Tools) -> int | None:
+    """Run a text as if it was pasted where the run was started: 1 if an assertion fails, 0 if none does, else 2."""
+    host = diagnosis.recording.note.get("host") if diagnosis.recording is not None else None
+    script = pasted_script(text, str(host["python"]) if isinstance(host, dict) else "")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "pasted.py"
+        path.write_text(script, "utf-8")
+        return script_status(tools, path, str(Path.cwd()), needs_package=_needs_package(diagnosis.recording))
 
 
 def forget(identity: str, tools: Tools) -> None:
@@ -114,10 +143,10 @@ def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
     """Write the whole folder; return the error as a sentence, or an empty string."""
     finding = rendered(diagnosis, tools)
     recording = _program(diagnosis)
-    note = {
-        **tools.with_module_folders(recording).note, "test": finding.test, "case": finding.case, "seed": finding.seed,
-        "kind": finding.kind, "operator": finding.operator,
-    }  # fmt: skip
+    # Without the output folder: the same run with another one writes the same bytes.
+    own = {key: value for key, value in tools.with_module_folders(recording).note.items() if key != "output"}
+    case = {"test": finding.test, "case": finding.case, "seed": finding.seed}
+    note = {**own, **case, "kind": finding.kind, "operator": finding.operator}
     noted = replace(recording, note=note)
     folder = tools.output / FINDINGS / finding.id
     files = {
@@ -162,17 +191,16 @@ def _not_repeated(diagnosis: Diagnosis, again: Tried, tools: Tools) -> Diagnosis
     return diagnosis.doubted(f"first run: {seen.outcome}, {seen.operator} ({seen.kind}); {second}")
 
 
-def repro_status(tools: Tools, finding: str, *, needs_package: bool = False) -> int | None:
-    """Run the repro alone, isolated and without this package unless it needs that, and return its exit status.
+def script_status(tools: Tools, script: Path, *folders: str, needs_package: bool = False) -> int | None:
+    """Run a script alone, isolated and without this package unless it needs that, and return its exit status.
 
-    The status is 1 if the candidate is misaligned, and ``None`` if the repro does not end in time.
+    The status is 1 if the candidate is misaligned, and ``None`` if the script does not end in time.
     """
     begun, timeout_s = time.monotonic(), tools.allowance.repro_s
     if not timeout_s:
         return None
     try:
-        script = tools.output / FINDINGS / finding / "repro.py"
-        paths = _python_path(tools.environ)
+        paths = [*folders, *_python_path(tools.environ)]
         return tools.fork_client.run_script(script, paths, timeout_s, needs_package=needs_package)
     finally:
         # All repros share one allowance, so that many slow ones cannot prolong a run without limit.

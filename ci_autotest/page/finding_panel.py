@@ -13,9 +13,9 @@ from ci_autotest.page.operator_grid import state_of
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_message import amount_of, sides
-from ci_autotest.report.finding_program import has_backward, mark
+from ci_autotest.report.finding_program import has_backward, mark, missing_program
 from ci_autotest.report.markdown_text import line, plain
-from ci_autotest.report.verdict_line import headline
+from ci_autotest.report.verdict_line import headline, not_shrunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +83,7 @@ def panel(finding: Finding, setting: Setting, map_data: dict[str, Any] | None) -
         headline=line(headline(finding), 300),
         pattern=line(pattern_sentence(finding.pattern), 300),
         program=_marked(plain(found.program)[:_PROGRAM_CHARS], finding),
-        refusal=line(found.refusal),
+        refusal=line(found.refusal or missing_program(finding)),
         forward=drawing(found.nodes, has_backward=False),
         backward=drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
         facts=tuple((name, value) for name, value in _facts(finding) if value),
@@ -163,7 +163,7 @@ def _status(finding: Finding) -> str:
     conditions = {
         "confirmed in a fresh process": finding.confirmed,
         "not confirmed": not finding.confirmed,
-        "not shrunk": not finding.shrunk,
+        not_shrunk(finding): not finding.shrunk,
         "repro verified": finding.repro_verified,
         "repro not verified": finding.repro is not None and not finding.repro_verified,
         "the error accumulates: no step is misaligned on its own": finding.accumulated,

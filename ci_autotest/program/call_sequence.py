@@ -34,6 +34,7 @@ from ci_autotest.program.ir import (
     output_refs,
     ref_to,
     renumbered_step,
+    step_refs,
 )
 from ci_autotest.program.refusal import refusals
 
@@ -325,6 +326,24 @@ def joined(
         for part in parts:
             found.call(part, found.setup(part))
     return found.program(), found.data
+
+
+def without_gradients(program: Program) -> Program:
+    """Return a sequence of calls without their backward passes, for kernels that have none."""
+    steps = program.steps
+    dropped: set[int] = set()
+    for index, step in enumerate(steps):
+        if step.target == GRAD or (is_unpacking(step) and step_refs(step)[0].index in dropped):
+            dropped.add(index)
+    outputs = tuple(ref for ref in output_refs(program) if ref.index not in dropped)
+    used = {ref.index for index, step in enumerate(steps) if index not in dropped for ref in step_refs(step)}
+    # The gradients from which the passes started.
+    dropped |= {index for index in placeholders(program) if index not in used}
+    places = {index: place for place, index in enumerate(i for i in range(len(steps)) if i not in dropped)}
+    kept = [renumbered_step(steps[index], places) for index in places if steps[index].op != OUTPUT]
+    last = Step(OUTPUT, "output", tuple(ref_to(places[ref.index]) for ref in outputs), (), "output")
+    count = len(program.setup)
+    return Program(tuple(kept[:count]), (*kept[count:], last))
 
 
 def plain(spec: TensorSpec) -> TensorSpec:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Tensors of up to this many elements are printed as literals.
 INLINE_ELEMENTS: Final = 64
+#: Equal elements in a row that are written as one number.
+_RUN: Final = 8
 #: Dtypes that ``torch.tensor`` infers from a literal.
 _IMPLIED: Final = {"float32", "int64", "bool"}
 
@@ -76,6 +78,51 @@ def _float8_bytes(numbers: NDArray[np.float64], positive: NDArray[np.float64]) -
     return signed.astype("u1").tobytes()
 
 
+def short_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
+    """Return the text of a tensor that is small or has long runs of equal elements; empty for any other.
+
+    A tensor that was shrunk to zeros with a few ones has such runs, and so has one between guard bands.
+    """
+    array = array_of(data, dtype, shape).reshape(-1)
+    if array.size <= INLINE_ELEMENTS:
+        return tensor_text(data, dtype, shape)
+    spans = _spans(np.frombuffer(data, "u1").reshape(array.size, -1))
+    # `torch.cat` takes no float8.
+    if dtype in FLOAT8 or sum(1 if is_run else end - start for start, end, is_run in spans) > INLINE_ELEMENTS:
+        return ""
+    if len(spans) == 1:
+        return _filled(array[0], dtype, shape)
+    texts = [
+        _filled(array[start], dtype, (end - start,))
+        if is_run
+        else f"torch.tensor({nested(array[start:end])}{_dtype(dtype, _IMPLIED)})"
+        for start, end, is_run in spans
+    ]
+    return f"torch.cat([{', '.join(texts)}])" + ("" if shape == array.shape else f".reshape({shape})")
+
+
+def _spans(elements: NDArray[np.uint8]) -> list[tuple[int, int, bool]]:
+    """Return the start and end of each long run of equal rows of bytes, and of what lies between such runs."""
+    ends = [*(np.flatnonzero((elements[1:] != elements[:-1]).any(axis=1)) + 1).tolist(), len(elements)]
+    spans: list[tuple[int, int, bool]] = []
+    start = 0
+    for end in ends:
+        is_run = end - start >= _RUN
+        if spans and not is_run and not spans[-1][2]:
+            start = spans.pop()[0]
+        spans.append((start, end, is_run))
+        start = end
+    return spans
+
+
+def _filled(value: Any, dtype: str, shape: tuple[int, ...]) -> str:
+    """Return a tensor of equal elements, as `torch.tensor` with one element infers its dtype."""
+    if value in (0, 1) and dtype != "bool" and not _has_negative_zero(value):
+        # `torch.zeros` is float32 by default, while `torch.full` goes by the number.
+        return f"torch.{'ones' if value else 'zeros'}({shape}{_dtype(dtype, {'float32'})})"
+    return f"torch.full({shape}, {_number(value)}{_dtype(dtype, _IMPLIED)})"
+
+
 def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
     """Return ``torch.tensor([...])`` with exactly these elements.
 
@@ -91,13 +138,11 @@ def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
     # -0.0 equals 0.0, and would be printed as a zero without its sign.
     plain = array.size > 1 and bool((array == array.reshape(-1)[0]).all()) and not _has_negative_zero(array)
     if plain and array.reshape(-1)[0] in (0, 1) and dtype != "bool":
-        # `torch.zeros` is float32 by default, while `torch.tensor` goes by the numbers.
-        name = "zeros" if array.reshape(-1)[0] == 0 else "ones"
-        return f"torch.{name}({shape}{_dtype(dtype, {'float32'})})"
+        return _filled(array.reshape(-1)[0], dtype, shape)
     return f"torch.tensor({nested(array)}{_dtype(dtype, _IMPLIED)})"
 
 
-def _has_negative_zero(array: NDArray[Any]) -> bool:
+def _has_negative_zero(array: Any) -> bool:
     return array.dtype.kind in "fc" and bool((np.signbit(array.real) | np.signbit(array.imag)).any())
 
 

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import is_in_place
 from ci_autotest.record.values import Value
 from ci_autotest.record.write_guard import unrecorded
 
@@ -33,10 +34,6 @@ _OF_ONE: Final = {"norm": torch.linalg.vector_norm}
 _VIEWS: Final = frozenset({"data", "T", "mT", "H", "mH", "real", "imag"})
 #: Functions that turn elements into Python values, which may decide what the body does.
 _READING: Final = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__complex__", "__index__"})
-#: In-place operators; all other in-place functions have a trailing underscore.
-_IN_PLACE: Final = frozenset(
-    f"__{name}__" for name in ("setitem", "iadd", "isub", "imul", "itruediv", "ipow", "imatmul")
-)
 #: Backward passes, which run on the recorded values only; the plain tensors get their gradients afterwards.
 _BACKWARD: Final = frozenset({"torch.Tensor.backward", "torch.autograd.backward"})
 
@@ -96,7 +93,7 @@ class PlainTensors(TorchFunctionMode):
         last = name.rpartition(".")[2]
         if name in _BACKWARD:
             return _record(self._recorder, func, last, args, kwargs)
-        if last in _IN_PLACE or (last.endswith("_") and not last.endswith("__")) or "out" in kwargs:
+        if is_in_place(last) or "out" in kwargs:
             return self._written(func, last, how, given)
         found = func(*args, **kwargs)
         if last in _READING or any(True for _ in _tensors([found])):

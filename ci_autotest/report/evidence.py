@@ -13,11 +13,11 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER, cotangent_key
-from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.literals import short_text
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
-from ci_autotest.report.finding_program import culprit_of, display_program, has_backward
+from ci_autotest.report.finding_program import culprit_of, has_backward, reason_of_run, shown_program
 from ci_autotest.report.mermaid import graph_text
 from ci_autotest.report.program_graph import Node, graph_of
 from ci_autotest.values.dtypes import ITEM_SIZE
@@ -98,7 +98,7 @@ def evidence_of(
             return Evidence(refusal=f"The program has {len(recording.program.steps):,} steps: it is in the artifact.")
         culprit = culprit_of(recording.program, finding)
         return Evidence(
-            program=display_program(recording, finding, permissions or Permissions()),
+            program=shown_program(recording, finding, permissions or Permissions(), reason_of_run(finding)).text,
             graph=graph_text(recording.program, culprit, is_gradient=has_backward(finding)),
             nodes=graph_of(recording.program, culprit),
             values=_values(recording),
@@ -111,7 +111,7 @@ def evidence_of(
 
 
 def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:
-    return key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS
+    return key in recording.tensors and bool(short_text(recording.tensors[key], spec.dtype, (spec.storage_size,)))
 
 
 def _digest(recording: Recording, key: str) -> str:
@@ -126,7 +126,7 @@ def _values(recording: Recording) -> tuple[tuple[str, str], ...]:
     printed = {step.target: name for step, name in named if step.op == PLACEHOLDER}
     printed |= {cotangent_key(i): f"gradient put into output {i}" for i in range(len(program.cotangents))}
     return tuple(
-        (printed.get(key, f"the reference's {key}"), tensor_text(recording.tensors[key], spec.dtype, spec.shape))
+        (printed.get(key, f"the reference's {key}"), short_text(recording.tensors[key], spec.dtype, spec.shape))
         for key, spec in wanted_specs(recording).items()
         if _is_inline(recording, key, spec) and spec.is_contiguous
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -12,8 +12,14 @@ from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.verdict import Call, State, Value, place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ci_autotest.values.finding import Hit
     from ci_autotest.values.verdict import Verdict
+
+
+#: What is said of a kind if nothing was seen but that it is one.
+_UNSEEN: Final[Mapping[str, str]] = {"crash": "it ends its process", "timeout": "it does not return"}
 
 
 class About(NamedTuple):
@@ -85,6 +91,8 @@ def headline(finding: Finding) -> str:
     """Return one sentence that names the operator, the candidate and what is wrong."""
     subject = f"{finding.operator} on {finding.candidate}"
     difference = finding.difference
+    if not finding.where and not finding.candidate_seen:
+        return f"{subject}: {_UNSEEN.get(finding.kind, f'{finding.kind} differs')}"
     if finding.kind in {"value", "gradient", "state"} and difference is not None:
         amount = (
             "not finite"
@@ -103,7 +111,7 @@ def headline(finding: Finding) -> str:
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
         "randomness": f"{subject}: {finding.candidate_seen}",
         "rank": f"{subject}: {finding.where}: {finding.candidate_seen}",
-        "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
+        "stateful": f"{subject}: {finding.detail.partition('. ')[0] or f'{finding.where} differs after other calls'}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
     if finding.kind in {"mutation", "metadata"} and isinstance(place_of(finding.where), Call):

@@ -1,9 +1,10 @@
-"""A finding's program as text: the failing snippet, or the reference's side with the line at fault marked."""
+"""A finding's program as text: one that fails when it is pasted, or the reference's side for reading, and why."""
 
 from __future__ import annotations
 
 import math
 import re
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import body_statements, named_outside, names
@@ -13,23 +14,44 @@ from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.rank_processes import global_lines, ranks_of
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
-from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
+from ci_autotest.program.repro.snippet import Snippet, made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
+from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.values.tolerance import tolerance_for
 from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, is_of_backward, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.program.repro.permissions import Permissions
-    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.finding import Finding, NoProgram
     from ci_autotest.values.verdict import Place
 
+#: Why a finding has no program that fails when it is pasted.
+_WHY: Final[Mapping[NoProgram, str]] = {
+    "unconfirmed": "it was not run again in a fresh process",
+    "flaky": "it did not show again",
+    "cases": "it shows only after other cases, and no sequence of their calls shows it",
+    "loader": "the fault is in how a data loader draws its numbers",
+    "elsewhere": "a few lines cannot run this candidate",
+    "bands": "guard bands around what the kernel allocates show it",
+    "checks": "torch checks an operator that is called inside another call",
+    "tensors": "its tensors are too large to print",
+    "unnamed": "the configuration here does not name what the candidate is made of",
+    "unrecorded": "no program that shows it could be recorded",
+    "passes": "the lines that compare both sides pass in a fresh process",
+    "stops": "the lines that compare both sides end with another error in a fresh process",
+}
+#: Reasons that only a run tells, and not the program itself.
+_OF_A_RUN: Final = frozenset({"flaky", "cases", "passes", "stops"})
+_COMMENT_CHARS: Final = 112
 #: A use of the name ``device`` in printed code, but not as a keyword argument.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
 #: Most and fewest seconds that a reader waits for the program of a hang.
 _WAIT_S: Final = (60, 5)
+#: Where a run writes unless it is told otherwise.
+_OUTPUT: Final = "autotest-report"
 #: A relative folder inside the checkout.
 _FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
 #: Longest path of a replacement that a comment names.
@@ -37,15 +59,55 @@ _PATH_CHARS: Final = 200
 
 
 def display_program(recording: Recording, finding: Finding, permissions: Permissions | None = None) -> str:
-    """Return a snippet that fails when it is pasted; if there is none, the reference's side with the fault marked.
+    """Return the text of ``shown_program``."""
+    return shown_program(recording, finding, permissions).text
+
+
+def shown_program(
+    recording: Recording, finding: Finding, permissions: Permissions | None = None, known: NoProgram = ""
+) -> Snippet:
+    """Return a program that fails when it is pasted; if there is none, the reference's side for reading, and why.
 
     Args:
         recording: The smallest program; small tensors whose data is present become exact literals.
         finding: The finding of that program.
         permissions: What the text may name; ``None`` allows all, for a program of this machine.
+        known: Why no program fails, if that is known already.
     """
-    if failing := snippet(recording, facts_of(recording, finding, permissions)):
-        return failing
+    found = Snippet(reason=known)
+    if not known:
+        found = snippet(recording, facts_of(recording, finding, permissions))
+    if found.reason == "tensors":  # Then there is no file that the other lines could read either.
+        return found._replace(text="\n".join(_comment(finding, found.reason)))
+    return found if found.text else found._replace(text=_outline(recording, finding, found.reason))
+
+
+def program_or_reason(finding: Finding) -> str:
+    """Return the program of a finding; if it has none, a comment that says why."""
+    return finding.program or "\n".join(_comment(finding, finding.no_program))
+
+
+def missing_program(finding: Finding) -> str:
+    """Return why a finding has no program to paste, in one sentence; empty if it has one."""
+    return _sentence(finding, finding.no_program) if finding.no_program else ""
+
+
+def reason_of_run(finding: Finding) -> NoProgram:
+    """Return why a finding has no program if the run found that out; the program itself does not tell."""
+    return finding.no_program if finding.no_program in _OF_A_RUN else ""
+
+
+def _sentence(finding: Finding, reason: NoProgram) -> str:
+    again = "; repro.py runs it" if finding.repro is not None else ""
+    return f"no program to paste: {_WHY[reason]}{again}"
+
+
+def _comment(finding: Finding, reason: NoProgram) -> list[str]:
+    return [f"# {line}" for line in wrap(_sentence(finding, reason), _COMMENT_CHARS)] if reason else []
+
+
+def _outline(recording: Recording, finding: Finding, reason: NoProgram) -> str:
+    """Return the reference's side with the line at fault marked, below the comment that it is for reading only."""
     statements = list(body_statements(recording.program))
     calls = [line for _, lines in statements for line in lines]
     if calls:
@@ -55,7 +117,8 @@ def display_program(recording: Recording, finding: Finding, permissions: Permiss
         calls[at] = f"{calls[at]}  # {mark(finding)}"
     after = _backward_lines(recording, finding) if has_backward(finding) else []
     answers = _answers(recording, finding)
-    return "\n".join([*_head(recording, answers, [*calls, *after]), *calls, *after])
+    head = _head(recording, finding, answers, [*calls, *after])
+    return "\n".join([*_comment(finding, reason), *head, *calls, *after])
 
 
 def culprit_of(program: Program, finding: Finding) -> int | None:
@@ -89,6 +152,7 @@ def facts_of(recording: Recording, finding: Finding, permissions: Permissions | 
         mark=mark(finding),
         permissions=permissions,
         folders=_folders(recording, permissions),
+        file=_tensor_file(recording, finding, permissions),
         timeout_s=_timeout_s(recording),
     )
 
@@ -111,6 +175,13 @@ def _folders(recording: Recording, permissions: Permissions | None) -> tuple[str
     return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
 
 
+def _tensor_file(recording: Recording, finding: Finding, permissions: Permissions | None) -> str:
+    """Return the path of the finding's tensors from where the run was started; empty if it has no folder."""
+    # A saved program does not say where the run wrote it.
+    output = recording.note.get("output") if permissions is None else _OUTPUT
+    return "" if not output else f"{output}/{FINDINGS}/{finding.id}/tensors.safetensors"
+
+
 def _aspect(at: Place | None) -> str:
     match at:
         case Value(aspect=("metadata" | "memory" | "end") as aspect):
@@ -127,24 +198,26 @@ def _aspect(at: Place | None) -> str:
             return "value"
 
 
-def _head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
+def _head(recording: Recording, finding: Finding, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
     """Return the lines above the body: imports, device, inputs and setup.
 
     Args:
         recording: The program; tensors that it lacks are read from ``tensors.safetensors``.
+        finding: The finding of that program.
         answers: Comments on how the candidate runs the program.
         rest: The lines that follow.
     """
     made = made_lines(recording)
     lines = [*made, *rest]
     is_stored = any("stored[" in line for line in lines)
+    file = _tensor_file(recording, finding, None) or "tensors.safetensors"
     return [
         "import torch",
         *import_lines(recording),
         *(["from safetensors.torch import load_file"] if is_stored else ()),
         "",
         *([f"device = torch.device({HOST_DEVICE!r})"] if any(_READS_DEVICE.search(line) for line in lines) else ()),
-        *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
+        *([f"stored = load_file({file!r})  # the file beside the repro"] if is_stored else ()),
         *answers,
         *made,
     ]

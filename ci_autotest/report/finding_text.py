@@ -11,6 +11,7 @@ from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_facts import facts_line, facts_table
 from ci_autotest.report.finding_message import amount_of
+from ci_autotest.report.finding_program import missing_program
 from ci_autotest.report.known_difference_row import known_row
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
 from ci_autotest.report.size_budget import Block, Form
@@ -87,13 +88,14 @@ def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int], *,
 
 def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -> str:
     """Return the page beside ``repro.py``, which can be filed upstream as an issue."""
+    shown = _shown(finding, with_program=with_program)
     parts = [
         f"# {text(headline(finding))}",
         "## Describe the bug",
         _described(finding),
         facts_table(finding, links),
         *_grown(finding),
-        *(("## To reproduce", *_shown(finding, with_program=with_program)) if finding.program else ()),
+        *(("## To reproduce", *shown) if shown else ()),
         *_commands_here(finding),
         *_message(finding),
         *_variants(finding, with_program=with_program),
@@ -215,12 +217,19 @@ def _evidence(finding: Finding, setting: Setting) -> Evidence:
 def _program(evidence: Evidence, finding: Finding) -> list[str]:
     if evidence.program:
         return [fence(evidence.program, "python")]
-    return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."] if evidence.refusal else []
+    if evidence.refusal:
+        return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."]
+    return _without_program(finding)
+
+
+def _without_program(finding: Finding) -> list[str]:
+    sentence = missing_program(finding)
+    return [f"{text(sentence[0].upper() + sentence[1:])}."] if sentence else []
 
 
 def _without_room(evidence: Evidence, finding: Finding) -> list[str]:
     if not evidence.program:
-        return []
+        return _without_program(finding)
     lines = evidence.program.count("\n") + 1
     return [f"The program ({lines:,} lines) does not fit here: it is in the artifact, in `findings/{finding.id}`."]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 from ci_autotest.report.atomic import write_text
+from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.power_text import power_lines, power_sentence, unscored
@@ -194,7 +195,7 @@ def _names(test: str, location: Location | None) -> tuple[str, str]:
 def _whole(finding: Finding) -> str:
     parts = (
         finding.message or headline(finding),
-        finding.program,
+        program_or_reason(finding),
         finding.replay and f"replay: {finding.replay}",
     )
     return "\n\n".join(plain(part) for part in parts if part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ci_autotest.report.atomic import write_text
+from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain
 from ci_autotest.report.verdict_line import headline
@@ -92,7 +93,8 @@ def _suppressions(reason: str) -> Sequence[dict[str, str]]:
 
 
 def _message(finding: Finding) -> str:
-    parts = (headline(finding), finding.message, finding.program, finding.replay and f"replay: {finding.replay}")
+    again = finding.replay and f"replay: {finding.replay}"
+    parts = (headline(finding), finding.message, program_or_reason(finding), again)
     return "\n\n".join(plain(part) for part in parts if part)[:_MESSAGE_CHARS]
 
 

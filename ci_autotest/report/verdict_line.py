@@ -77,6 +77,11 @@ def headline(finding: Finding) -> str:
     return finding.headline or f"{finding.operator or finding.test} on {finding.candidate}: {what}"
 
 
+def not_shrunk(finding: Finding) -> str:
+    """Return that a program is not the smallest, and why; not yet escaped for Markdown."""
+    return f"not shrunk: {finding.not_shrunk}" if finding.not_shrunk else "not shrunk"
+
+
 def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: FBT001 - three states, not a switch
     """Return what a reader must know before trusting a finding, escaped for Markdown.
 
@@ -93,7 +98,7 @@ def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: F
         "the candidate accepts what the reference rejects": is_found_leniency(finding),
         "not the candidate's fault": finding.blame in TOLERATED_BLAMES,
         "accumulated error: each step is aligned when it gets the reference's inputs": finding.accumulated,
-        "not shrunk": not finding.shrunk,
+        text(not_shrunk(finding), 200): not finding.shrunk,
         "repro not verified": finding.repro is not None and not finding.repro_verified,
     }
     return [words for words, holds in conditions.items() if holds]

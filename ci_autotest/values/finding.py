@@ -5,7 +5,7 @@ A finding is identified by (candidate, operator, kind) and by nothing else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ci_autotest.values.error_pattern import ErrorPattern
 from ci_autotest.values.verdict import Blame, Difference, Kind, Outcome, StepError, Struct
@@ -48,6 +48,13 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 #: Other smallest programs of one identity that a run looks for, each from another test.
 VARIANTS_AT_MOST: Final = 2
+
+
+#: Why a finding has no program that fails when it is pasted; ``report/finding_program.py`` has the sentences.
+NoProgram: TypeAlias = Literal[
+    "", "unconfirmed", "flaky", "cases", "loader", "elsewhere", "bands", "checks", "tensors", "unnamed", "unrecorded",
+    "passes", "stops",
+]  # fmt: skip
 
 
 class Variant(Struct, frozen=True, kw_only=True):
@@ -108,7 +115,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         oracle: What the float64 oracle says, in one sentence.
         oracle_value: The float64 value at ``first_index``, hexadecimal.
         accumulated: Whether the error accumulates over steps, none of which is misaligned on its own.
-        program: The smallest program as Python text.
+        program: The smallest program as Python text, which fails when it is pasted; for reading only if ``no_program``
+            says why it does not.
         cases: Number of cases that show this identity.
         of_cases: Number of cases that were run.
         tests: Ids of the tests that hit the identity.
@@ -128,6 +136,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         demanded: Whether a leniency fails the run, because the test says that the reference refuses the call.
         pattern: Which elements are wrong in the case as it was found, before shrinking.
         notes: What the test's body says about the case as it was found.
+        not_shrunk: Why the program is not the smallest, in words; empty if it is.
+        no_program: Why no program fails when it is pasted; empty if ``program`` does.
     """
 
     id: str
@@ -181,6 +191,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     demanded: bool = False
     pattern: ErrorPattern | None = None
     notes: tuple[str, ...] = ()
+    not_shrunk: str = ""
+    no_program: NoProgram = ""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -207,8 +219,9 @@ def representative(findings: Iterable[Finding]) -> Finding:
     """
 
     def rank(item: Finding) -> tuple[bool, bool, bool, bool, str, int]:
+        has_program = bool(item.program and not item.no_program)
         # Negated, because `False` is less than `True`.
-        return not counts_against(item), not item.confirmed, not item.program, item.earlier, item.test, item.case
+        return not counts_against(item), not item.confirmed, not has_program, item.earlier, item.test, item.case
 
     return min(findings, key=rank)
 

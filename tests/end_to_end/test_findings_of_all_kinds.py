@@ -10,12 +10,17 @@ from types import ModuleType
 
 import pytest
 
+from ci_autotest.report import report_json
+from tests.finding_words import missing_words
 from tests.projects import Project, environment, finding_of, together
 
 KERNELS = """
+import ctypes
+import os
+
 import torch
 
-calls = []
+calls, answers = [], {}
 
 
 def rsqrt(x):
@@ -43,14 +48,72 @@ def eigh(x):
 def sort(x, dim=-1, **how):
     found = torch.sort(x, dim=dim)
     return found.values, found.indices.flip(dim)
+
+
+def bitwise_and(x, y):
+    return x & y ^ 1
+
+
+def scale_(x, factor):
+    return x.mul_(factor + 1)
+
+
+def tanh(x):
+    return torch.tanh(x) + (os.environ.get("FAST_TANH") == "1")
+
+
+def linear(x, weight, bias):
+    return torch.nn.functional.linear(x, weight, bias) + (weight.abs().sum() > 1)
+
+
+@torch.library.custom_op("allkinds::gelu", mutates_args=())
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(x)
+
+
+@gelu.register_fake
+def _(x):
+    return x.new_empty(x.numel() + 1)
+
+
+def amax(x):
+    memory = (ctypes.c_float * (x.numel() + 1)).from_address(x.data_ptr())
+    memory[x.numel()] = 7.0
+    return torch.amax(x)
+
+
+def sigmoid(x):
+    return answers.setdefault(tuple(x.shape), torch.sigmoid(x))
 """
 RIGHT = """
 import torch
 
-rsqrt, mul, exp, sort, eigh = torch.rsqrt, torch.mul, torch.exp, torch.sort, torch.linalg.eigh
-transpose = torch.transpose
+from torch import amax, bitwise_and, exp, mul, rsqrt, sigmoid, sort, tanh, transpose
+from torch.linalg import eigh
+from torch.nn.functional import linear
+
+
+def scale_(x, factor):
+    return x.mul_(factor)
+
+
+@torch.library.custom_op("allkinds::gelu", mutates_args=())
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(x)
+
+
+@gelu.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+OPERATORS = """
+def scale_(x, factor):
+    return x.mul_(factor)
 """
 TESTS = """
+from operators import scale_
+
+
 @autotest(n=2)
 def rsqrt():
     return torch.rsqrt(random_tensor(ndim=2, low=1.0, high=2.0))
@@ -89,30 +152,92 @@ def eigh():
 @autotest(n=2)
 def sort():
     return torch.sort(random_tensor(ndim=1, dim0=5))
+
+
+@autotest(n=2, profiles=())
+def bitwise_and():
+    return random_tensor(1, dim0=3, dtype=int, low=0, high=9) & random_tensor(1, dim0=3, dtype=int, low=0, high=9)
+
+
+@autotest(n=2, profiles=())
+def scale():
+    return scale_(random_tensor(1, requires_grad=False) * 2, 3.0)
+
+
+@autotest(n=2, profiles=())
+def tanh():
+    return torch.tanh(random_tensor(1))
+
+
+@autotest(n=2, profiles=())
+def linear():
+    return torch.nn.Linear(12, 12)(random_tensor(2, dim1=12))
+
+
+@autotest(n=2, profiles=())
+def gelu():
+    return torch.nn.functional.gelu(random_tensor(1))
+
+
+@autotest(n=3, profiles=())
+def amax():
+    return torch.amax(random_tensor(1, dim0=13))
+
+
+@autotest(n=8, profiles=())
+def sigmoid():
+    return torch.sigmoid(random_tensor(1, dim0=random(1, 3)))
 """
+
+
+CANDIDATES = [
+    ("kernels", (
+        "torch.rsqrt torch.transpose torch.mul torch.exp torch.sort torch.linalg.eigh torch.bitwise_and "
+        "torch.nn.functional.linear operators.scale_"
+     ), {}),
+    ("forward", "torch.nn.functional.gelu torch.amax torch.sigmoid", {"forward_only": True}),
+    ("environ", "torch.tanh", {"env": {"FAST_TANH": "1"}}),
+]  # fmt: skip
+
+
+def row(name, operators, **keys):
+    replace = {operator: f"mykernels.{operator.rpartition('.')[2]}" for operator in operators.split()}
+    return {"name": name, "backend": "substitute", "replace": replace, **keys}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     held = Project(tmp_path_factory.mktemp("kinds"))
     held.write("mykernels.py", KERNELS)
+    held.write("operators.py", OPERATORS)
     held.tests(TESTS)
-    names = ("rsqrt", "transpose", "mul", "exp", "sort")
-    replace = {**{f"torch.{name}": f"mykernels.{name}" for name in names}, "torch.linalg.eigh": "mykernels.eigh"}
-    held.substitute(replace, case_timeout="60s")
+    held.configure(
+        candidates=[row(name, operators, **keys) for name, operators, keys in CANDIDATES], case_timeout="60s"
+    )
     done = held.run()
     assert done.status == 1, done.said
     return held
 
 
 @pytest.mark.parametrize(
-    ("operator", "kind"), [("rsqrt", "nondeterminism"), ("transpose", "aliasing"), ("mul", "value"), ("exp", "value"), ("sort", "value")]
+    ("operator", "kind"),
+    [
+        ("rsqrt", "nondeterminism"), ("transpose", "aliasing"), ("mul", "value"), ("exp", "value"), ("sort", "value"),
+        ("bitwise_and", "value"), ("scale_", "value"), ("linear", "value"), ("tanh", "value"), ("gelu", "metadata"),
+        ("amax", "mutation"), ("sigmoid", "stateful"),
+    ],
 )  # fmt: skip
 def test_run__planted_fault__is_confirmed_with_its_kind_and_its_repro_says_so(project, operator, kind):
     finding = finding_of(project.report(), operator, kind)
     assert (finding["blame"], finding["confirmed"]) == ("candidate", True)
     assert finding["repro_verified"]
     assert finding["versions"].startswith("Python ")
+
+
+def test_run__each_finding__has_a_title_and_a_program_or_why_there_is_none(project):
+    findings = report_json.read(project.folder / "autotest-report/report.json").findings
+    assert {finding.id: missing_words(finding) for finding in findings if missing_words(finding)} == {}
+    assert {finding.operator: finding.no_program for finding in findings if finding.no_program} == {}
 
 
 def test_run__other_signs_of_eigenvectors__are_aligned(project):
@@ -157,12 +282,15 @@ def shown_programs(project: Project) -> set[str]:
 
 @pytest.mark.parametrize("kernels", [KERNELS, RIGHT], ids=["faulty", "mended"])
 def test_run__every_program_that_is_shown__fails_while_its_kernel_is_faulty(project, kernels, monkeypatch):
-    shown, folder = shown_programs(project), project.folder / "autotest-report/findings"
-    monkeypatch.chdir(folder / project.report()["findings"][0]["id"])  # what reads a file reads that beside the repro
+    shown = shown_programs(project)
+    monkeypatch.chdir(project.folder)
+    monkeypatch.syspath_prepend(str(project.folder))
+    monkeypatch.setenv("FAST_TANH", "0")  # the program of a row with `env` sets it
     module = ModuleType("mykernels")
     exec(kernels, vars(module))  # noqa: S102 - the project's own
     monkeypatch.setitem(sys.modules, "mykernels", module)
     for text in shown:
+        vars(module).get("answers", {}).clear()
         with pytest.raises(AssertionError) if kernels is KERNELS else nullcontext():
             exec(compile(text, "shown", "exec"), {"__name__": "shown"})  # noqa: S102 - what is under test
 

@@ -22,6 +22,7 @@ from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples
 from tests.candidates import needs, path_of
 from tests.engine import judged, record
+from tests.pasting import reported, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,8 +98,9 @@ def test_display_program__of_a_framework__fails_while_it_is_wrong_and_passes_whe
     recording, outcome = recorded(body, backend)
     if outcome == "unsupported":
         pytest.skip(f"{name} has no such program")
-    (tmp_path / "tensors.safetensors").write_bytes(encode_tensors(recording))
+    recording = reported(recording)
     text = display_program(recording, samples.finding(**told))
+    write_tensors(text, recording, tmp_path)
     assert f"import {name}\n" in text
     done = run(name, text, tmp_path)
     assert "AssertionError" in done.stderr, text + done.stderr

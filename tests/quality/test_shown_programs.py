@@ -28,6 +28,7 @@ from ci_autotest.report.finding_program import display_program
 from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from tests import report_samples as samples
 from tests.engine import record
+from tests.pasting import paste, reported
 from tests.quality import bodies
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def recorded(name: str, profile: str | None = None) -> Recording:
         if attempt.refused is None:
             live = live_of(attempt)
             note = repro_note(Candidate(name="copy", backend="torch"), live.program.steps)
-            return with_expected(to_recording(live, note), live, TorchBackend())
+            return reported(with_expected(to_recording(live, note), live, TorchBackend()))
     pytest.fail(f"{name}: the reference rejects every attempt: {attempt.trace.failure}")
 
 
@@ -154,10 +155,7 @@ def finding(recording: Recording, kind: str) -> Any:
 
 def execute(text: str, folder: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run a program as a reader would; say whether it leaves what was found, or tensors."""
-    (folder / "tensors.safetensors").write_bytes(encode_tensors(recording))
-    monkeypatch.chdir(folder)
-    scope: dict[str, Any] = {"__name__": "shown"}
-    exec(compile(text, "shown", "exec"), scope)  # noqa: S102 - what is under test
+    scope = paste(text, recording, folder, monkeypatch)
     return "found" in scope or any(isinstance(value, plain.Tensor) for value in scope.values())
 
 
@@ -191,7 +189,7 @@ def test_display_program__of_a_compiler__is_executed(
     note = repro_note(
         Candidate(name="c", backend="torch.compile", options={"backend": "eager"}), plain_one.program.steps
     )
-    recording = replace(plain_one, note=note)
+    recording = replace(plain_one, note={**plain_one.note, **note})
     assert execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
 
 

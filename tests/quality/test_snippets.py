@@ -32,6 +32,7 @@ from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples
 from tests.engine import judged, record
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
+from tests.pasting import paste, reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,16 @@ def flagged(value: Any) -> Any:
     found = real.exp(value)
     value.requires_grad_()
     return found
+
+
+def whole() -> Any:
+    return torch.randint(0, 8, (2, 3))
+
+
+def augmented() -> Any:
+    value = whole()
+    value &= 6
+    return value
 
 
 def in_place() -> Any:
@@ -97,7 +108,7 @@ def exp(**how: Any) -> Callable[[], Any]:
     return lambda: torch.exp(x(**how))
 
 
-LINEAR, NORM = "torch.nn.functional.linear", "torch.nn.functional.batch_norm"
+LINEAR, NORM, RELU = (f"torch.nn.functional.{name}" for name in ("linear", "batch_norm", "relu"))
 #: Operator, body, faulty kernel, kind.
 ROWS: dict[str, tuple[str, Callable[[], Any], Callable[..., Any], str]] = {
     "value": ("torch.exp", exp(), lambda v: real.exp(v) + 1, "value"),
@@ -109,6 +120,25 @@ ROWS: dict[str, tuple[str, Callable[[], Any], Callable[..., Any], str]] = {
     "value by an infix": ("torch.mul", lambda: x() * 2, lambda v, o: real.mul(v, o) + 1, "value"),
     "value in place": ("torch.exp", in_place, lambda v: real.exp(v) + 1, "value"),
     "value inside a module": (LINEAR, inside_a_module, lambda v, w, b: real.nn.functional.linear(v, w, b) + 1, "value"),
+    "value of a sign that is a keyword": ("torch.bitwise_and", lambda: whole() & whole(), lambda v, o: (v & o) ^ 1, "value"),
+    "value of a reflected sign": ("torch.sub", lambda: 3 - x(), lambda v, o: real.sub(v, o) + 1, "value"),
+    "value of a unary sign": ("torch.neg", lambda: -x(), lambda v: real.neg(v) + 1, "value"),
+    "value of an augmented assignment": ("torch.bitwise_and", augmented, lambda v, o: (v & o) ^ 1, "value"),
+    "value of a sign under a module": ("torch.sub", lambda: torch.nn.ReLU()(3 - x()), lambda v, o: real.sub(v, o) + 1, "value"),
+    "value of a keyword sign under a module": (
+        "torch.bitwise_and", lambda: torch.nn.Identity()(whole() & whole()), lambda v, o: (v & o) ^ 1, "value",
+    ),
+    "value of a function in place": ("torch.exp", lambda: torch.exp_(x(requires_grad=False) * 2), lambda v: real.exp(v) + 1, "value"),
+    "value of an activation in place": (
+        RELU, lambda: torch.nn.functional.relu(x(requires_grad=False) * 2, inplace=True), lambda v: real.relu(v) + 1, "value",
+    ),
+    "value of a module in place": (RELU, lambda: torch.nn.ReLU(inplace=True)(x() * 2), lambda v: real.relu(v) + 1, "value"),
+    "value of a module that may write": (RELU, lambda: torch.nn.ReLU()(x()), lambda v: real.relu(v) + 1, "value"),
+    "gradient in place": ("torch.exp", lambda: (x() * 2).exp_(), with_backward(real.exp, lambda v, grad: grad), "gradient"),
+    "value by a method of other arguments": ("torch.permute", lambda: x().permute(1, 0), lambda v, dims: real.permute(v, dims) + 1, "value"),
+    "value by a method of another order": (
+        "torch.where", lambda: x().where(x() > 0, x()), lambda mask, v, o: real.where(mask, v, o) + 1, "value",
+    ),
     "value of a tuple": ("torch.max", under_a_tuple, lambda v, dim: (real.max(v, dim)[0], real.max(v, dim)[1] + 1), "value"),
     "value in a chain": ("torch.exp", two, lambda v: real.exp(v) + 1, "value"),
     "gradient": ("torch.exp", exp(), with_backward(real.exp, lambda v, grad: grad), "gradient"),
@@ -153,14 +183,7 @@ def found_by(body: Callable[[], Any], candidate: Candidate, rules: Rules) -> tup
     assert case.verdict.outcome == "misaligned", case.verdict
     note = {**repro_note(candidate, case.live.program.steps), "strictness": rules.strictness}
     recording = with_expected(to_recording(case.live, note), case.live, TorchBackend())
-    return recording, finding_of(case.verdict, About(candidate.name, "a.py::test", "test", 0, 0))
-
-
-def pasted(text: str, recording: Recording, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a program as somebody would who pastes it."""
-    (folder / "tensors.safetensors").write_bytes(encode_tensors(recording))
-    monkeypatch.chdir(folder)
-    exec(compile(text, "pasted", "exec"), {"__name__": "pasted"})  # noqa: S102 - what is under test
+    return reported(recording), finding_of(case.verdict, About(candidate.name, "a.py::test", "test", 0, 0))
 
 
 def check(
@@ -168,9 +191,9 @@ def check(
 ) -> None:
     """Hold a program to what it is shown for: it fails while there is a fault, and passes once there is none."""
     with pytest.raises(AssertionError):
-        pasted(text, recording, folder, monkeypatch)
+        paste(text, recording, folder, monkeypatch)
     mend()
-    pasted(text, recording, folder, monkeypatch)
+    paste(text, recording, folder, monkeypatch)
 
 
 @pytest.mark.parametrize(("operator", "body", "fault", "kind"), ROWS.values(), ids=ROWS)
@@ -256,7 +279,8 @@ TOLD: dict[str, tuple[Callable[[], Any], Callable[..., Any], dict[str, Any]]] = 
 
 def noted(body: Callable[[], Any], candidate: Candidate) -> Recording:
     live = live_of(record(body))
-    return with_expected(to_recording(live, repro_note(candidate, live.program.steps)), live, TorchBackend())
+    note = repro_note(candidate, live.program.steps)
+    return reported(with_expected(to_recording(live, note), live, TorchBackend()))
 
 
 @pytest.mark.parametrize(("body", "fault", "told"), TOLD.values(), ids=TOLD)
@@ -313,7 +337,7 @@ def test_display_program__of_a_device__runs_on_both(tmp_path: Path, monkeypatch:
     there = replace(recording, note={**recording.note, "device": "meta"})
     text = display_program(there, samples.finding())
     assert "expected = run(torch.device('cpu'))\nfound = run(torch.device('meta'))" in text
-    pasted(display_program(recording, samples.finding()), recording, tmp_path, monkeypatch)
+    paste(display_program(recording, samples.finding()), recording, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", [*ROWS, *TOLD])

@@ -20,6 +20,7 @@ from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from tests.engine import recorded
 from tests.fakes.asked_worker import HELLO, AskedWorker
+from tests.finding_words import missing_words
 from tests.verdict_samples import BAD, GOOD, SUSPECT, TEST
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def test_diagnosed__suspect__comes_to_its_finding(suspect, answers, outcome, kin
         is_confirmed,
         is_shrunk,
     )
+    assert missing_words(finding) == []
     assert finding.repro_verified is (finding.repro is not None)
     folder = tmp_path / "findings" / finding.id
     assert (folder / "repro.py").is_file() is finding.repro_verified

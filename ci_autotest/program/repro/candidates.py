@@ -260,6 +260,14 @@ def transform_of(note: Mapping[str, Any]) -> str:
     return path
 
 
+def environment_lines(note: Mapping[str, Any]) -> list[str]:
+    """Return the line that sets the candidate's environment variables, which must precede its imports."""
+    env = note.get("env")
+    if not isinstance(env, dict) or not env:
+        return []
+    return [f"os.environ.update({ {str(name): str(value) for name, value in env.items()}!r})"]
+
+
 def device_module(note: Mapping[str, Any]) -> str:
     """Return the module that registers the candidate's device; empty for a device of torch's own.
 

@@ -26,7 +26,7 @@ from ci_autotest.program.json_values import program_of
 from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import host_template as template
-from ci_autotest.program.repro.candidates import block
+from ci_autotest.program.repro.candidates import block, environment_lines
 from ci_autotest.program.repro.carried_values import carried_flags, mapping_text
 from ci_autotest.program.repro.entry_points import WATCH
 from ci_autotest.program.repro.framework_code import code_of
@@ -126,6 +126,7 @@ def _head(
         "libraries": "\n".join(libraries),
         "here": "HERE = Path(__file__).resolve().parent\n" if paths or has_stored(recording) else "",
         "python": str(host["python"]),
+        "environment": "".join(f"{line}\n" for line in environment_lines(recording.note)),
         "paths": paths + (start_text(ranks, details["timeout_s"]) if ranks else ""),
         "version": _in_text(host["version"]),
         "first": code_of(module).first,

@@ -19,6 +19,7 @@ from ci_autotest.program.ir import (
     output_refs,
 )
 from ci_autotest.program.refusal import refused_outputs
+from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_script import (
     NAMESPACES,
     adapters_text,
@@ -109,14 +110,19 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
         return ""
     lines = [*_made(recording, program, words), *calls]
     is_stored = any("stored(" in line for line in lines)
+    environment = environment_lines(recording.note)
+    pythons = [*(["import json"] if is_stored else ()), *(["import os"] if environment else ())]
+    pythons += ["from pathlib import Path"] if is_stored else []
     return "\n".join([
         *(["from __future__ import annotations", ""] if adapters else ()),
-        *(["import json", "from pathlib import Path", ""] if is_stored else ()),
+        *pythons,
+        *([""] if pythons else ()),
+        *(environment and [*environment, ""]),
         "import numpy as np",
         f"import {module}",
         "",
         *([*words.first, ""] if words.first else ()),
-        *(_reader() if is_stored else ()),
+        *(_reader(facts.file) if is_stored else ()),
         *(["", adapters, "", ""] if adapters else ()),
         *lines,
     ])  # fmt: skip
@@ -132,9 +138,9 @@ def _words(module: str) -> _Words:
     )
 
 
-def _reader() -> list[str]:
+def _reader(file: str) -> list[str]:
     # A pasted program has no `__file__`.
-    return [*READER.replace("(HERE / ", "Path(").strip().splitlines(), "", ""]
+    return [*READER.replace('(HERE / "tensors.safetensors")', f"Path({file!r})").strip().splitlines(), "", ""]
 
 
 def _made(recording: Recording, program: Program, words: _Words) -> list[str]:

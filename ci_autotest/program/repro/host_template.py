@@ -21,7 +21,7 @@ Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))
 if Path(PYTHON).exists() and Path(PYTHON).parent.parent != Path(sys.prefix) and not os.environ.get("REPRO_IN_PLACE"):
     os.execve(PYTHON, [PYTHON, *sys.argv], {**os.environ, "REPRO_IN_PLACE": "1"})
-%(paths)stry:
+%(environment)s%(paths)stry:
     import numpy as np
     import %(module)s
 except ImportError as error:

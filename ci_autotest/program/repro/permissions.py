@@ -23,6 +23,7 @@ class Permissions:
         names: Functions and modules of the user's.
         folders: Folders that the import path may have.
         options: Arguments of a compiler, as each candidate has them.
+        environs: Environment variables, as each candidate has them.
         calls: Returns the functions and adapters that the table of a framework names, by its module. It is called only
             for a framework's program, because a table takes a while to read.
         is_of_this_run: Whether the program was made by this run, and may name any operator of the user's.
@@ -31,6 +32,7 @@ class Permissions:
     names: Collection[str] = frozenset()
     folders: Collection[str] = frozenset()
     options: tuple[Mapping[str, object], ...] = ()
+    environs: tuple[Mapping[str, str], ...] = ()
     calls: Callable[[str], Collection[str]] = _no_calls
     is_of_this_run: bool = False
 

@@ -6,42 +6,59 @@ torch's operator, the device, or the compiled function instead of the plain one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
+from ci_autotest.program.codegen import body_lines, body_statements, inputs, named_outside, names, setup_lines
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
-    CANDIDATE_MODES,
+    CALL_MODULE,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
+    Ref,
     TensorSpec,
     cotangent_key,
     is_unpacking,
+    operator_check_of,
     output_refs,
+    result_bands_of,
     step_refs,
+    writes_to_receiver,
 )
-from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.literals import short_text
+from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_snippet import host_snippet
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, own_names, sides_of
+from ci_autotest.program.targets import is_own
 from ci_autotest.values.dtypes import COMPLEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program, Recording, Step
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_checks import Facts
     from ci_autotest.program.repro.snippet_sides import Sides
+    from ci_autotest.values.finding import NoProgram
 
 
-def snippet(recording: Recording, facts: Facts) -> str:
-    """Return the program; empty if a few lines cannot run the candidate, or if a name in it is not permitted.
+_CHECKED: Final = "checked"
+
+
+class Snippet(NamedTuple):
+    """The text of a program, or why there is none."""
+
+    text: str = ""
+    reason: NoProgram = ""
+
+
+def snippet(recording: Recording, facts: Facts) -> Snippet:
+    """Return the program, or why a few lines cannot run the candidate.
 
     Args:
         recording: The smallest program, with the candidate's note.
@@ -50,17 +67,19 @@ def snippet(recording: Recording, facts: Facts) -> str:
     Raises:
         ProgramError: The note has something that is never printed as code.
     """
-    # Guard bands around results are no few lines, and a check of an operator compares nothing.
-    if any(not CANDIDATE_MODES.isdisjoint(step.modes) for step in recording.program.steps):
-        return ""
+    if any(map(result_bands_of, recording.program.steps)):
+        return Snippet(reason="bands")
     if facts.permissions is not None and not _is_permitted(recording, facts.permissions):
-        return ""
+        return Snippet(reason="unnamed")
     if "host" in recording.note:
         return _of_host(recording, facts)
     sides = sides_of(recording, facts.kind)
     if sides is None:
-        return ""
-    lines = _call_alone(recording, facts, sides)
+        return Snippet(reason="elsewhere")
+    checked = [step for step in recording.program.steps if operator_check_of(step)]
+    if checked and not _is_checkable(checked, recording, sides):
+        return Snippet(reason="checks")
+    lines = _checked(recording, sides, facts, checked[0]) if checked else _call_alone(recording, facts, sides)
     if not lines:
         lines = [
             *sides.above,
@@ -69,16 +88,21 @@ def snippet(recording: Recording, facts: Facts) -> str:
             "",
             *check_lines(recording, facts, sides, _expected_text(recording, facts)),
         ]
-    return "\n".join([*_head(recording, facts, sides, lines), *lines])
+    if not facts.file and any("stored[" in line for line in lines):
+        return Snippet(reason="tensors")
+    return Snippet("\n".join([*_head(recording, facts, sides, lines), *lines]))
 
 
-def _of_host(recording: Recording, facts: Facts) -> str:
+def _of_host(recording: Recording, facts: Facts) -> Snippet:
     try:
-        return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
+        text = host_snippet(recording, facts, chosen_outputs(recording.program, facts))
     except ProgramError:
         if facts.permissions is None:
             raise
-        return ""  # From outside: the program is shown in torch's words, which are checked.
+        return Snippet(reason="unnamed")  # From outside: the program is shown in torch's words, which are checked.
+    if not facts.file and "stored(" in text:
+        return Snippet(reason="tensors")
+    return Snippet(text, "" if text else "elsewhere")
 
 
 def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
@@ -86,30 +110,34 @@ def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
     # Options of a compiler may name programs that it runs, `cpp.cxx`: those of a candidate here are the user's own.
     if options and options not in permissions.options:
         return False
-    return own_names(recording.note) <= set(permissions.names)
+    env = recording.note.get("env")
+    return own_names(recording.note) <= set(permissions.names) and (not env or env in permissions.environs)
 
 
 def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
     """Return the imports, and definitions that the other lines use."""
     is_stored = any("stored[" in line for line in lines)
     reads_device = sides.takes != DEVICE and any(DEVICE in line for line in lines)
+    environment = environment_lines(recording.note)
     pythons = [
         *(["io"] if any("io.BytesIO" in line for line in lines) else ()),
         *(["multiprocessing"] if facts.kind in LOST else ()),
         *(["operator"] if any("operator." in line for line in lines) else ()),
+        *(["os"] if environment else ()),
         *(["sys"] if facts.folders else ()),
     ]
     first = [*(f"import {module}" for module in pythons), *([""] if pythons else ())]
-    paths = [f"sys.path += {list(facts.folders)!r}", ""] if facts.folders else []
+    paths = [*environment, *([f"sys.path += {list(facts.folders)!r}"] if facts.folders else ())]
     read = [
         *([f"device = {device_text(recording.note)}"] if reads_device else ()),
-        *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
+        *([f"stored = load_file({facts.file!r})  # the file beside the repro"] if is_stored else ()),
     ]
     operators = import_lines(recording)
     is_defined = lines[0].startswith(("def ", "class ", "REPLACED"))
     return [
         *first,
         *paths,
+        *([""] if paths else ()),
         "import torch",
         *operators,
         *(f"import {module}" for module in sides.imports if f"import {module}" not in operators),
@@ -153,9 +181,8 @@ def tensor_expression(recording: Recording, key: str, spec: TensorSpec, where: s
         grad: Whether ``requires_grad_`` is called if the spec requires it.
     """
     shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-    if key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS:
-        text = tensor_text(recording.tensors[key], spec.dtype, shape)
-    else:
+    text = short_text(recording.tensors[key], spec.dtype, shape) if key in recording.tensors else ""
+    if not text:
         bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file has pairs of real numbers.
         text = f"stored[{key!r}]{bits}.reshape({shape})"
     layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
@@ -187,6 +214,9 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     taken = {"found", "expected", *(module.partition(".")[0] for module in sides.imports)}
     if not is_plain or sides.rename is None or len(calls) != 1 or calls[0].modes or taken & set(named):
         return []
+    # An operator of the user's of such a name writes to its input, so that each side needs its own.
+    if is_own(calls[0].target) and calls[0].target.endswith("_"):
+        return []
     ours, theirs = (body_lines(program, rename=rename) for rename in (sides.rename, None))
     call = ours[0].partition(" = ")[2]
     if len(ours) != 1 or not call.startswith(f"{sides.takes}("):
@@ -199,10 +229,32 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     ]
 
 
+def _is_checkable(checked: Sequence[Step], recording: Recording, sides: Sides) -> bool:
+    """Whether each checked call has its kernel as an argument of the program."""
+    return sides.rename is not None and "," not in sides.takes and len(checked) == len(recording.program.calls)
+
+
+def _checked(recording: Recording, sides: Sides, facts: Facts, step: Step) -> list[str]:
+    """Return the lines in which torch checks the operator that is the kernel; they call nothing of the reference's."""
+    check, call, rename = operator_check_of(step), free(_CHECKED, names(recording.program)), sides.rename
+    assert rename is not None  # noqa: S101 - `_is_checkable` has seen to it
+    how = f"test_utils={check!r}, raise_exception=False"
+    return [
+        f"def {call}(*args, **kwargs):",
+        f"    result = torch.library.opcheck({sides.candidate}, args, kwargs, {how})",
+        f'    assert result == {{{check!r}: "SUCCESS"}}, result  # {facts.mark}',
+        f"    return {sides.candidate}(*args, **kwargs)",
+        "",
+        "",
+        *made_lines(recording, _moved(recording, sides)),
+        *body_lines(recording.program, rename=lambda target: call if rename(target) == sides.takes else target),
+    ]
+
+
 def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     """Return the function that both sides run; it returns what differs."""
     program = recording.program
-    shown, calls = _output_names(program), body_lines(program, rename=sides.rename)
+    shown, calls = _output_names(program), _body(program, facts, sides)
     if sides.whole:
         outputs = free("outputs", names(program))
         calls = [f"{outputs} = {sides.whole}({', '.join(name for name, _ in inputs(program))})"]
@@ -216,6 +268,34 @@ def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     return [f"def run({sides.takes}):", *(f"    {line}" for line in lines)]
 
 
+def _body(program: Program, facts: Facts, sides: Sides) -> list[str]:
+    """Return the calls; a computed value keeps its gradient from where it is made if that is compared."""
+    is_kept = facts.has_backward and _is_of_a_value(facts)
+    kept = [i for i in _meant(program, facts, sides) if is_kept and program.steps[i].op != PLACEHOLDER]
+    lines, holder = [], _holder(program)
+    for index, statements in body_statements(program, rename=sides.rename):
+        lines += statements
+        if index in kept and _is_overwritten(program, index):
+            lines += [f"{holder} = []", f"{names(program)[index]}.register_hook({holder}.append)"]
+        elif index in kept:
+            lines.append(f"{names(program)[index]}.retain_grad()")
+    return lines
+
+
+def _is_overwritten(program: Program, index: int) -> bool:
+    """Whether a later call writes to a computed value: then ``grad`` is that of the new value."""
+    steps = program.steps
+    if steps[index].op == PLACEHOLDER:
+        return False
+    writing = [step for step in steps[index + 1 :] if writes_to_receiver(step, steps)]
+    # The first argument of a module's call is the module.
+    return any(Ref(index) == step.args[1 if step.op == CALL_MODULE else 0] for step in writing if step.args)
+
+
+def _holder(program: Program) -> str:
+    return free("gradients", names(program))
+
+
 def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> list[str]:
     program = recording.program
     put_in = {
@@ -223,22 +303,19 @@ def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[
         for i, (name, spec) in enumerate(zip(shown, program.cotangents, strict=False))
         if spec is not None
     }
-    inner = [i for i in _meant(program, facts, sides) if program.steps[i].op != PLACEHOLDER]
-    kept = [f"{names(program)[i]}.retain_grad()" for i in inner if _is_of_a_value(facts)]
     if facts.aspect == "cotangent":
         weights = f"weights = [{', '.join(put_in.values())}]"
         return [weights, f"torch.autograd.backward([{', '.join(put_in)}], weights)"]
     if _is_of_a_value(facts) and facts.is_absent:  # a side may have an output without a graph
         again = ", retain_graph=True" if len(put_in) > 1 else ""
         return [
-            *kept,
             f"for output, weight in [{', '.join(f'({name}, {weight})' for name, weight in put_in.items())}]:",
             "    if output.requires_grad:",
             f"        output.backward(weight{again})",
         ]
     if len(put_in) > 1:  # In one pass, because it frees the graph.
-        return [*kept, f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
-    return [*kept, *(f"{name}.backward({weight})" for name, weight in put_in.items())]
+        return [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
+    return [f"{name}.backward({weight})" for name, weight in put_in.items()]
 
 
 def _is_of_a_value(facts: Facts) -> bool:
@@ -267,11 +344,12 @@ def _expected_text(recording: Recording, facts: Facts) -> str:
 
 def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
     program = recording.program
-    meant = [named_outside(program)[i] for i in _meant(program, facts, sides)]
+    indices = _meant(program, facts, sides)
+    meant = [named_outside(program)[i] for i in indices]
     if facts.kind in LOST or (facts.kind == "leniency" and facts.has_backward):
         return "None"
     if facts.aspect == "gradient":
-        return _gradient(program, facts, meant)
+        return _gradient(program, facts, indices)
     if facts.aspect == "cotangent":
         return f"weights[{sum(spec is not None for spec in program.cotangents[: facts.position])}]"
     if facts.aspect == "state":
@@ -301,7 +379,7 @@ def _listed(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"[{', '.join(items)}]"
 
 
-def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
+def _gradient(program: Program, facts: Facts, meant: Sequence[int]) -> str:
     """Return the gradient that differs; of a parameter whose module is not there, those of all modules."""
     modules, named = _modules(program), names(program)
     owners = [name for name in modules if name == facts.name] or modules
@@ -310,7 +388,8 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
     if facts.parameter and modules:
         return f"[parameter.grad for module in ({', '.join(modules)}) for parameter in module.parameters()]"
     if meant:
-        return _listed([f"{name}.grad" for name in meant])
+        texts = {i: f"{named_outside(program)[i]}.grad" for i in meant}
+        return _listed([_holder(program) if _is_overwritten(program, i) else text for i, text in texts.items()])
     # No value in `run` has the name, so that the gradients of all inputs are compared.
     leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER]
     specs = [(named[i], program.steps[i].args[0]) for i in leaves]

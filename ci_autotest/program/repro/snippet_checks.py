@@ -43,6 +43,7 @@ class Facts:
         mark: Comment on the assertion.
         permissions: What may be named; ``None``: anything, because the program is our own.
         folders: Folders to add to the import path.
+        file: Path of the file with the tensors that are too large for the text; empty if there is none.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Facts:
     mark: str = "misaligned"
     permissions: Permissions | None = None
     folders: tuple[str, ...] = ()
+    file: str = ""
 
 
 def check_lines(recording: Recording, facts: Facts, sides: Sides, expected_text: str = "") -> list[str]:

@@ -6,19 +6,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names, needs_seed
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE, Ref, is_in_place
 from ci_autotest.program.python_names import is_path, is_pythons
 from ci_autotest.program.repro.candidates import compile_options, device_module, fx_body, transform_of
 from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
-from ci_autotest.program.targets import OPS
+from ci_autotest.program.targets import OPS, is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from ci_autotest.program.ir import Program, Recording, Step
+    from ci_autotest.program.ir import Recording, Step
 
+#: Functions with a keyword `inplace`, which a kernel does not take.
+_ACTIVATIONS: Final = frozenset(
+    f"torch.nn.functional.{name}"
+    for name in (
+        "alpha_dropout", "celu", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "feature_alpha_dropout",
+        "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "relu", "relu6", "rrelu", "selu", "silu",
+        "threshold",
+    )
+)  # fmt: skip
+_RETURNED: Final = ("        return kernel(*args, **kwargs)",)
+_WRITTEN: Final = (
+    '        is_written = kwargs.pop("inplace", False)',
+    "        result = kernel(*args, **kwargs)",
+    "        return args[0].copy_(result) if is_written else result",
+)
 #: Methods whose arguments differ from those of the function of the same name.
 _APART: Final = frozenset({"where", "permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
 #: The parameter of a program whose sides differ by device.
@@ -102,7 +117,7 @@ def _substitute(recording: Recording) -> Sides | None:
     modules = tuple(sorted({path.rpartition(".")[0] for path in answered.values() if not path.startswith(OPS)}))
     targets = _targets(recording, answered)
     if not targets:
-        return Sides(imports=modules, above=_mode(recording.program, answered), around="with Replaced():")
+        return Sides(imports=modules, above=_mode(recording, answered), around="with Replaced():")
     taken = {*names(recording.program), *(module.partition(".")[0] for module in modules)}
     parameters = {
         target: free("function" if len(targets) == 1 else f"function_{number}", taken)
@@ -120,7 +135,7 @@ def _of_classes(recording: Recording, answered: Mapping[str, str]) -> Sides:
     sides = Sides(candidate="True", reference="False", takes=IS_CANDIDATE, imports=tuple(sorted(modules)))
     if not answered:
         return sides
-    return replace(sides, above=_mode(recording.program, answered), around="with Replaced():")
+    return replace(sides, above=_mode(recording, answered), around="with Replaced():")
 
 
 def _answered(note: Mapping[str, object]) -> dict[str, str]:
@@ -137,51 +152,66 @@ def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str
 
     In-place calls, and calls inside a module, reach a kernel only through torch's dispatch.
     """
-    noted = recording.note.get("renames")
-    renames = noted.items() if isinstance(noted, dict) else ()
-    kernels = set(answered.values())
-    direct = {target: path for target, path in renames if isinstance(path, str) and path in kernels}
-    last = {name.rpartition(".")[2] for name in answered}
     found: dict[str, str] = {}
     for step in recording.program.steps:
-        target = _spelled(step)
-        path = answered.get(target) if step.op == CALL_METHOD else direct.get(target)
-        # An in-place call of an operator is no call of its kernel, which returns a new tensor.
-        if path is not None and not _is_unusual(step):
-            found[target] = path
-        elif step.op == CALL_MODULE or _bare(step) in last:
+        path = _kernel(step, recording.note, answered)
+        if step.op == CALL_MODULE or (path is not None and _is_rearranged(step)):
             return {}
+        if path is not None:
+            found[_spelled(step)] = path
     return found
+
+
+def _kernel(step: Step, note: Mapping[str, object], answered: Mapping[str, str]) -> str | None:
+    """Return the kernel that a step's call reaches, in whatever spelling; ``None`` without one."""
+    if step.op == CALL_METHOD:
+        plain = step.target.removesuffix("_") if is_in_place(step.target) else step.target
+        return answered.get(f"torch.Tensor.{plain}")
+    renames = note.get("renames")
+    path = renames.get(step.target) if step.op == CALL_FUNCTION and isinstance(renames, dict) else None
+    return path if isinstance(path, str) and path in answered.values() else None
 
 
 def _spelled(step: Step) -> str:
     return f"torch.Tensor.{step.target}" if step.op == CALL_METHOD else step.target
 
 
-def _bare(step: Step) -> str:
-    """Return the operator's name without marks of an in-place call: ``mul`` for ``operator.imul``."""
-    if step.op not in {CALL_FUNCTION, CALL_METHOD}:
-        return ""
-    name = step.target.rpartition(".")[2].strip("_")
-    # `operator.imul` and `__imul__` are in-place spellings of `mul`; `isnan` is none of these.
-    return name.removeprefix("i") if step.target.startswith(("operator.i", "__i")) else name
-
-
-def _is_unusual(step: Step) -> bool:
-    """Whether a call differs from the kernel's by more than its name."""
-    is_written = step.target.endswith("_") or any(key == "inplace" for key, _ in step.kwargs)
+def _is_rearranged(step: Step) -> bool:
+    """Whether a call differs from the kernel's by more than its name; one of the user's own operators never does."""
+    if is_own(_spelled(step)):
+        return False
+    is_written = is_in_place(step.target) or any(key == "inplace" for key, _ in step.kwargs)
     return is_written or (step.op == CALL_METHOD and step.target in _APART)
 
 
-def _mode(program: Program, answered: Mapping[str, str]) -> tuple[str, ...]:
+def _dispatched(step: Step, path: str) -> dict[str, str]:
+    """Return the function that torch sees for a step whose spelling is not the kernel's, with what is called for it."""
+    name = step.target.rpartition(".")[2]
+    if step.target.startswith("operator."):
+        spelled = f"torch.Tensor.__{name.strip('_')}__"
+        # `3 - x` is no method of 3.
+        if not isinstance(step.args[0], Ref):
+            return {f"torch.Tensor.__r{name.strip('_')}__": f"lambda x, y: {path}(y, x)"}
+    else:
+        spelled = _spelled(step)
+    if is_in_place(step.target):
+        # The kernel's backward pass may need its input, which is overwritten afterwards.
+        return {spelled: f"lambda x, *args, **how: x.copy_({path}(x.clone(), *args, **how))"}
+    if step.op == CALL_METHOD and name == "where":
+        return {spelled: f"lambda x, mask, *other: {path}(mask, x, *other)"}
+    if step.op == CALL_METHOD and name in _APART and all(type(arg) is int for arg in step.args[1:]):
+        return {spelled: f"lambda x, *sizes: {path}(x, sizes)"}
+    return {spelled: path}
+
+
+def _mode(recording: Recording, answered: Mapping[str, str]) -> tuple[str, ...]:
     """Return a mode that passes calls in any spelling to the kernels; in-place calls copy the result to their input."""
-    rows = dict(answered)
-    for step in program.steps:
-        is_augmented = step.target.startswith("operator.i")
-        spelled = f"torch.Tensor.__{step.target.rpartition('.')[2]}__" if is_augmented else _spelled(step)
-        path = answered.get(f"torch.Tensor.{_bare(step)}" if is_augmented else spelled.removesuffix("_"))
-        if path is not None and (is_augmented or spelled.endswith("_")):
-            rows[spelled] = f"lambda x, *args, **how: x.copy_({path}(x, *args, **how))"
+    rows, steps = dict(answered), recording.program.steps
+    for step in steps:
+        path = _kernel(step, recording.note, answered)
+        if path is not None and not is_own(_spelled(step)):
+            rows |= _dispatched(step, path)
+    may_write = any(step.op == CALL_MODULE or "inplace" in dict(step.kwargs) for step in steps)
     return (
         "REPLACED = {",
         *(f"    {name}: {function}," for name, function in rows.items()),
@@ -194,7 +224,8 @@ def _mode(program: Program, answered: Mapping[str, str]) -> tuple[str, ...]:
         "        if kernel is None:",
         "            return function(*args, **kwargs)",
         "        # torch's own wrappers add keywords, `_stacklevel=3` and `dtype=None`",
-        '        return kernel(*args, **{k: v for k, v in kwargs.items() if k[0] != "_" and v is not None})',
+        '        kwargs = {k: v for k, v in kwargs.items() if k[0] != "_" and v is not None}',
+        *(_WRITTEN if may_write and any(name in _ACTIVATIONS for name in answered) else _RETURNED),
         "",
         "",
     )

@@ -31,6 +31,7 @@ from ci_autotest.program.repro.candidates import (
     candidate_text,
     compile_options,
     device_module,
+    environment_lines,
     is_exported,
     operator_checks_text,
     result_bands_text,
@@ -272,14 +273,6 @@ def _registered(recording: Recording) -> list[str]:
     return sorted({step.target for step in recording.program.steps if step.target.startswith(OPS)})
 
 
-def _environment(recording: Recording) -> list[str]:
-    """Return the line that sets the candidate's environment variables, which must precede its imports."""
-    env = recording.note.get("env")
-    if not isinstance(env, dict) or not env:
-        return []
-    return [f"os.environ.update({ {str(name): str(value) for name, value in env.items()}!r})"]
-
-
 def _modules(recording: Recording) -> list[str]:
     """Return the user's modules that the candidate needs."""
     spellings = recording.note.get("spellings")
@@ -291,7 +284,7 @@ def _modules(recording: Recording) -> list[str]:
 
 def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
     modules, device = _modules(recording), device_module(recording.note)
-    lines, operators = _environment(recording), import_lines(recording)
+    lines, operators = environment_lines(recording.note), import_lines(recording)
     modules = [module for module in modules if f"import {module}" not in operators]
     if modules or operators:
         folders = ", ".join([*(f"HERE / {folder!r}" for folder in details["folders"]), "Path.cwd()"])

@@ -56,7 +56,7 @@ def called(target: str, *args: Any, **kwargs: Any) -> Step:
 
 
 def shown(recording: Recording) -> str:
-    return snippet(recording, Facts(kind="value", name="y", rtol=1e-5, atol=1e-5, permissions=HERE))
+    return snippet(recording, Facts(kind="value", name="y", rtol=1e-5, atol=1e-5, permissions=HERE)).text
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 import torch
 
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.recordings import to_bytes
-from ci_autotest.program.literals import tensor_text
+from ci_autotest.program.literals import short_text, tensor_text
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -109,3 +111,28 @@ def test_tensor_text__small_tensor__reads_well(tensor, text):
 def test_tensor_text__denormal__has_the_shortest_digits():
     tensor = torch.from_numpy(np.array([1e-45, 3e-39], "f4"))
     assert text_of(tensor) == "torch.tensor([1e-45, 3e-39])"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "uint8", "bool", "complex64"])
+def test_short_text__runs_of_equal_elements__reads_back(dtype: str):
+    made = torch.zeros(90, dtype=getattr(torch, dtype))
+    made[40:43] = torch.tensor([1, 0, 1]).to(made.dtype)
+    made[60:] = 1 if dtype == "bool" else float("nan") if made.is_floating_point() else 7
+    data = to_bytes(made)
+    for shape in ((90,), (9, 10)):
+        text = short_text(data, dtype, shape)
+        read = read_back(text)
+        torch.testing.assert_close(read, made.reshape(shape), rtol=0, atol=0, equal_nan=True)
+        assert text.startswith("torch.cat([torch.")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ([0.0] * 80, "torch.zeros((80,))"), ([-0.0] * 80, "torch.full((80,), -0.0)"), ([2.5] * 80, "torch.full((80,), 2.5)"),
+        ([0.0, 1.0] * 40, ""), ([1.0, 2.0], "torch.tensor([1.0, 2.0])"),
+        ([0.0] * 70 + [-0.0] * 9, "torch.cat([torch.zeros((70,)), torch.full((9,), -0.0)])"),
+    ],
+)  # fmt: skip
+def test_short_text__as_few_numbers_as_there_are(numbers: list[float], expected: str):
+    assert short_text(struct.pack(f"<{len(numbers)}f", *numbers), "float32", (len(numbers),)) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -73,14 +74,23 @@ def x():
     return random_tensor(ndim=1, dim0=2)
 
 
+#: A recording without a candidate's note has a program for reading only.
+FOR_READING = "# no program to paste: a few lines cannot run this candidate; repro.py runs it"
+
+
+def for_reading(recording: Any, finding: Any) -> list[str]:
+    first, *lines = display_program(recording, finding).splitlines()
+    assert first == FOR_READING
+    return lines
+
+
 def test_display_program__value__is_python_with_a_mark():
-    text = display_program(recorded(lambda: torch.exp(x() * 2)), samples.finding())
-    lines = text.splitlines()
+    lines = for_reading(recorded(lambda: torch.exp(x() * 2)), samples.finding())
     assert lines[0] == "import torch"
     assert lines[2].startswith("x = torch.tensor([")
     assert lines[2].endswith(".requires_grad_()")
     assert lines[3:] == ["mul = x * 2", "exp = torch.exp(mul)  # misaligned"]
-    ast.parse(text)
+    ast.parse("\n".join(lines))
 
 
 @pytest.mark.parametrize(("position", "marked"), [(0, "max_1 = max[0]"), (1, "max_2 = max[1]")])
@@ -92,7 +102,7 @@ def test_display_program__element_of_a_tuple__is_the_one_with_the_mark(position:
 
 def test_display_program__gradient__shows_what_is_put_in():
     found = samples.finding(kind="gradient", where="gradient of x", headline="off")
-    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    lines = for_reading(recorded(lambda: torch.exp(x())), found)
     assert lines[-2].startswith("exp.backward(torch.tensor([")
     assert lines[-1] == "x.grad  # misaligned"
 
@@ -106,7 +116,7 @@ def test_display_program__gradient__shows_what_is_put_in():
 )
 def test_display_program__differs_from_itself__says_so_where_it_does(where: str, mark: str, rest: int):
     found = samples.finding(kind="nondeterminism", where=where, headline="it differs")
-    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    lines = for_reading(recorded(lambda: torch.exp(x())), found)
     assert lines[3] == f"exp = torch.exp(x)  # {mark}"
     assert len(lines) == 4 + rest
     assert [line.partition("(")[0] for line in lines[4:]] == ["exp.backward", "x.grad  # differs from run to run"][
@@ -116,14 +126,14 @@ def test_display_program__differs_from_itself__says_so_where_it_does(where: str,
 
 def test_display_program__backward_raises__shows_what_is_put_in():
     found = samples.finding(kind="error", where="backward pass")
-    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    lines = for_reading(recorded(lambda: torch.exp(x())), found)
     assert lines[3] == "exp = torch.exp(x)  # its backward pass is misaligned"
     assert lines[4].startswith("exp.backward(torch.tensor([")
 
 
 def test_display_program__gradient_of_a_graph__is_a_program():
     found = samples.finding(kind="graph", where="gradient of x, as a graph", headline="off")
-    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    lines = for_reading(recorded(lambda: torch.exp(x())), found)
     assert lines[3] == "exp = torch.exp(x)  # its backward pass is misaligned"
     assert lines[-1] == "x.grad  # misaligned"
 
