@@ -48,7 +48,7 @@ from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
     from ci_autotest.alignment.tolerance_rules import Rules
@@ -91,6 +91,7 @@ class Examination:
         self.cotangents = cotangents
         self.rules = rules
         self.operators = rules.operators(self.steps)
+        self._values_of_reference: Sequence[Any] | None = None
         self._has_strides = True
         # An array has no flags, and a reference without a gradient asks for none.
         self._has_flags = not any(lacks_gradient(step.target) for step in self.steps if "." in step.target)
@@ -116,6 +117,7 @@ class Examination:
         """
         if reference.failure is not None:
             return []  # A reference that raises defines nothing to compare with.
+        self._values_of_reference = reference.values
         self.operators = self.rules.operators(self.steps, reference.values)
         self._has_strides = not candidate.is_remote
         if candidate.expectation is not None:
@@ -214,10 +216,13 @@ class Examination:
     ) -> Misalignment | None:
         """Return how a part of the candidate's run departs from the same part of the reference's."""
         dtype = right.metadata.dtype if right.metadata else ""
-        tolerance = self.rules.tolerance(self.operators, dtype)
+        index = part[1] if part is not None and isinstance(part[1], int) else None
+        operators = self.operators
+        if part is not None and part[0] == "value" and len(operators) > 1:
+            operators = self.rules.operators(self.steps, self._values_of_reference, index)
+        tolerance = self.rules.tolerance(operators, dtype)
         if tolerance.strictness == "measured" and part is not None and isinstance(right.data, _Tensor):
             right = right._replace(exact=self._exact.find(part, right.data.dtype))
-        index = part[1] if part is not None and isinstance(part[1], int) else None
         check_dtype, check_strides = self.rules.check_dtype, self._has_strides
         if index is not None and self.rules.set_aside:
             check_dtype = check_dtype and not self._is_set_aside(index, "dtype")

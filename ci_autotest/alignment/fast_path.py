@@ -131,7 +131,10 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
             or left.requires_grad is not right.requires_grad
             or left.is_leaf is not right.is_leaf
             or left._is_view() is not right._is_view()
-            or not ((is_tolerant and _is_same_small(left, right)) or tensors_aligned(left, right, program.steps, rules))
+            or not (
+                (is_tolerant and _is_same_small(left, right))
+                or tensors_aligned(left, right, program.steps, rules, index)
+            )
         ):
             return False
     return True
@@ -149,7 +152,7 @@ def overwritten(trace: Trace) -> frozenset[int]:
 def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules: Rules) -> bool:
     """Whether both sides copied a value before it was written to, and the copies are aligned."""
     left, right = (side.copies.get(index) for side in sides)
-    return left is not None and right is not None and tensors_aligned(left[0], right[0], program.steps, rules)
+    return left is not None and right is not None and tensors_aligned(left[0], right[0], program.steps, rules, index)
 
 
 def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
@@ -162,7 +165,7 @@ def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: 
         elif (
             left.requires_grad is not right.requires_grad
             or left.is_leaf is not right.is_leaf
-            or not tensors_aligned(left, right, program.steps, rules)
+            or not tensors_aligned(left, right, program.steps, rules, index)
         ):
             return False
     return True
@@ -181,7 +184,7 @@ def _reported_aligned(program: Program, candidate: Trace, reference: Trace, rule
             not isinstance(left, _Tensor)
             or right._version != facts[2]
             or (candidate.has_flags and (left.requires_grad, left.is_leaf) != facts[:2])
-            or not tensors_aligned(left, right, program.steps, rules, strides=False)
+            or not tensors_aligned(left, right, program.steps, rules, index, strides=False)
         ):
             return False
     return True
@@ -227,15 +230,30 @@ def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def tensors_aligned(
-    left: torch.Tensor, right: torch.Tensor, steps: Sequence[Step], rules: Rules, *, strides: bool = True
+    left: torch.Tensor,
+    right: torch.Tensor,
+    steps: Sequence[Step],
+    rules: Rules,
+    of: int | None = None,
+    *,
+    strides: bool = True,
 ) -> bool:
-    """Whether two tensors agree now: dtype, layout and shape are the same, and elements are within the tolerance."""
+    """Whether two tensors agree now: dtype, layout and shape are the same, and elements are within the tolerance.
+
+    Args:
+        left: The candidate's.
+        right: The reference's.
+        steps: Of the program.
+        rules: How values are compared.
+        of: Index of the value; ``None`` for a gradient.
+        strides: Whether ``bitwise`` compares strides.
+    """
     if left.dtype is not right.dtype or left.layout is not right.layout or left.shape != right.shape:
         return False
     if same_bits(left, right):
         return rules.strictness != "bitwise" or not strides or left.stride() == right.stride()
     name = NAMES[right.dtype]
-    return close(left, right, rules.tolerance(rules.operators(steps), name).surely(name))
+    return close(left, right, rules.tolerance(rules.operators(steps, of=of), name).surely(name))
 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:

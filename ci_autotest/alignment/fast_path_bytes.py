@@ -135,7 +135,14 @@ class _Look:
     def _may_be_near(self, left: bytes, own: bytes, right: torch.Tensor) -> bool:
         dtype = right.dtype
         tolerance = self._rules.tolerance(self._operators, NAMES[dtype]).surely(NAMES[dtype])
-        if tolerance is ANY or tolerance.is_strict or dtype not in OF_NUMPY or right.numel() > FEW:
+        # Which of several operators a value follows from is not known here.
+        if (
+            len(self._operators) > 1
+            or tolerance is ANY
+            or tolerance.is_strict
+            or dtype not in OF_NUMPY
+            or right.numel() > FEW
+        ):
             return False
         if not tolerance.is_of_elements:
             return False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ci_autotest.alignment.reduced_sizes import SCALES, reduced_size
 from ci_autotest.backends.operators.identity import matches, step_operator
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, follows_from, writes_to_receiver
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ANY, Metric, Scale, Strictness, Tolerance, tolerance_for
 
@@ -139,18 +139,28 @@ class Rules:
         """Whether the test gives a tolerance of its own."""
         return self.rtol is not None or self.atol is not None
 
-    def operators(self, steps: Sequence[Step], values: Sequence[Any] | None = None) -> tuple[Called, ...]:
-        """Return the operators whose rows matter for a program; empty if no row can apply.
+    def operators(
+        self, steps: Sequence[Step], values: Sequence[Any] | None = None, of: int | None = None
+    ) -> tuple[Called, ...]:
+        """Return the operators whose rows matter for a program, or for one value of it; empty if no row can apply.
 
         Args:
             steps: Of the program.
             values: The reference's, by step, for rows with a ``scale``. Without them such a row allows no more than for
                 one element, which is what a fast path may be sure of.
+            of: Index of the value, to which the error of a call matters only if the value follows from it.
         """
         # The test's own tolerance wins over every row.
         if not self.rows or self.has_own:
             return ()
-        called = [step for step in steps if step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT]
+        # After a write, a value may follow from calls that it does not refer to.
+        is_one = of is not None and not any(writes_to_receiver(step, tuple(steps)) for step in steps)
+        behind = follows_from(steps, of) if is_one and of is not None else range(len(steps))
+        called = [
+            step
+            for i, step in enumerate(steps)
+            if step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT and i in behind
+        ]
         if values is None or not any(row.scale for row in self.rows):
             return tuple(sorted({Called(step_operator(step, steps)) for step in called}))
         sizes: dict[str, int] = {}
@@ -161,7 +171,7 @@ class Rules:
         return tuple(sorted(Called(operator, size) for operator, size in sizes.items()))
 
     def tolerance(self, operators: tuple[Called, ...], dtype: str) -> Tolerance:
-        """Return the loosest tolerance of a program's operators for elements of ``dtype``.
+        """Return the loosest tolerance of some operators for elements of ``dtype``.
 
         The loosest, because all later operators pass on the error that one operator may make. A row with a metric of
         the whole tensor cannot be compared with others: the first one that matches any of the operators applies.

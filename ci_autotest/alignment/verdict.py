@@ -326,7 +326,8 @@ def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
 
 def _tolerance(culprit: Culprit, reference: torch.Tensor, sides: Sides) -> Tolerance:
     dtype = str(reference.dtype).removeprefix("torch.")
-    operators = sides.rules.operators(culprit.live.program.steps, culprit.reference.values)
+    of = culprit.misalignment.step if culprit.misalignment.kind == "value" else None
+    operators = sides.rules.operators(culprit.live.program.steps, culprit.reference.values, of)
     return sides.rules.tolerance(operators, dtype)
 
 

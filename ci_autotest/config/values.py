@@ -309,7 +309,7 @@ class Config(Section, frozen=True, kw_only=True):
             the machine's memory, or ``off`` for no limit. A worker that exceeds it is ended.
         reference: The side that is believed: PyTorch on a device.
         candidates: The sides that are tested. ``--candidate`` selects some of them by name.
-        tolerances: Tolerances of some operators, in place of the defaults per dtype. If a test uses several
+        tolerances: Tolerances of some operators, in place of the defaults per dtype. If a value follows from several
             operators, the loosest matching tolerance applies.
         known: Accepted differences, which do not fail the run.
         fail_on: Findings that end the run with exit status 1: ``misaligned`` (all that count against a candidate),
