@@ -9,13 +9,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from ci_autotest.alignment.accepted import judged_beyond, nothing_accepted
+from ci_autotest.alignment.accepted import judged_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
 from ci_autotest.alignment.localize.search import Sides
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forward
+from ci_autotest.config.known_differences import nothing_accepted
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.values.case import ATTEMPTS_PER_CASE

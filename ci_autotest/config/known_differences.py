@@ -75,10 +75,15 @@ def _is_about(row: Known, finding: OperatorDifference) -> bool:
     )
 
 
+def nothing_accepted(_: OperatorDifference) -> bool:
+    """Return false: without a row of ``known`` no difference is accepted."""
+    return False
+
+
 def accepted_by(rows: Iterable[Known], candidate: str, today: date) -> Callable[[OperatorDifference], bool]:
     """Return a function that tells whether a row accepts a difference of a candidate today."""
     own = [row for row in valid_on(rows, today) if row.candidate in {None, candidate}]
-    return lambda finding: any(_is_about(row, finding) for row in own)
+    return (lambda finding: any(_is_about(row, finding) for row in own)) if own else nothing_accepted
 
 
 def check_known(config: Config, where: str) -> None:

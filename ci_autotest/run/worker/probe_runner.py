@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Verdict
 
 #: Kinds of accepted differences that leave values as they are, so that a probe shows what else differs.
-_BESIDE_VALUES: Final = frozenset({"dtype", "metadata", "aliasing"})
+_BESIDE_VALUES: Final = frozenset({"dtype", "metadata", "aliasing", "gradient"})
 
 
 class ProbeRun(NamedTuple):
@@ -82,7 +82,9 @@ class ProbeRunner:
             verdict = verdicts.get(position)
             if verdict is not None and verdict.is_accepted:
                 probe = "accepted"
-            if is_aligned(verdict) or _may_be_told_apart(verdict):
+            if _may_write(run.contenders[name], batch.attempts[position]):
+                probe = "accepted"  # Later calls of a probe would get what an earlier one has left in their inputs.
+            elif is_aligned(verdict) or _may_be_told_apart(verdict):
                 probe = self._probe(run.contenders[name], batch, position, has_backward=traces[position].has_backward)
             if isinstance(probe, Attempt):
                 spot = self._beacon.entering(run.order[name], [batch.spots[position]])
@@ -140,6 +142,12 @@ class ProbeRunner:
         operators = self._operators
         self._windows, self._operators, self._made, self._batch = {}, {}, {}, None
         return {name: (_counts(found), sorted(operators.get(name, ()))) for name, found in reasons.items()}
+
+
+def _may_write(contender: Contender, attempt: Attempt) -> bool:
+    """Whether a row of ``known`` accepts that a call of a case writes to its inputs."""
+    rules = rules_beyond(attempt.program, contender.rules, contender.accepts)
+    return any(kind == "mutation" for _, kind in rules.set_aside)
 
 
 def _may_be_told_apart(verdict: Verdict | None) -> bool:
