@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.record.draw.covering import planned
+from ci_autotest.record.draw.size_plan import BOUNDARY, MOST, SizePlan
 from ci_autotest.record.draw.streams import SEED
 from ci_autotest.values.case import FREE_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ci_autotest.record.draw.covering import Level
     from ci_autotest.record.draw.streams import Streams
@@ -43,9 +44,11 @@ class Drawer:
         "_place",
         "_point",
         "_rest",
+        "bend",
         "cache",
         "log",
         "next_site",
+        "plan",
         "point",
         "points",
         "profile",
@@ -70,9 +73,14 @@ class Drawer:
         # Tuples of `Draw`'s fields, or shorter ones for free sizes (`case.draws_of`), because they are fast to make and
         # most logs are never read.
         self.log: list[tuple[Any, ...]] = []
-        self.cache: dict[int, tuple[object, object]] = {}
+        #: By id of a generator: itself, its value and its site.
+        self.cache: dict[int, tuple[object, object, str]] = {}
         self.profile = profile
         self.turn = turn
+        #: Plan of the sizes; by default no dimension has a turn.
+        self.plan = SizePlan()
+        #: Moves an integer that is drawn for a tensor's shape, given its range and value, as the plan wants it.
+        self.bend: Callable[[str, int, int, int], int] | None = None
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
         self._edits = edits
@@ -102,16 +110,42 @@ class Drawer:
             value = low + self._planned(high - low)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
+        elif self.bend is not None and kind != "choice":
+            value = self.bend(site, low, high, value)
         simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
         self.log.append((site, kind, low, high, value, simplest))
         return value * self.scale if self.scale > 1 and kind == "int" and high <= _SMALL_RANGE else value
 
-    def size(self, slot: int, dimension: int) -> int:
-        """Draw a free size of a tensor, in elements: an integer in ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""
+    def size(self, slot: int, dimension: int, limit: int = 0) -> int:
+        """Draw a free size of a tensor, in elements: an integer in ``FREE_SIZE`` at ``<slot>.dim<dimension>``.
+
+        ``limit`` is the greatest size, unless it is 0 or the site is edited.
+        """
         value = _LOW + ((self.words or self.refill()).pop() * _SPAN >> 64)
+        if limit:
+            value = (value - 1) % limit + 1
         if self._edits and (edited := self._edits.get(f"{slot}.dim{dimension}")) is not None:
             value = min(max(int(edited), _LOW), _LOW + _SPAN - 1)
         self.log.append((slot, dimension, value))
+        return value
+
+    def turn_size(self, name: str, at: int, drawn: int, others: int, power: int = 1) -> int:
+        """Replace a free size by that of its turn, if it has room, and return it.
+
+        Args:
+            name: Site of the size.
+            at: Its place in the log.
+            drawn: The size that was drawn.
+            others: Number of elements of the tensor's other dimensions.
+            power: How often the tensor has this dimension.
+        """
+        value = self.plan.size(name, drawn, others, power)
+        if not self.plan.is_applied:
+            return drawn
+        self.profile = BOUNDARY
+        if self._edits and (edited := self._edits.get(name)) is not None:
+            value = min(max(int(edited), _LOW), MOST - 1)
+        self.log[at] = (name, "dim", _LOW, MOST, value, _LOW)
         return value
 
     def floating(self, site: str, low: float, high: float) -> float:

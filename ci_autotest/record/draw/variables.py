@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Union, cast, ge
 
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
-from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, settle
+from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, Typed, settle
+from ci_autotest.record.draw.size_plan import BOUNDARY
 
 if TYPE_CHECKING:
     import torch
@@ -94,6 +95,36 @@ def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bou
         return _number(source, drawer, wanted.resolve(), site, bounds)
     message = f"the type of {source!r} is unknown. Write {source!r}.to(int), .to(float) or .to(bool)."
     raise UntypedError(message)
+
+
+def has_range(drawer: Drawer, value: object, size: int) -> bool:
+    """Whether a value is a number that is not drawn yet, from a range that holds ``size``."""
+    number = _number_of(value)
+    if number is None or id(number) in drawer.cache:
+        return False
+    low, high = number.low, number.high
+    return not isinstance(low, Generator) and not isinstance(high, Generator) and low <= size < high
+
+
+def drawn_size(drawer: Drawer, value: object, *, has_turn: bool) -> int:
+    """Return a size that the test draws, planned if it has its turn; a number from a range is a free dimension."""
+    plan = drawer.plan
+    if has_turn:
+        drawer.bend = plan.within
+    size = int(settle(drawer, value, int))
+    drawer.bend = None
+    if plan.is_applied:
+        drawer.profile = BOUNDARY
+    if (number := _number_of(value)) is not None:
+        bounds = int(settle(drawer, number.low, int)), int(settle(drawer, number.high, int))
+        plan.saw(drawer.cache[id(number)][2], size, *bounds)
+    return size
+
+
+def _number_of(value: object) -> RandomNumber | None:
+    """Return the number that a generator is, with or without its type; ``None`` if it is something else."""
+    source = value.source if isinstance(value, Typed) else value
+    return source if isinstance(source, RandomNumber) else None
 
 
 class RandomBool(Generator):
