@@ -136,6 +136,7 @@ class Attempts:
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
         ended_at = run_body(recorder, declaration, call, tracer, form)
+        recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
         if recorder.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:

@@ -161,7 +161,7 @@ def _choice_shape(recorder: Recorder, site: str, size: Size | Sequence[Size]) ->
     if size is None:
         return (free_size(recorder, site, 1),)
     sizes = size if isinstance(size, tuple | list) else (size,)
-    return tuple(drawn_size(recorder.drawer, item, has_turn=False) for item in sizes)
+    return tuple(drawn_size(recorder.drawer, item) for item in sizes)
 
 
 def _refuse_choice(members: int, count: int, replace: bool, p: Sequence[float] | None) -> None:
@@ -201,7 +201,7 @@ def _without_repeats(uniform: NDArray[np.float64], p: Sequence[float] | None) ->
 def _size_of(recorder: Recorder, of: Value | int | Generator, dim: int) -> int:
     if isinstance(of, Value):
         return of._tensor.shape[dim] if of._tensor.ndim else 1
-    return drawn_size(recorder.drawer, of, has_turn=False)
+    return drawn_size(recorder.drawer, of)
 
 
 def free_size(recorder: Recorder, site: str, power: int) -> int:
@@ -211,7 +211,6 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
     size = drawer.integer(name, *FREE_SIZE, "dim")
     if drawer.plan.claim(range(1)) is not None:
         size = drawer.turn_size(name, len(drawer.log) - 1, size, 1, power)
-        recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
     sizes = [size]
     if drawer.profile == LARGE_SHAPES:
         recorder.profile_applied = True

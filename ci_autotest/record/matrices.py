@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.draw.generators import Generator
-    from ci_autotest.record.protocol import Recorder
 
 #: Bounds of the leading sizes; the upper one is exclusive.
 _BATCH_SIZE: Final = (1, 4)
@@ -74,17 +74,16 @@ class MatrixTensor:
         if count < _MATRIX:
             message = f"{self.kind}_tensor(ndim={count}) is not a matrix. Give ndim=2 or more."
             raise AuthorError(message)
-        rows = free_size(recorder, site, _MATRIX) if size is None else drawn_size(drawer, size, has_turn=False)
-        batch = _batch(recorder, site, count - _MATRIX, rows)
+        rows = free_size(recorder, site, _MATRIX) if size is None else drawn_size(drawer, size)
+        batch = _batch(drawer, site, count - _MATRIX, rows)
         raw = elements(drawer.streams, site, WIDE_DTYPE.get(name, name), (*batch, rows, rows), (-1.0, 1.0))
         with_grad = bool(settle(drawer, requires_grad, bool))
         value: Any = record_array(recorder, self.made(raw), name, with_grad=with_grad)
         return value  # type: ignore[no-any-return]
 
 
-def _batch(recorder: Recorder, site: str, ndim: int, rows: int) -> list[int]:
+def _batch(drawer: Drawer, site: str, ndim: int, rows: int) -> list[int]:
     """Draw the leading sizes; one may have its turn to be large."""
-    drawer = recorder.drawer
     turn = drawer.plan.claim(range(ndim))
     sizes = []
     for i in range(ndim):
@@ -94,7 +93,6 @@ def _batch(recorder: Recorder, site: str, ndim: int, rows: int) -> list[int]:
             size = drawer.turn_size(name, len(drawer.log) - 1, size, rows**_MATRIX * _BATCH_SIZE[1] ** (ndim - 1))
         drawer.plan.saw(name, size)
         sizes.append(size)
-    recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
     return sizes
 
 

@@ -24,10 +24,9 @@ from ci_autotest.record.draw.profiles import (
     strided,
     valued,
 )
-from ci_autotest.record.draw.size_plan import LEAST
 from ci_autotest.record.draw.streams import COTANGENT_SLOT, SMALL
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, default_range, elements
-from ci_autotest.record.draw.variables import drawn_size, has_range
+from ci_autotest.record.draw.variables import drawn_size
 from ci_autotest.values.case import FREE_SIZE
 from ci_autotest.values.dtypes import DIFFERENTIABLE, DTYPES
 
@@ -108,7 +107,6 @@ def _unusual(
         sizes, free = drawn
         if shaped(drawer, site, sizes, free):
             (spec, count), fitted = usual_spec(kind, tuple(sizes), spec.requires_grad), True
-        fitted = fitted or drawer.plan.is_applied
         layout = strided(drawer, site, spec.shape)
         if layout is not None:
             spec, fitted = TensorSpec(kind, spec.shape, *layout, spec.requires_grad), True
@@ -158,9 +156,11 @@ def _sizes(
     """Return the sizes, and the indices of the free dimensions."""
     if ndim is None and drawer.profile == "zero_dim" and dims == _NONE:
         return [], []
-    turn = drawer.plan.claim(_claims(drawer, dims, ndim if type(ndim) is int else _DIMS))
+    turn = drawer.plan.claim(_open(dims, ndim if type(ndim) is int else _DIMS))
     if type(ndim) is not int or dims[ndim:] != _NONE[ndim:]:
-        ndim = _ndim(drawer, slot, ndim, dims, turn)
+        drawer.least = 0 if turn is None or drawer.plan.is_refused else turn + 1
+        ndim = _ndim(drawer, slot, ndim, dims)
+        drawer.least = 0
         turn = None if turn is not None and turn >= ndim else turn
     if ndim < 0:
         message = f"random_tensor(ndim={ndim}): a tensor cannot have fewer than 0 dimensions. Give 0 or more."
@@ -174,11 +174,9 @@ def _sizes(
     return sizes, free
 
 
-def _claims(drawer: Drawer, dims: Sequence[int | Generator | None], ndim: int) -> Sequence[int]:
-    """Return the dimensions that have turns: open ones, and those drawn here from a range with a class of sizes."""
-    if dims == _NONE:
-        return range(ndim)
-    return [i for i in range(ndim) if i >= len(dims) or dims[i] is None or has_range(drawer, dims[i], LEAST)]
+def _open(dims: Sequence[int | Generator | None], ndim: int) -> Sequence[int]:
+    """Return the open dimensions of a tensor that has up to ``ndim``."""
+    return range(ndim) if dims == _NONE else [i for i in range(ndim) if i >= len(dims) or dims[i] is None]
 
 
 def _drawn_sizes(
@@ -194,26 +192,15 @@ def _drawn_sizes(
             at = len(drawer.log) if i == turn else at
             sizes.append(drawer.size(slot, i, 0 if i == turn else limit))
         else:
-            sizes.append(dim if type(dim) is int else drawn_size(drawer, dim, has_turn=i == turn))
-    if turn in free:
+            sizes.append(dim if type(dim) is int else drawn_size(drawer, dim))
+    if turn is not None:
         others = math.prod(sizes[:turn] + sizes[turn + 1 :])
         sizes[turn] = drawer.turn_size(f"{slot}.dim{turn}", at, sizes[turn], others)
     return sizes, free
 
 
-def _ndim(
-    drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None], turn: int | None
-) -> int:
-    """Return the number of dimensions, drawn if it is free; there are enough for the one that has its turn."""
-    if turn is not None and not drawer.plan.is_refused:
-        drawer.bend = lambda _, __, high, value: max(value, min(turn + 1, high - 1))
-    try:
-        return _drawn_ndim(drawer, slot, ndim, dims)
-    finally:
-        drawer.bend = None
-
-
-def _drawn_ndim(drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]) -> int:
+def _ndim(drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]) -> int:
+    """Return the number of dimensions, drawn if it is free."""
     given = max((i + 1 for i, dim in enumerate(dims) if dim is not None), default=0)
     if ndim is None:
         return drawer.integer(f"{slot}.ndim", max(NDIM[0], given), max(NDIM[1], given + 1), "ndim")

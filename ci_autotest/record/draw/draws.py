@@ -11,13 +11,14 @@ from ci_autotest.record.draw.streams import SEED
 from ci_autotest.values.case import FREE_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from ci_autotest.record.draw.covering import Level
     from ci_autotest.record.draw.streams import Streams
     from ci_autotest.values.case import DrawnValue
 
 _SITES: Final = tuple(map(str, range(64)))
+_ONE: Final = (0,)
 _LOW: Final = FREE_SIZE[0]
 _SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
 #: Ranges up to here are those of a test of small tensors; a test with a larger one has chosen its sizes.
@@ -44,8 +45,8 @@ class Drawer:
         "_place",
         "_point",
         "_rest",
-        "bend",
         "cache",
+        "least",
         "log",
         "next_site",
         "plan",
@@ -79,8 +80,8 @@ class Drawer:
         self.turn = turn
         #: Plan of the sizes; by default no dimension has a turn.
         self.plan = SizePlan()
-        #: Moves an integer that is drawn for a tensor's shape, given its range and value, as the plan wants it.
-        self.bend: Callable[[str, int, int, int], int] | None = None
+        #: Least number of dimensions that is drawn now, so that the one that has its turn exists.
+        self.least = 0
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
         self._edits = edits
@@ -103,15 +104,36 @@ class Drawer:
         self.next_site = number + 1
         return _SITES[number] if number < len(_SITES) else str(number)
 
-    def integer(self, site: str, low: int, high: int, kind: str = "int", *, is_planned: bool = False) -> int:
-        """Draw an integer in ``[low, high)``, by plan if ``is_planned``; an edited value is clamped to the range."""
+    def integer(
+        self,
+        site: str,
+        low: int,
+        high: int,
+        kind: str = "int",
+        *,
+        is_planned: bool = False,
+        may_be_size: bool = False,
+    ) -> int:
+        """Draw an integer in ``[low, high)``; an edited value is clamped to the range.
+
+        Args:
+            site: Site of the draw.
+            low: Lower bound.
+            high: Upper bound, exclusive.
+            kind: Kind of the draw.
+            is_planned: Whether it is a choice of the covering array.
+            may_be_size: Whether the plan of sizes gives it a turn.
+        """
         value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
         if is_planned and self._has_plan():
             value = low + self._planned(high - low)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
-        elif self.bend is not None and kind != "choice":
-            value = self.bend(site, low, high, value)
+        elif 0 <= value < self.least and kind != "choice":
+            value = min(self.least, high - 1)
+        if may_be_size and self.plan.claim(_ONE) is not None and site not in self._edits:
+            value = self.plan.within(site, low, high, value)
+            self._note_turn()
         simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
         self.log.append((site, kind, low, high, value, simplest))
         return value * self.scale if self.scale > 1 and kind == "int" and high <= _SMALL_RANGE else value
@@ -142,11 +164,15 @@ class Drawer:
         value = self.plan.size(name, drawn, others, power)
         if not self.plan.is_applied:
             return drawn
-        self.profile = BOUNDARY
+        self._note_turn()
         if self._edits and (edited := self._edits.get(name)) is not None:
             value = min(max(int(edited), _LOW), MOST - 1)
         self.log[at] = (name, "dim", _LOW, MOST, value, _LOW)
         return value
+
+    def _note_turn(self) -> None:
+        if self.plan.is_applied:
+            self.profile = BOUNDARY
 
     def floating(self, site: str, low: float, high: float) -> float:
         """Draw a float in ``[low, high)`` with 53 random bits."""

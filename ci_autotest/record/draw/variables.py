@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Union, cast, ge
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
 from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, Typed, settle
-from ci_autotest.record.draw.size_plan import BOUNDARY
+from ci_autotest.record.draw.size_plan import LEAST
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,7 @@ def _refuse_empty(low: float, high: float) -> None:
 def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bounds: tuple[float, float]) -> object:
     if wanted is int:
         low, high = int(bounds[0]), int(bounds[1])
-        return drawer.integer(site, low, high, is_planned=high - low <= _PLANNED)
+        return drawer.integer(site, low, high, is_planned=high - low <= _PLANNED, may_be_size=low <= LEAST < high)
     if wanted is float:
         return drawer.floating(site, float(bounds[0]), float(bounds[1]))
     if wanted is bool:
@@ -97,27 +97,12 @@ def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bou
     raise UntypedError(message)
 
 
-def has_range(drawer: Drawer, value: object, size: int) -> bool:
-    """Whether a value is a number that is not drawn yet, from a range that holds ``size``."""
-    number = _number_of(value)
-    if number is None or id(number) in drawer.cache:
-        return False
-    low, high = number.low, number.high
-    return not isinstance(low, Generator) and not isinstance(high, Generator) and low <= size < high
-
-
-def drawn_size(drawer: Drawer, value: object, *, has_turn: bool) -> int:
-    """Return a size that the test draws, planned if it has its turn; a number from a range is a free dimension."""
-    plan = drawer.plan
-    if has_turn:
-        drawer.bend = plan.within
+def drawn_size(drawer: Drawer, value: object) -> int:
+    """Return a size that the test gives or draws; a number from a range is a free dimension."""
     size = int(settle(drawer, value, int))
-    drawer.bend = None
-    if plan.is_applied:
-        drawer.profile = BOUNDARY
     if (number := _number_of(value)) is not None:
-        bounds = int(settle(drawer, number.low, int)), int(settle(drawer, number.high, int))
-        plan.saw(drawer.cache[id(number)][2], size, *bounds)
+        low, high = int(settle(drawer, number.low, int)), int(settle(drawer, number.high, int))
+        drawer.plan.saw(drawer.cache[id(number)][2], size, low, high)
     return size
 
 

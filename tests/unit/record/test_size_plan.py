@@ -136,6 +136,27 @@ def test_plan__size_from_another_tensor__counts_where_it_is_free():
     assert {name: "beyond_256" in classes for name, classes in reached(body).items()} == {"0.dim0": True}
 
 
+def test_plan__size_of_a_module_that_is_made_first__goes_beyond_256():
+    def body():
+        n = random(1, 400).to(int)
+        return torch.nn.Linear(n, 3)(random_tensor(ndim=2, dim1=n))
+
+    found = reached(body)
+    assert len(found) == 2
+    assert all("beyond_256" in classes for classes in found.values())
+
+
+def test_plan__number_that_is_drawn_after_the_tensors__is_the_same_in_a_replay():
+    def body():
+        return random_tensor(ndim=1, dim0=2) * random(-1000, 1000).to(int)
+
+    found = planned(body)
+    assert [attempt.profile for attempt in found].count("boundary") == 1
+    again = [record(body, 2 * i, profile=attempt.profile) for i, attempt in enumerate(found)]
+    assert [attempt.draws for attempt in again] == [attempt.draws for attempt in found]
+    assert min(attempt.draws[-1].value for attempt in found) < 0
+
+
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [
