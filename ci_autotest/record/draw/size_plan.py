@@ -30,8 +30,8 @@ _SIZES: Final[Mapping[SizeClass, tuple[int, ...]]] = {
     "one": (1,),
     "near_32": (31, 32, 33),
     "near_128": (127, 128, 129),
-    "beyond_256": (257, 260, 272, 288, 300, 320, 384),
-    "beyond_1024": (1025, 1027, 1040, 1056, 1088, 1100, 1152),
+    "beyond_256": (257, 258, 260, 264, 272, 288, 320),
+    "beyond_1024": (1025, 1026, 1028, 1032, 1040, 1056, 1088),
 }
 _ASCENDING: Final = tuple(_SIZES)
 #: Least planned size that no ordinary case has.
@@ -40,10 +40,9 @@ LEAST: Final = _SIZES["near_32"][0]
 MOST: Final = _SIZES["beyond_1024"][-1] + 1
 #: Greatest number of elements of a tensor whose size is planned: 257 rows of 2,000 elements that the test gives.
 _ELEMENTS: Final = 1 << 19
-#: Greatest of the other free sizes of a tensor that has a turn.
-_SMALL: Final = 3
-#: The attempt in which the other free sizes are 1, because they broadcast then; the two before it draw them.
-_LAST: Final = 2
+#: Greatest of the other free sizes of a tensor that has a turn, in each attempt: small; as in other cases, because a
+#: small one may have no room for a kernel; 1, because that broadcasts.
+_LIMITS: Final = (3, FREE_SIZE[1] - 1, 1)
 
 
 class SizePlan:
@@ -88,7 +87,7 @@ class SizePlan:
     @property
     def is_refused(self) -> bool:
         """Whether the reference has refused the planned sizes, so that this attempt has none."""
-        return self._attempt > _LAST
+        return self._attempt >= len(_LIMITS)
 
     def claim(self, free: Sequence[int]) -> int | None:
         """Return which of the next free dimensions has its turn; ``None`` if none has.
@@ -112,8 +111,8 @@ class SizePlan:
         """
         if self.is_refused:
             return 0
-        has_room = _SIZES[self._wanted][-1] * _SMALL ** (free - 1) * given <= _ELEMENTS
-        return _SMALL if has_room and self._attempt < _LAST else 1
+        limit = _LIMITS[self._attempt]
+        return limit if _SIZES[self._wanted][-1] * limit ** (free - 1) * given <= _ELEMENTS else 1
 
     def size(self, name: str, drawn: int, others: int, power: int = 1) -> int:
         """Return the size of an open dimension that has its turn.

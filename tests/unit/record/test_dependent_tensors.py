@@ -61,7 +61,7 @@ def test_invertible_tensor__every_profile__is_far_from_singular_and_not_symmetri
     [
         ("zero_size", {0}),
         ("size_one", {1}),
-        ("boundary", {*range(1, 8), 31, 32, 33, 127, 128, 129, 257, 260, 272, 288, 300, 320, 384}),
+        ("boundary", {*range(1, 8), 31, 32, 33, 127, 128, 129, 257, 258, 260, 264, 272, 288, 320}),
     ],
 )
 def test_symmetric_tensor__profile_of_shape__changes_a_free_size(profile, sizes):
