@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.case import Draw
     from ci_autotest.values.result import NoProfile
+    from ci_autotest.values.size_classes import FreeDimension
     from ci_autotest.values.verdict import Verdict
 
 
@@ -256,6 +257,7 @@ class Attempt(NamedTuple):
         grid: Combinations of the axes of the test's grid that the body drew.
         point: The values of these axes.
         background: What the source of the test knows about the case.
+        dimensions: The free dimensions of its inputs, with their sizes.
         batch: The dimension of the batch of each input that has one, by its key; ``None`` for the first dimension of
             every input.
     """
@@ -280,6 +282,7 @@ class Attempt(NamedTuple):
     grid: int = 1
     point: tuple[object, ...] = ()
     background: Background | None = None
+    dimensions: Sequence[FreeDimension] = ()
     batch: Mapping[str, int] | None = None
 
     @property

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import CaseFailure, TestInfo
     from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.result import NoProfile, UnsupportedCases
+    from ci_autotest.values.size_classes import ReachedSizes
     from ci_autotest.values.verdict import Verdict
 
 #: A note reports a candidate that is at least this many times slower than the reference, by this many seconds in total.
@@ -51,6 +52,7 @@ class TestEntry:
     duration_s: float = 0.0
     profiles: Counter[str] = field(default_factory=Counter)
     unfit: dict[str, NoProfile] = field(default_factory=dict)
+    sizes: ReachedSizes = field(default_factory=dict)
     broken: str = ""
     broken_traceback: str = ""
 

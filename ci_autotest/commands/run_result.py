@@ -158,6 +158,7 @@ def _result(
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())),
         no_profile={name: why for name, why in entry.unfit.items() if name not in entry.profiles},
+        sizes=entry.sizes,
         duration_s=round(entry.duration_s, 3),
         findings=tuple(sorted(item.id for item in own)), reason=reason,
         unsupported=pair.unsupported if pair is not None else (),

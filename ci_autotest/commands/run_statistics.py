@@ -15,6 +15,7 @@ from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
 from ci_autotest.values.probes import ProbeCounts, joined_probes
 from ci_autotest.values.result import REFERENCE_CANDIDATE, joined_reasons, joined_unsupported
+from ci_autotest.values.size_classes import joined_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,6 +116,7 @@ class Ledger:
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
         entry.unfit = joined_reasons(entry.unfit, done.unfit)
+        entry.sizes = joined_sizes((entry.sizes, done.sizes))
         self.remarks.setdefault(test, {}).update(dict.fromkeys(done.notes))
         held = self._held_reference(test, done)
         # A test can forge its worker's messages: other names are not counted.

@@ -26,6 +26,7 @@ from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of, turn_of
+from ci_autotest.record.draw.size_plan import BOUNDARY, SizePlan
 from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.examples import check_example
 from ci_autotest.record.expected_refusals import record_expected_errors
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
     from ci_autotest.values.case import DrawnValue
     from ci_autotest.values.result import NoProfile
+    from ci_autotest.values.size_classes import SizeStanding
 
 _OUTSIDE: Final = Unsupported(
     UnsupportedReason.OUTSIDE,
@@ -65,6 +67,7 @@ class Attempts:
         record_optimizers()
         notice_loaders()
         self._streams = Streams(shapes)
+        self._shapes = shapes
         self._tracers: dict[int, Tracer] = {}
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
@@ -106,8 +109,10 @@ class Attempts:
         key, test, case, number = name
         refuse_too_many(declaration)
         example = declaration.examples[case] if case < len(declaration.examples) and profile != LARGE_SHAPES else {}
-        usual = () if declaration.grid else PROFILES
-        allowed = () if example else declaration.profiles if declaration.profiles is not None else usual
+        allowed = () if example else _profiles(declaration)
+        is_planned = case % 2 == 0 and (BOUNDARY in allowed if profile is None else profile == BOUNDARY)
+        if is_planned:
+            profile = ORDINARY  # and `boundary` as soon as a dimension has its turn
         wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
         # If the reference refuses one layout, the next attempt has another.
@@ -115,6 +120,10 @@ class Attempts:
         point = max(0, case - len(declaration.examples))
         own_draws = {**example, **(edits or {})}
         drawer = Drawer(self._streams, key_of(key, case, number), own_draws, chosen, turn=turn, point=point)
+        drawer.plan = SizePlan(
+            *self._streams.place(), self._shapes,
+            has_turn=is_planned, otherwise=_why_not_large(declaration, self._shapes),
+        )  # fmt: skip
         self._seed(drawer.seed)
         if declaration.dtypes is not None:
             drawer.plan_beside(turns_of(declaration.dtypes))
@@ -127,6 +136,7 @@ class Attempts:
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
         ended_at = run_body(recorder, declaration, call, tracer, form)
+        recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
         if recorder.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:
@@ -157,6 +167,20 @@ class Attempts:
         # User code may have replaced numpy's global generator.
         if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
             np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
+
+
+def _profiles(declaration: Declaration) -> tuple[str, ...]:
+    """Return the profiles of a test's cases; those of a grid have none, unless the test asks for some."""
+    if declaration.profiles is not None:
+        return declaration.profiles
+    return () if declaration.grid else PROFILES
+
+
+def _why_not_large(declaration: Declaration, shapes: int) -> SizeStanding:
+    """Return why free dimensions do not reach a class of sizes that nothing else forbids."""
+    if BOUNDARY not in _profiles(declaration):
+        return "grid" if declaration.profiles is None else "profiles"
+    return "shapes" if shapes else "few_cases"
 
 
 def _unfit(recorder: Recorder, wanted: str) -> tuple[str, NoProfile] | None:
@@ -249,6 +273,7 @@ def _attempt(
         grid=drawer.points,
         point=tuple(drawer.point),
         background=recorder.background,
+        dimensions=drawer.plan.dimensions,
     )
 
 

@@ -127,7 +127,8 @@ def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal:
     A profile may cause a refusal of its own, for example an in-place write to expanded memory. Such an attempt is
     rejected; it is no error of the author.
     """
-    if declaration.raises and (is_met(declaration, refusal) or not recorder.profile_applied):
+    has_profile = recorder.profile_applied or recorder.drawer.plan.is_applied
+    if declaration.raises and (is_met(declaration, refusal) or not has_profile):
         check_demand(declaration, refusal)
         recorder.demand(refusal)
     return index

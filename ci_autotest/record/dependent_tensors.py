@@ -28,6 +28,7 @@ from ci_autotest.record.draw.profiles import (
     shaped,
 )
 from ci_autotest.record.draw.tensor_data import elements
+from ci_autotest.record.draw.variables import drawn_size
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.values import Value
 from ci_autotest.values.case import FREE_SIZE
@@ -160,7 +161,7 @@ def _choice_shape(recorder: Recorder, site: str, size: Size | Sequence[Size]) ->
     if size is None:
         return (free_size(recorder, site, 1),)
     sizes = size if isinstance(size, tuple | list) else (size,)
-    return tuple(int(settle(recorder.drawer, item, int)) for item in sizes)
+    return tuple(drawn_size(recorder.drawer, item) for item in sizes)
 
 
 def _refuse_choice(members: int, count: int, replace: bool, p: Sequence[float] | None) -> None:
@@ -200,20 +201,24 @@ def _without_repeats(uniform: NDArray[np.float64], p: Sequence[float] | None) ->
 def _size_of(recorder: Recorder, of: Value | int | Generator, dim: int) -> int:
     if isinstance(of, Value):
         return of._tensor.shape[dim] if of._tensor.ndim else 1
-    return int(settle(recorder.drawer, of, int))
+    return drawn_size(recorder.drawer, of)
 
 
 def free_size(recorder: Recorder, site: str, power: int) -> int:
-    """Return a free size: the profile's, if it has one and ``size ** power`` elements fit into the cap."""
+    """Return a free size: the plan's or the profile's, if ``size ** power`` elements fit into the cap."""
     drawer: Drawer = recorder.drawer
-    size = drawer.integer(f"{site}.dim0", *FREE_SIZE, "dim")
+    name = f"{site}.dim0"
+    size = drawer.integer(name, *FREE_SIZE, "dim")
+    if drawer.plan.claim(range(1)) is not None:
+        size = drawer.turn_size(name, len(drawer.log) - 1, size, 1, power)
     sizes = [size]
     if drawer.profile == LARGE_SHAPES:
         recorder.profile_applied = True
         return large_size(power, LARGE_ELEMENTS // ELEMENT_CAP)
     if drawer.profile != ORDINARY and shaped(drawer, site, sizes, [0]) and sizes[0] ** power <= ELEMENT_CAP:
         recorder.profile_applied = True
-        return sizes[0]
+        size = sizes[0]
+    drawer.plan.saw(name, size)
     return size
 
 

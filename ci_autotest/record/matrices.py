@@ -16,6 +16,7 @@ from ci_autotest.record.dependent_tensors import free_size, record_array
 from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
 from ci_autotest.record.draw.generators import settle
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, elements
+from ci_autotest.record.draw.variables import drawn_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.draw.generators import Generator
 
 #: Bounds of the leading sizes; the upper one is exclusive.
@@ -72,12 +74,26 @@ class MatrixTensor:
         if count < _MATRIX:
             message = f"{self.kind}_tensor(ndim={count}) is not a matrix. Give ndim=2 or more."
             raise AuthorError(message)
-        rows = free_size(recorder, site, _MATRIX) if size is None else int(settle(drawer, size, int))
-        batch = [drawer.integer(f"{site}.dim{i}", *_BATCH_SIZE, "dim") for i in range(count - _MATRIX)]
+        rows = free_size(recorder, site, _MATRIX) if size is None else drawn_size(drawer, size)
+        batch = _batch(drawer, site, count - _MATRIX, rows)
         raw = elements(drawer.streams, site, WIDE_DTYPE.get(name, name), (*batch, rows, rows), (-1.0, 1.0))
         with_grad = bool(settle(drawer, requires_grad, bool))
         value: Any = record_array(recorder, self.made(raw), name, with_grad=with_grad)
         return value  # type: ignore[no-any-return]
+
+
+def _batch(drawer: Drawer, site: str, ndim: int, rows: int) -> list[int]:
+    """Draw the leading sizes; one may have its turn to be large."""
+    turn = drawer.plan.claim(range(ndim))
+    sizes = []
+    for i in range(ndim):
+        name = f"{site}.batch{i}"
+        size = drawer.integer(name, *_BATCH_SIZE, "dim")
+        if i == turn:
+            size = drawer.turn_size(name, len(drawer.log) - 1, size, rows**_MATRIX * _BATCH_SIZE[1] ** (ndim - 1))
+        drawer.plan.saw(name, size)
+        sizes.append(size)
+    return sizes
 
 
 def _symmetric(raw: NDArray[Any]) -> NDArray[Any]:

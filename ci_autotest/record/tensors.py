@@ -26,6 +26,7 @@ from ci_autotest.record.draw.profiles import (
 )
 from ci_autotest.record.draw.streams import COTANGENT_SLOT, SMALL
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, default_range, elements
+from ci_autotest.record.draw.variables import drawn_size
 from ci_autotest.values.case import FREE_SIZE
 from ci_autotest.values.dtypes import DIFFERENTIABLE, DTYPES
 
@@ -82,6 +83,7 @@ def draw_tensor(
         unusual: Value = recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
         return unusual
     # Ordinary float32 tensors in the default range are the most common ones, so they skip `_unusual`.
+    _note(drawer, slot, sizes, free)
     if count <= SMALL:
         array = drawer.streams.small(slot, count)
     else:
@@ -111,6 +113,7 @@ def _unusual(
             count = spec.storage_size
     is_free, bounds = given == (None, None), None
     slot = int(site)
+    _note(drawer, slot, *drawn)
     if is_free and kind == "float32" and count <= SMALL and slot < COTANGENT_SLOT:
         array = drawer.streams.small(slot, count)
     else:
@@ -125,6 +128,12 @@ def _unusual(
     recorder.profile_applied = recorder.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
     return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec
+
+
+def _note(drawer: Drawer, slot: int, sizes: list[int], free: list[int]) -> None:
+    """Note the sizes that the free dimensions of a tensor have in the end."""
+    for i in free:
+        drawer.plan.saw(f"{slot}.dim{i}", sizes[i])
 
 
 @lru_cache(maxsize=4096)
@@ -145,25 +154,48 @@ def _sizes(
     drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]
 ) -> tuple[list[int], list[int]]:
     """Return the sizes, and the indices of the free dimensions."""
+    if ndim is None and drawer.profile == "zero_dim" and dims == _NONE:
+        return [], []
+    turn = drawer.plan.claim(_open(dims, ndim if type(ndim) is int else _DIMS))
     if type(ndim) is not int or dims[ndim:] != _NONE[ndim:]:
-        if ndim is None and drawer.profile == "zero_dim" and dims == _NONE:
-            return [], []
+        drawer.least = 0 if turn is None or drawer.plan.is_refused else turn + 1
         ndim = _ndim(drawer, slot, ndim, dims)
+        drawer.least = 0
+        turn = None if turn is not None and turn >= ndim else turn
     if ndim < 0:
         message = f"random_tensor(ndim={ndim}): a tensor cannot have fewer than 0 dimensions. Give 0 or more."
         raise AuthorError(message)
-    sizes, free = [], []
     if drawer.profile == LARGE_SHAPES:
         # Sizes that the test draws from a small range grow so that the tensor gets about as many elements.
         drawer.scale = max(1, large_size(ndim) // FREE_SIZE[1])
-    for i in range(ndim):
-        dim = dims[i] if i < len(dims) else None
-        if dim is None:
-            free.append(i)
-            sizes.append(drawer.size(slot, i))
-        else:
-            sizes.append(dim if type(dim) is int else int(settle(drawer, dim, int)))
+    given = (*dims[:ndim], *[None] * (ndim - len(dims)))
+    sizes, free = _drawn_sizes(drawer, slot, given, turn)
     drawer.scale = 1
+    return sizes, free
+
+
+def _open(dims: Sequence[int | Generator | None], ndim: int) -> Sequence[int]:
+    """Return the open dimensions of a tensor that has up to ``ndim``."""
+    return range(ndim) if dims == _NONE else [i for i in range(ndim) if i >= len(dims) or dims[i] is None]
+
+
+def _drawn_sizes(
+    drawer: Drawer, slot: int, dims: Sequence[int | Generator | None], turn: int | None
+) -> tuple[list[int], list[int]]:
+    """Draw the sizes of a tensor in order, the planned one last, and return them with the free dimensions."""
+    sizes, free = [], [i for i, dim in enumerate(dims) if dim is None]
+    limit, at = 0, 0
+    if turn is not None:
+        limit = drawer.plan.limit(len(free), math.prod(dim for dim in dims if type(dim) is int))
+    for i, dim in enumerate(dims):
+        if dim is None:
+            at = len(drawer.log) if i == turn else at
+            sizes.append(drawer.size(slot, i, 0 if i == turn else limit))
+        else:
+            sizes.append(dim if type(dim) is int else drawn_size(drawer, dim))
+    if turn is not None:
+        others = math.prod(sizes[:turn] + sizes[turn + 1 :])
+        sizes[turn] = drawer.turn_size(f"{slot}.dim{turn}", at, sizes[turn], others)
     return sizes, free
 
 

@@ -32,6 +32,7 @@ from ci_autotest.values.result import (
     joined_unsupported,
     worst,
 )
+from ci_autotest.values.size_classes import joined_sizes
 from ci_autotest.values.verdict import WORST_FIRST, Outcome
 
 if TYPE_CHECKING:
@@ -220,6 +221,7 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
         attempts=attempts,
         profiles=dict(sorted(profiles.items())),
         no_profile={name: why for name, why in unfit.items() if name not in profiles},
+        sizes=joined_sizes(part.sizes for part in parts),
         duration_s=sum(part.duration_s for part in parts),
         findings=tuple(
             sorted(item.id for item in findings if item.candidate == parts[0].candidate and parts[0].test in item.tests)

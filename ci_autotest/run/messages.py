@@ -17,6 +17,7 @@ from ci_autotest.values.finding import Location
 from ci_autotest.values.power import TestPower
 from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases, XFail
+from ci_autotest.values.size_classes import ReachedSizes
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tolerance import Strictness
 from ci_autotest.values.verdict import Kind, Verdict
@@ -385,6 +386,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         skip_reason: Why, for one of them.
         profiles: Number of accepted cases, by profile.
         unfit: Why cases are ordinary that were to have a profile, by profile.
+        sizes: Classes of sizes that each free dimension reached, or why not, by its name.
         seen: Calls by operator, for candidates that count them.
         left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
         values_only: Number of cases of which only values were compared, because the candidate has no backward pass
@@ -415,6 +417,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     skip_reason: str = ""
     profiles: dict[str, int]
     unfit: dict[str, NoProfile] = {}
+    sizes: ReachedSizes = {}
     seen: dict[str, dict[str, int]]
     left_out: dict[str, list[str]] = {}
     values_only: dict[str, int] = {}

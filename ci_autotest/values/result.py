@@ -16,6 +16,7 @@ from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCovera
 from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.power import PowerResult
 from ci_autotest.values.probes import ProbeCounts
+from ci_autotest.values.size_classes import ReachedSizes
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import WORST_FIRST, Outcome, Struct
 
@@ -184,6 +185,12 @@ class TestResult(Struct, frozen=True, kw_only=True):
             `dtype` (it has no such values), `fixed_sizes` (the test gives every size), `too_few_elements` (one element
             has one layout), `no_drawn_tensor` (nothing is drawn by `random_tensor`), `stored_elements` (they
             come from a file), `rejected` (by the reference, three times).
+        sizes: For each free dimension, by the site of its draw, whether its cases reached each class of sizes, or why
+            not. The classes are `one`, `near_32` (31 to 33), `near_128` (127 to 129), `beyond_256` and `beyond_1024`.
+            The reasons are `range` (the test draws the size from a range without it), `grid` (the cases of a grid have
+            no profiles), `profiles` (the test leaves out `boundary`), `element_cap` (the tensor would be too large),
+            `rejected` (by the reference, three times), `shapes` (the cases share too few sets of sizes) and
+            `few_cases` (its turn is in a later case).
         duration_s: Seconds spent in its cases, on all workers.
         findings: Ids of its findings.
         reason: Why it is not aligned, if no finding says so.
@@ -208,6 +215,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     attempts: AttemptCounts = AttemptCounts()
     profiles: dict[str, int] = msgspec.field(default_factory=dict)
     no_profile: dict[str, NoProfile] = msgspec.field(default_factory=dict)
+    sizes: ReachedSizes = msgspec.field(default_factory=dict)
     duration_s: float = 0.0
     findings: tuple[str, ...] = ()
     reason: str = ""

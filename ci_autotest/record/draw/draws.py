@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.record.draw.covering import planned
+from ci_autotest.record.draw.size_plan import BOUNDARY, MOST, SizePlan
 from ci_autotest.record.draw.streams import SEED
 from ci_autotest.values.case import FREE_SIZE
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.case import DrawnValue
 
 _SITES: Final = tuple(map(str, range(64)))
+_ONE: Final = (0,)
 _LOW: Final = FREE_SIZE[0]
 _SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
 #: Ranges up to here are those of a test of small tensors; a test with a larger one has chosen its sizes.
@@ -44,8 +46,10 @@ class Drawer:
         "_point",
         "_rest",
         "cache",
+        "least",
         "log",
         "next_site",
+        "plan",
         "point",
         "points",
         "profile",
@@ -70,9 +74,14 @@ class Drawer:
         # Tuples of `Draw`'s fields, or shorter ones for free sizes (`case.draws_of`), because they are fast to make and
         # most logs are never read.
         self.log: list[tuple[Any, ...]] = []
-        self.cache: dict[int, tuple[object, object]] = {}
+        #: By id of a generator: itself, its value and its site.
+        self.cache: dict[int, tuple[object, object, str]] = {}
         self.profile = profile
         self.turn = turn
+        #: Plan of the sizes; by default no dimension has a turn.
+        self.plan = SizePlan()
+        #: Least number of dimensions that is drawn now, so that the one that has its turn exists.
+        self.least = 0
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
         self._edits = edits
@@ -95,24 +104,75 @@ class Drawer:
         self.next_site = number + 1
         return _SITES[number] if number < len(_SITES) else str(number)
 
-    def integer(self, site: str, low: int, high: int, kind: str = "int", *, is_planned: bool = False) -> int:
-        """Draw an integer in ``[low, high)``, by plan if ``is_planned``; an edited value is clamped to the range."""
+    def integer(
+        self,
+        site: str,
+        low: int,
+        high: int,
+        kind: str = "int",
+        *,
+        is_planned: bool = False,
+        may_be_size: bool = False,
+    ) -> int:
+        """Draw an integer in ``[low, high)``; an edited value is clamped to the range.
+
+        Args:
+            site: Site of the draw.
+            low: Lower bound.
+            high: Upper bound, exclusive.
+            kind: Kind of the draw.
+            is_planned: Whether it is a choice of the covering array.
+            may_be_size: Whether the plan of sizes gives it a turn.
+        """
         value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
         if is_planned and self._has_plan():
             value = low + self._planned(high - low)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
+        elif 0 <= value < self.least and kind != "choice":
+            value = min(self.least, high - 1)
+        if may_be_size and self.plan.claim(_ONE) is not None and site not in self._edits:
+            value = self.plan.within(site, low, high, value)
+            self._note_turn()
         simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
         self.log.append((site, kind, low, high, value, simplest))
         return value * self.scale if self.scale > 1 and kind == "int" and high <= _SMALL_RANGE else value
 
-    def size(self, slot: int, dimension: int) -> int:
-        """Draw a free size of a tensor, in elements: an integer in ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""
+    def size(self, slot: int, dimension: int, limit: int = 0) -> int:
+        """Draw a free size of a tensor, in elements: an integer in ``FREE_SIZE`` at ``<slot>.dim<dimension>``.
+
+        ``limit`` is the greatest size, unless it is 0 or the site is edited.
+        """
         value = _LOW + ((self.words or self.refill()).pop() * _SPAN >> 64)
+        if limit:
+            value = (value - 1) % limit + 1
         if self._edits and (edited := self._edits.get(f"{slot}.dim{dimension}")) is not None:
             value = min(max(int(edited), _LOW), _LOW + _SPAN - 1)
         self.log.append((slot, dimension, value))
         return value
+
+    def turn_size(self, name: str, at: int, drawn: int, others: int, power: int = 1) -> int:
+        """Replace a free size by that of its turn, if it has room, and return it.
+
+        Args:
+            name: Site of the size.
+            at: Its place in the log.
+            drawn: The size that was drawn.
+            others: Number of elements of the tensor's other dimensions.
+            power: How often the tensor has this dimension.
+        """
+        value = self.plan.size(name, drawn, others, power)
+        if not self.plan.is_applied:
+            return drawn
+        self._note_turn()
+        if self._edits and (edited := self._edits.get(name)) is not None:
+            value = min(max(int(edited), _LOW), MOST - 1)
+        self.log[at] = (name, "dim", _LOW, MOST, value, _LOW)
+        return value
+
+    def _note_turn(self) -> None:
+        if self.plan.is_applied:
+            self.profile = BOUNDARY
 
     def floating(self, site: str, low: float, high: float) -> float:
         """Draw a float in ``[low, high)`` with 53 random bits."""

@@ -53,7 +53,8 @@ class Generator:
         cached = drawer.cache.get(id(self))
         if cached is None:
             # The generator is stored too, so that it stays alive and no other one gets its id.
-            cached = (self, self.draw(drawer, wanted, drawer.site()))
+            site = drawer.site()
+            cached = (self, self.draw(drawer, wanted, site), site)
             drawer.cache[id(self)] = cached
         return cached[1]
 

@@ -17,6 +17,7 @@ from zlib import crc32
 import numpy as np
 
 from ci_autotest.record.draw.bounded_values import bounded_values
+from ci_autotest.record.draw.size_plan import BOUNDARY
 from ci_autotest.values.dtypes import FLOAT8, HALF, INTEGERS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import NoProfile
 
 ORDINARY: Final = "ordinary"
-SHAPE_PROFILES: Final = ("zero_dim", "zero_size", "size_one", "boundary")
+SHAPE_PROFILES: Final = ("zero_dim", "zero_size", "size_one", BOUNDARY)
 NON_CONTIGUOUS: Final = "non_contiguous"
 LAYOUT_PROFILES: Final = (NON_CONTIGUOUS,)
 VALUE_PROFILES: Final = ("zeros_and_ties", "large", "special")
@@ -123,14 +124,14 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
         for i in free:
             shape[i] = size
         return bool(free)
-    if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
+    if not free or profile not in SHAPE_PROFILES or profile == "zero_dim" or drawer.plan.is_applied:
         return False
     if profile == "size_one" and drawer.choice(f"{site}.all", 2):
         for i in free:
             shape[i] = 1
         return True
     at = free[drawer.choice(f"{site}.profile_dim", len(free))] if len(free) > 1 else free[0]
-    if profile == "boundary":
+    if profile == BOUNDARY:
         size = BOUNDARY_SIZES[drawer.choice(f"{site}.boundary", len(BOUNDARY_SIZES))]
         others = math.prod(n for i, n in enumerate(shape) if i != at)
         if size * others > ELEMENT_CAP:

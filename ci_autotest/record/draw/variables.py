@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Union, cast, ge
 
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
-from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, settle
+from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, Typed, settle
+from ci_autotest.record.draw.size_plan import LEAST
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +75,7 @@ def _refuse_empty(low: float, high: float) -> None:
 def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bounds: tuple[float, float]) -> object:
     if wanted is int:
         low, high = int(bounds[0]), int(bounds[1])
-        return drawer.integer(site, low, high, is_planned=high - low <= _PLANNED)
+        return drawer.integer(site, low, high, is_planned=high - low <= _PLANNED, may_be_size=low <= LEAST < high)
     if wanted is float:
         return drawer.floating(site, float(bounds[0]), float(bounds[1]))
     if wanted is bool:
@@ -94,6 +95,21 @@ def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bou
         return _number(source, drawer, wanted.resolve(), site, bounds)
     message = f"the type of {source!r} is unknown. Write {source!r}.to(int), .to(float) or .to(bool)."
     raise UntypedError(message)
+
+
+def drawn_size(drawer: Drawer, value: object) -> int:
+    """Return a size that the test gives or draws; a number from a range is a free dimension."""
+    size = int(settle(drawer, value, int))
+    if (number := _number_of(value)) is not None:
+        low, high = int(settle(drawer, number.low, int)), int(settle(drawer, number.high, int))
+        drawer.plan.saw(drawer.cache[id(number)][2], size, low, high)
+    return size
+
+
+def _number_of(value: object) -> RandomNumber | None:
+    """Return the number that a generator is, with or without its type; ``None`` if it is something else."""
+    source = value.source if isinstance(value, Typed) else value
+    return source if isinstance(source, RandomNumber) else None
 
 
 class RandomBool(Generator):

@@ -14,6 +14,7 @@ from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.coverage_values import Exercised, joined
 from ci_autotest.values.result import UnsupportedCases, joined_unsupported
+from ci_autotest.values.size_classes import joined_sizes, sizes_of
 from ci_autotest.values.verdict import unsupported_verdict
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.probes import ProbeCounts
     from ci_autotest.values.result import NoProfile
+    from ci_autotest.values.size_classes import ReachedSizes
     from ci_autotest.values.verdict import Verdict
 
 #: What is said of a test whose body uses a class of torch of which nothing is tested.
@@ -69,6 +71,7 @@ class BatchCounts:
         self._unsupported: dict[str, tuple[UnsupportedCases, ...]] = {}
         self._profiles: dict[str, int] = {}
         self._unfit: dict[str, NoProfile] = {}
+        self._sizes: ReachedSizes = {}
         self._seen: dict[str, dict[str, int]] = {}
         self._left_out: dict[str, set[str]] = {}
         self._values_only: Counter[str] = Counter()
@@ -111,6 +114,7 @@ class BatchCounts:
         for profile, count in Counter(attempt.profile for attempt in attempts).items():
             self._profiles[profile] = self._profiles.get(profile, 0) + count
         self._unfit |= dict(attempt.unfit for attempt in attempts if attempt.unfit is not None)
+        self._sizes = joined_sizes((self._sizes, *(sizes_of(attempt.dimensions) for attempt in attempts)))
         self._cover("", forms, [True] * len(forms))
         self._undefined += len(batch.undefined.intersection(counted))
         self._outside += sum(attempt.has_outside for attempt in attempts)
@@ -226,7 +230,7 @@ class BatchCounts:
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self._undefined, outside=self._outside,
             refusal=self._refusal, skipped=self._skipped, skip_reason=self._skip_reason,
-            profiles=self._profiles, unfit=dict(sorted(self._unfit.items())), seen=seen,
+            profiles=self._profiles, unfit=dict(sorted(self._unfit.items())), sizes=self._sizes, seen=seen,
             errors={name: errors for name, errors in self._errors.items() if errors},
             values_only={name: count for name, count in self._values_only.items() if count},
             left_out={name: sorted(names) for name, names in self._left_out.items()},

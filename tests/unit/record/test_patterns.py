@@ -55,7 +55,8 @@ def test_attempt__three_sets__of_fifty_ordinary_cases():
 
 def test_attempt__every_profile__few_shapes():
     shapes = {tuple(attempt(case, 3, None).sources["t0"].shape) for case in range(200)}
-    assert len(shapes) <= 15  # of three sets, each as it is and as four profiles of shape make it
+    # Three sets, each as it is, as four profiles of shape make it, and two with a large dimension.
+    assert len(shapes) <= 17
 
 
 def test_attempt__own_sets__differ_from_case_to_case():

@@ -82,7 +82,9 @@ def test_default_range__per_dtype__is_signed(dtype, bounds):
 
 
 def tensors(count: int = 30, **how) -> list[real.Tensor]:
-    return [record(lambda: random_tensor(**how) * 1, 2 * case).trace.values[0] for case in range(count)]
+    return [
+        record(lambda: random_tensor(**how) * 1, 2 * case, profile="ordinary").trace.values[0] for case in range(count)
+    ]
 
 
 def test_random_tensor__free__has_one_to_five_dimensions_of_one_to_seven():

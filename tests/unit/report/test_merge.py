@@ -36,6 +36,15 @@ def test_merge__two_shards_of_one_test__adds_its_counts():
     assert (merged.shard, merged.exit_code) == ((1, 1), 0)
 
 
+def test_merge__sizes_of_two_shards__what_one_reached_is_reached():
+    one = {"0.dim0": {"one": "reached", "near_32": "few_cases", "beyond_256": "rejected"}}
+    other = {"0.dim0": {"one": "few_cases", "near_32": "few_cases", "beyond_256": "reached"}, "1": {"one": "range"}}
+    shards = [shard(index, results=(samples.outcome(sizes=sizes),)) for index, sizes in ((1, one), (2, other))]
+
+    both = {"0.dim0": {"one": "reached", "near_32": "few_cases", "beyond_256": "reached"}, "1": {"one": "range"}}
+    assert [merge(order).results[0].sizes for order in (shards, shards[::-1])] == [both, both]
+
+
 def test_merge__tests_of_two_shards__are_united_in_order():
     merged = merge([shard(1, results=(samples.outcome(),)), shard(2, results=(samples.outcome(test=OTHER),))])
 
