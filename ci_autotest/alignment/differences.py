@@ -256,9 +256,13 @@ class Examination:
     def _written(
         self, index: int, candidate: tuple[torch.Tensor, torch.Tensor], reference: tuple[torch.Tensor, torch.Tensor]
     ) -> list[Misalignment]:
-        """Return that only the candidate wrote to a value, told by its own bits, where elements are not compared."""
+        """Return that only the candidate wrote to a value, told by its own bits: by however little, it is a write."""
         if same_bits(*candidate) or not same_bits(*reference):
             return []
+        # The numbers are said where a tolerance does not hide them.
+        ended = self.compared(observed(candidate[0]), observed(reference[0]), part=("end", index))
+        if ended is not None:
+            return placed(ended, "mutation", index, Value(name=self.names[index], aspect="end"))
         return [
             Misalignment(
                 kind="mutation", step=index, at=Value(name=self.names[index], aspect="end"),
@@ -317,8 +321,11 @@ class Examination:
             seen = as_moved((seen_left, seen_right), index, self.steps, traces)
             if self.compared(*seen, flags=has_flags, part=("value", index)):
                 return []
-        if not self.rules.check_allclose and seen_left is not None and seen_right is not None:
-            return self._written(index, (left, seen_left.data), (right, seen_right.data))
+        is_input = self.steps[index].op == PLACEHOLDER and not candidate.is_remote
+        if (is_input or not self.rules.check_allclose) and seen_left is not None and seen_right is not None:
+            found = self._written(index, (left, seen_left.data), (right, seen_right.data))
+            if found or not self.rules.check_allclose:
+                return found
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
         misalignment = self.compared(*ended, flags=has_flags, part=("end", index))
         return (

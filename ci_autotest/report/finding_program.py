@@ -7,6 +7,8 @@ import re
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.program.codegen import body_statements, named_outside, names
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
 from ci_autotest.program.python_names import is_path
@@ -74,6 +76,8 @@ def shown_program(
         permissions: What the text may name; ``None`` allows all, for a program of this machine.
         known: Why no program fails, if that is known already.
     """
+    if permissions is not None:  # A stranger's script is not to be run.
+        finding = msgspec.structs.replace(finding, repro=None)
     found = Snippet(reason=known)
     if not known:
         found = snippet(recording, facts_of(recording, finding, permissions))

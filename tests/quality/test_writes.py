@@ -8,11 +8,11 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor
 from ci_autotest import torch as traced
+from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.written_inputs import check_names
 from ci_autotest.errors import ConfigError, UnsupportedReason
 from ci_autotest.values.kernel_scope import KernelScope
 from tests.engine import tried
-from tests.integration.test_call_scope import kernels
 from tests.quality.kernel_runs import failures_of_kernel
 
 TESTS = """
@@ -165,7 +165,8 @@ def test_writes__what_the_operator_writes_to_itself__is_refused():
         )
         return traced.nn.functional.batch_norm(random_tensor(2, 3, 4), mean, variance, training=True)
 
-    backend = kernels(KernelScope(writes=("running_mean",)), **{"nn.functional.batch_norm": F.batch_norm})
+    backend = SubstituteBackend({}, scope=KernelScope(writes=("running_mean",)))
+    backend.functions = {"torch.nn.functional.batch_norm": F.batch_norm}
     verdict = tried(body, backend)
     assert verdict.reason is UnsupportedReason.OUT_OF_SCOPE
     assert "writes to 'running_mean' itself" in verdict.oracle

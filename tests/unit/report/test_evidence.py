@@ -21,7 +21,7 @@ VALUE = samples.finding(target=programs.OPERATOR)
 GRADIENT = samples.finding(target=programs.OPERATOR, kind="gradient", where="gradient of x")
 
 TEXT = """\
-# no program to paste: a few lines cannot run this candidate; repro.py runs it
+# no program to paste: a few lines cannot run this candidate
 import torch
 
 x = torch.ones((1, 2)).requires_grad_()
