@@ -134,7 +134,7 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
             or left.is_leaf is not right.is_leaf
             or left._is_view() is not right._is_view()
             # A write to an input that no tolerance excuses.
-            or (index in inputs and not same_bits(left, right))
+            or (index in inputs and left.device == right.device and not same_bits(left, right))
             or not (
                 (is_tolerant and _is_same_small(left, right))
                 or tensors_aligned(left, right, program.steps, rules, index)
