@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
-from ci_autotest.backends.operators.identity import ALIASES
 from ci_autotest.opinfo.database import entries, foreach_entries, seeded
 from ci_autotest.opinfo.overload_calls import Call, adapted, functional_of, observed
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, Row, Table, dispatcher_overloads
 from ci_autotest.opinfo.sample_draws import arguments_of
 from ci_autotest.report.coverage import DispatcherCatalogue
+from ci_autotest.values.operator_aliases import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

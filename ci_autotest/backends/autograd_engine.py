@@ -40,5 +40,13 @@ def gradients(
 
 
 def gradient_edge(tensor: torch.Tensor) -> Any:
-    """Return the edge that keeps the gradient of this version of a tensor when the tensor is overwritten (rule 7)."""
-    return torch.autograd.graph.get_gradient_edge(tensor)
+    """Return the edge that keeps the gradient of this version of a tensor when the tensor is overwritten (rule 7).
+
+    ``None`` if there is none: a view that was made without gradients says that it requires grad, and has no graph.
+    """
+    if not tensor.is_leaf or not tensor._is_view():
+        return torch.autograd.graph.get_gradient_edge(tensor)
+    with torch.enable_grad():
+        node = tensor.view_as(tensor).grad_fn
+    has_graph = node is not None and node.next_functions[0][0] is not None
+    return torch.autograd.graph.get_gradient_edge(tensor) if has_graph else None

@@ -14,6 +14,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
 from ci_autotest.values.finding import Finding, Location
+from ci_autotest.values.operator_aliases import ALIASES
 from ci_autotest.values.power import PowerResult
 from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.size_classes import ReachedSizes
@@ -387,10 +388,15 @@ def not_called(result: RunResult) -> dict[str, list[str]]:
 def _called_as(name: str) -> str:
     """Return what names a call of an operator: the last name without its underscore, as `add_` is counted as `add`.
 
+    An alias names its operator.
+
     An operator of the user's keeps its path: `mypkg.softmax` is not `torch.softmax`.
     """
     is_own = "." in name and (not name.startswith("torch.") or name.startswith("torch.ops."))
-    return name if is_own else name.rpartition(".")[2].rstrip("_")
+    if is_own:
+        return name
+    last = name.rpartition(".")[2].rstrip("_")
+    return ALIASES.get(last, last)
 
 
 def worst(counts: CaseCounts) -> Outcome:

@@ -446,3 +446,23 @@ class OffAtTheSecond(real.autograd.Function):
 def test_judge__second_derivative__goes_through_a_result_or_around_it_and_must_be_right(kernel, outcome):
     verdict = tried(second_of_log_softmax, substitute(**{"nn.functional.log_softmax": kernel}), case=1)
     assert verdict.outcome == outcome
+
+
+def view_without_gradients():
+    y = torch.relu(random_tensor(2, 3, 4))
+    with real.no_grad():
+        y[0].argmax()
+    return y.sum()
+
+
+def inference_of_a_view():
+    layer, x = torch.nn.Linear(6, 2), random_tensor(1, 12)
+    with real.no_grad():
+        return torch.relu(layer(x.view(2, 6)))
+
+
+@pytest.mark.parametrize("body", [view_without_gradients, inference_of_a_view])
+def test_judge__view_that_is_taken_without_gradients__is_read_and_another_fault_found(body):
+    assert tried(body, substitute(relu=lambda x: real.relu(x) * (1 + 1e-7))).outcome == "aligned"
+    found = tried(body, substitute(relu=lambda x: real.relu(x) + 0.1))
+    assert (found.kind, found.operator, found.blame) == ("value", "torch.nn.functional.relu", "candidate")

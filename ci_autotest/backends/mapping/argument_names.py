@@ -8,9 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from ci_autotest.backends.operators.identity import ALIASES, spellings
+from ci_autotest.backends.operators.identity import spellings
 from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.program.ir import CALL_METHOD
+from ci_autotest.values.operator_aliases import ALIASES
 
 #: The name of a method's receiver and of a schema's ``self``.
 INPUT: Final = "input"

@@ -32,6 +32,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.targets import DISPATCHER, OPS, is_own, own_operator
+from ci_autotest.values.operator_aliases import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,15 +54,6 @@ _SPECIAL: Final = {
     "rtruediv": "torch.div",
     "rpow": "torch.pow",
 }
-
-#: Spellings that differ by more than their namespace. Source: PyTorch 2.13's documentation ("Alias for ...").
-ALIASES: Final[dict[str, str]] = {
-    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "clip": "clamp", "concat": "cat",
-    "concatenate": "cat", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
-    "negative": "neg", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
-    "moveaxis": "movedim", "rsub": "sub", "swapaxes": "transpose", "swapdims": "transpose", "expit": "sigmoid",
-    "special_softmax": "softmax", "special_log_softmax": "log_softmax", "special_expit": "sigmoid",
-}  # fmt: skip
 
 #: Methods that do something else than the function of the same name.
 _METHODS: Final = MappingProxyType({"unfold": "torch.Tensor.unfold"})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 from torch.distributed.tensor import DTensor, Replicate
 
+from ci_autotest.backends.autograd_engine import gradient_edge
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.protocol import IN_BACKWARD
@@ -175,7 +176,7 @@ class RankRun:
                 self._seen(index, value)
             # Of a view, this computes the graph anew, which DTensor may refuse.
             has_edge = trace.edges is not Trace.edges and isinstance(value, _Tensor) and value.requires_grad
-            edge = torch.autograd.graph.get_gradient_edge(value) if has_edge else None
+            edge = gradient_edge(value) if has_edge else None
         except FOREIGN as error:
             pass_interrupt(error)
             self._failed(error, index, trace)
