@@ -57,7 +57,7 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
         )
     notes += ending_rows(known)
     if is_whole:
-        notes += _never_probed(state)
+        notes += _never_probed(state, findings)
         notes += unmatched((*findings, *state.speed), known, datetime.now(timezone.utc).date())
     if state.ledger.passed:
         reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
@@ -95,15 +95,18 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     return tuple(notes)
 
 
-def _never_probed(state: RunState) -> list[str]:
-    """Return a sentence for each candidate with operators of the user's that were called and never probed."""
+def _never_probed(state: RunState, findings: tuple[Finding, ...]) -> list[str]:
+    """Return a sentence for each candidate with operators of the user's that were called and never probed.
+
+    Of an operator that has a finding, the finding says more.
+    """
     ledger, found = state.ledger, []
     for info in state.infos:
         called = {name for name, count in ledger.seen.get(info.name, {}).items() if count}
-        missing = called - ledger.probed.get(info.name, set())
+        found_out = {finding.operator for finding in findings if finding.candidate == info.name}
+        missing = called - ledger.probed.get(info.name, set()) - found_out
         counts = joined_probes(pair.probes for (_, name), pair in ledger.pairs.items() if name == info.name)
-        # Of an operator that is misaligned in every window, the findings say more.
-        if missing and counts.left_out.keys() != {"not_aligned"}:
+        if missing:
             found.append(never_probed(info.name, missing, counts))
     return found
 
