@@ -98,12 +98,12 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
 def _never_probed(state: RunState, findings: tuple[Finding, ...]) -> list[str]:
     """Return a sentence for each candidate with operators of the user's that were called and never probed.
 
-    Of an operator that has a finding, the finding says more.
+    Of an operator with a finding that nothing accepts, the finding says more.
     """
     ledger, found = state.ledger, []
     for info in state.infos:
         called = {name for name, count in ledger.seen.get(info.name, {}).items() if count}
-        found_out = {finding.operator for finding in findings if finding.candidate == info.name}
+        found_out = {item.operator for item in findings if item.candidate == info.name and item.known is None}
         missing = called - ledger.probed.get(info.name, set()) - found_out
         counts = joined_probes(pair.probes for (_, name), pair in ledger.pairs.items() if name == info.name)
         if missing:

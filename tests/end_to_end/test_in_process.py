@@ -156,7 +156,7 @@ def test_unittest__methods__pass_and_fail(by_unittest: Done):
     assert "FAIL: test_tanh_method (test_kernels.TestKernels" in by_unittest.err
     assert (
         "AssertionError: misaligned: torch.tanh on kernels, value of tanh\n"
-        "  case 0 of test_kernels.py::TestKernels::test_tanh_method, seed 0, profile ordinary\n"
+        "  case 0 of test_kernels.py::TestKernels::test_tanh_method, seed 0, profile boundary\n"
     ) in by_unittest.err
     assert by_unittest.said.count(SAID) == 1
 
