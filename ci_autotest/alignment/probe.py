@@ -60,7 +60,7 @@ def probe_of(
     attempt = _without_expectations(attempt)
     part = part_of(attempt)
     if not has_backward:
-        part = part._replace(cotangents={}, leaves=(), parameters=())
+        part = part._replace(cotangents={}, leaves=())
     # The reference may refuse mixed values, so that milder changes follow.
     changes: tuple[tuple[Callable[[torch.Tensor], tuple[torch.Tensor, ...]], bool], ...]
     changes = ((_mixed, True), (_scaled, True), (_mixed, False))

@@ -37,6 +37,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.refusal import refusals
+from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -355,17 +356,22 @@ def plain(spec: TensorSpec) -> TensorSpec:
 
 
 def change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int]) -> bool:
-    """Append steps that scale the weight of each module in place; return whether there is one."""
-    made = [
-        index
-        for index, step in enumerate(part.program.setup)
+    """Append steps that scale the weights of each module in place; return whether there is one.
+
+    Of torch's modules that is ``weight``, of the user's every parameter with a gradient.
+    """
+    steps = part.program.setup
+    weights = [
+        (index, "weight")
+        for index, step in enumerate(steps)
         if step.op == CALL_FUNCTION and step.name == "module" and step.target.rpartition(".")[2] in _WITH_WEIGHT
     ]
-    for index in made:
+    weights += [(index, name) for index, name in part.parameters if is_own(steps[index].target)]
+    for index, name in weights:
         # Halved, because that changes every weight and rounds no ordinary number.
-        weight = found.add(Step(GET_ATTR, "weight", (Ref(setup[index]),), (), "weight"))
-        found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), "weight", NO_GRAD))
-    return bool(made)
+        weight = found.add(Step(GET_ATTR, name, (Ref(setup[index]),), (), name))
+        found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), name, NO_GRAD))
+    return bool(weights)
 
 
 #: Modules of torch that have a parameter ``weight``, unless their arguments disable it.

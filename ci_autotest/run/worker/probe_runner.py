@@ -15,6 +15,7 @@ from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.probe import is_telling, probe_obstacle, probe_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.trace import Attempt
+from ci_autotest.program.ir import GET_ATTR
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.run.worker.unreadable import guarded_suspicion
@@ -90,7 +91,7 @@ class ProbeRunner:
                 spot = self._beacon.entering(run.order[name], [batch.spots[position]])
                 trace = run.contenders[name].backend.submit([probe], spot).traces()[0]
                 trace.load()
-                if trace.untested is None:
+                if trace.untested is None and not _lacks_parameter(probe, trace):
                     self._windows[window] = None
                     self._operators.setdefault(name, set()).update(key for key, n in trace.calls.items() if n)
                     difference = self._difference(case, probe, trace, run.contenders[name])
@@ -142,6 +143,12 @@ class ProbeRunner:
         operators = self._operators
         self._windows, self._operators, self._made, self._batch = {}, {}, {}, None
         return {name: (_counts(found), sorted(operators.get(name, ()))) for name, found in reasons.items()}
+
+
+def _lacks_parameter(probe: Attempt, trace: Trace) -> bool:
+    """Whether a probe ended at a parameter that the candidate's own module has not by that name."""
+    failure = trace.failure
+    return failure is not None and probe.program.steps[failure.step].op == GET_ATTR
 
 
 def _may_write(contender: Contender, attempt: Attempt) -> bool:
