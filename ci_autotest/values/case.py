@@ -22,8 +22,8 @@ GRID_AT_MOST: Final = 1_000_000
 WINDOW: Final = 10
 #: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.
 _GUARDED_EVERY, _FIRST_GUARDED = 8, 2
-#: The cases in which operators of a candidate's libraries are checked: ordinary ones that are not guarded. Of a test that
-#: has two dtypes in turn, they have both.
+#: The cases in which operators of a candidate's libraries are checked: ordinary ones that are not guarded. Of a test
+#: that has two dtypes in turn, they have both.
 _CHECKED: Final = frozenset({0, 6, 12})
 
 #: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
