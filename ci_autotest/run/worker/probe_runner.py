@@ -113,7 +113,9 @@ class ProbeRunner:
         attempt = batch.attempts[position]
         if (obstacle := probe_obstacle(attempt)) is not None:
             return obstacle
-        if not (is_late(case) or is_telling(attempt)):
+        # A candidate that takes no ordinary case has few others in a window.
+        has_others = not backend.profiles or "ordinary" in backend.profiles
+        if has_others and not (is_late(case) or is_telling(attempt)):
             return "same_values"  # A later case of the window may tell more.
         key = position, backend.is_in_process, has_backward
         if key not in self._made:
