@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 _WHY: Final = "the call alone agrees with the reference: it is wrong because of the calls before it"
 
 
-def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool = False) -> Verdict | None:
+def suspicion(
+    attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool = False, goes_back_once: bool = False
+) -> Verdict | None:
     """Return the difference in a candidate's run of a probe; ``None`` if there is none.
 
     Args:
@@ -55,6 +57,8 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
         trace: The candidate's trace.
         rules: How values are compared.
         of_two_runs: Whether some values of the trace are from another run and share no memory with the others.
+        goes_back_once: Whether a second backward pass through one graph is not compared, because kernels may write to
+            what they have saved.
     """
     if trace.untested is not None or (trace.failure is not None and trace.failure.lacking is not None):
         return None
@@ -71,6 +75,7 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
         for item in found
         if item.step not in shared
         and not (of_two_runs and item.kind == "aliasing")
+        and not (goes_back_once and _goes_back_again(attempt.program, maker_of(attempt.program.steps, item.step)))
         and not _is_set_aside(attempt.program, item, rules)
     ]
     return _verdict(attempt.program, sure[0], trace) if sure else None
@@ -154,6 +159,9 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
         if call_of(live.program, item) not in skipped
         and not (item.kind == "mutation" and item.step in shared)
         and not _is_set_aside(live.program, item, sides.rules)
+        and not (
+            sides.candidate.writes_inputs and _goes_back_again(live.program, maker_of(live.program.steps, item.step))
+        )
     ]
     if not sure:
         return Judged(Verdict(outcome="aligned"), live)

@@ -39,7 +39,7 @@ class IsolatedBackend(RemoteBackend):
     def __init__(self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
         super().__init__(interpreter, translator, ends_with_host=ends_with_host)
         self.scope = CallScope(interpreter.scope)
-        self.profiles = self.scope.profiles
+        self.profiles, self.writes_inputs = self.scope.profiles, bool(interpreter.scope.writes)
 
     def has_operators(self) -> bool:
         """Return true, because only the host imports the functions and knows which of them are operators."""

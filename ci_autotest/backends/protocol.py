@@ -58,6 +58,7 @@ class Backend(Protocol):
     Attributes:
         shows_steps: Whether the value of every step is visible; of a compiled body, only inputs and outputs are.
         takes_probes: Whether probes are run: whether a kernel remembers is asked of candidates without ranks.
+        writes_inputs: Whether kernels may write to inputs, also to those that they have saved (``writes`` of the row).
         takes_copies: Whether ``run`` can copy values that later steps write to (its argument ``copied``).
         batches_ahead: How many batches may be submitted before the traces of the first are read.
         on_step: If set, called with the index of each step before it runs, and with -2 for the backward pass.
@@ -72,6 +73,7 @@ class Backend(Protocol):
 
     shows_steps: bool = True
     takes_probes: bool = True
+    writes_inputs: bool = False
     takes_copies: bool = False
     batches_ahead: int = 0
     on_step: Callable[[int], None] | None = None

@@ -64,7 +64,7 @@ class SubstituteBackend(Backend):
     ) -> None:
         self._torch = TorchBackend(device, is_candidate=True)
         self.scope = CallScope(scope)
-        self.profiles = self.scope.profiles
+        self.profiles, self.writes_inputs = self.scope.profiles, bool(scope.writes)
         # A graph calls the functions where nobody can ask what they take.
         self.lacks_graph = "" if self.scope.is_everything else LACKS_GRAPH
         self.device = self._torch.device

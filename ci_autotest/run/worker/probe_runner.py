@@ -135,7 +135,8 @@ class ProbeRunner:
             reference, copied = self._worker_context.reference, probe.trace.copies
             probe = probe._replace(trace=reference.run(probe.program, probe.sources, copied=copied))
         rules = rules_beyond(probe.program, contender.rules, contender.accepts)
-        return guarded_suspicion(probe.program, partial(suspicion, probe, trace, rules))
+        find = partial(suspicion, probe, trace, rules, goes_back_once=contender.backend.writes_inputs)
+        return guarded_suspicion(probe.program, find)
 
     def counted(self) -> dict[str, tuple[ProbeCounts, list[str]]]:
         """Return the counts and the operators that probes called, by candidate, and begin anew."""
