@@ -81,7 +81,9 @@ def test_run__kernels_that_are_right_and_odd__are_told_in_notes(tmp_path: Path):
     assert done.status == 0, done.said
     report = project.report()
     assert report["findings"] == []
-    notes = {note.partition(": ")[0].rpartition(" ")[2]: note.partition(": ")[2] for note in report["notes"]}
+    # A dropout draws numbers, so that its calls are not repeated, and a note says that too.
+    told = [note for note in report["notes"] if "several times in a row" not in note]
+    notes = {note.partition(": ")[0].rpartition(" ")[2]: note.partition(": ")[2] for note in told}
     assert sorted(notes) == ["keeping", "other", "own", "slow"]
     assert "times as long" in notes["slow"]
     assert "MiB were allocated in 10 cases" in notes["keeping"]
