@@ -209,7 +209,7 @@ class Examination:
         if not self.rules.set_aside:
             return False
         maker = self.steps[maker_of(self.steps, index)]
-        return (step_operator(maker, self.steps), kind) in self.rules.set_aside
+        return self.rules.sets_aside(step_operator(maker, self.steps), kind)
 
     def compared(
         self, left: Observation, right: Observation, *, flags: bool = True, part: Part | None = None

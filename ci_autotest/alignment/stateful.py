@@ -88,7 +88,7 @@ def _is_set_aside(program: Program, found: Misalignment, rules: Rules) -> bool:
     # In a sequence of calls, a gradient is the value of a step.
     is_gradient = program.steps[maker_of(program.steps, found.step)].target == GRAD
     kind = "gradient" if is_gradient else found.kind
-    return (operator_at(program, call_of(program, found))[0], kind) in rules.set_aside
+    return rules.sets_aside(operator_at(program, call_of(program, found))[0], kind)
 
 
 def _goes_back_again(program: Program, index: int) -> bool:

@@ -134,6 +134,11 @@ class Rules:
         """Return the rules with one more operator and kind whose difference is passed over."""
         return replace(self, set_aside=self.set_aside | {identity})
 
+    def sets_aside(self, operator: str, kind: str | None) -> bool:
+        """Whether a difference is accepted; an accepted shape covers the gradient that goes back through it."""
+        kinds = (kind, "shape") if kind == "gradient" else (kind,)
+        return bool(self.set_aside) and any((operator, one) in self.set_aside for one in kinds)
+
     @property
     def has_own(self) -> bool:
         """Whether the test gives a tolerance of its own."""

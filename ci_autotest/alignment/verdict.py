@@ -97,9 +97,8 @@ def judge_program(live: Live, sides: Sides) -> Judged:
 
 
 def _is_set_aside(verdict: Verdict, sides: Sides) -> bool:
-    """Whether a difference is accepted and passed over; with a shape, the gradient that goes back through it is too."""
-    kinds = {verdict.kind, "shape"} if verdict.kind == "gradient" else {verdict.kind}
-    return any((verdict.operator, kind) in sides.rules.set_aside for kind in kinds)
+    """Whether a difference is accepted and passed over."""
+    return sides.rules.sets_aside(verdict.operator, verdict.kind)
 
 
 def judged_operators(live: Live, sides: Sides) -> Judged | None:

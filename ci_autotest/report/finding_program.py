@@ -52,7 +52,7 @@ _COMMENT_CHARS: Final = 112
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
 #: Most and fewest seconds that a reader waits for the program of a hang.
 _WAIT_S: Final = (60, 5)
-#: Where a run writes unless it is told otherwise.
+#: The default of `--output`.
 _OUTPUT: Final = "autotest-report"
 #: A relative folder inside the checkout.
 _FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
