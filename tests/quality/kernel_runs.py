@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.config import Candidate
+from ci_autotest.errors import AuthorError
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -28,7 +30,7 @@ def failures_of_kernel(
 
 
 def run_of_kernel(
-    tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path, **scope: Any
+    tests: str, name: str, kernels: Mapping[str, Callable[..., Any]], folder: Path, before: str = "", **scope: Any
 ) -> CasesDone:
     """Run twenty cases of a test on kernels in one worker.
 
@@ -37,6 +39,7 @@ def run_of_kernel(
         name: The test.
         kernels: By operator.
         folder: Where the module is written.
+        before: A test that breaks in the same worker before.
         scope: What the kernels take, as in a candidate's row.
     """
     (folder / "bodies.py").write_text(tests)
@@ -52,4 +55,7 @@ def run_of_kernel(
     )
     backend.functions = {operator_of(operator): kernel for operator, kernel in kernels.items()}
     found = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}
+    if before:
+        with suppress(AuthorError):
+            dispatcher.answer(RunCases(test=found[before], cases=list(range(CASES)), candidates=["kernel"]))
     return dispatcher.answer(RunCases(test=found[name], cases=list(range(CASES)), candidates=["kernel"]))

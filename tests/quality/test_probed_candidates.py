@@ -104,3 +104,25 @@ def test_joined_probes__in_any_order__are_one_sum():
     parts = [ProbeCounts(planned=2, run=1, left_out={"empty": 1}), ProbeCounts(planned=1, left_out={NO_PROBE[0]: 1})]
     whole = ProbeCounts(planned=3, run=1, left_out={"empty": 1, NO_PROBE[0]: 1})
     assert joined_probes(parts) == joined_probes(reversed(parts)) == joined_probes([whole, ProbeCounts()]) == whole
+
+
+BROKEN = (
+    TEST
+    + """
+@autotest()
+def broken():
+    if next(calls) > 12:
+        raise KeyError("a bug of the test")
+    return torch.tanh(random_tensor())
+
+import itertools
+calls = itertools.count()
+"""
+)
+
+
+def test_probes__after_a_test_that_broke__are_run_for_the_next_one(tmp_path):
+    make, operator = remembering.ALL["tanh_value_by_address"]
+    done = run_of_kernel(BROKEN, "tanh", {operator: make()}, tmp_path, before="broken")
+    assert (done.probes["kernel"].planned, done.probes["kernel"].run) == (2, 2)
+    assert "stateful" in {failure.verdict.kind for failure in done.failures}

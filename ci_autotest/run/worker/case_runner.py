@@ -79,6 +79,7 @@ class CaseRunner:
     def run(self, message: RunCases) -> CasesDone:
         """Run cases of a test, and return the last part of their results."""
         self._beacon.enter(REFERENCE, REFERENCE)
+        self._comparison.probes.begin()  # A test that broke has left its windows.
         run = self._test_run(message)
         left, waiting = message.cases, deque[Batch]()
         # A backend in another process works on one batch while this process draws the next ones.

@@ -216,7 +216,7 @@ class FindingRequests:
             self._worker_context.hello.reference_device,
         )
         # A replay compares by these rules, without the test's file.
-        check_dtype = rules.check_dtype and (judged.verdict.operator, "dtype") not in rules.set_aside
+        check_dtype = rules.check_dtype and not rules.sets_aside(judged.verdict.operator, "dtype")
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": check_dtype}
         # A repro holds the elements against the numbers that the finding's message states.
         note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness

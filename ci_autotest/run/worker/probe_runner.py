@@ -56,6 +56,10 @@ class ProbeRunner:
     def __init__(self, worker_context: WorkerContext, beacon: ProgressBeacon) -> None:
         self._worker_context = worker_context
         self._beacon = beacon
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a message."""
         #: By candidate and window: why no case of it was probed so far; ``None`` once one was.
         self._windows: dict[tuple[str, int], NoProbe | None] = {}
         self._operators: dict[str, set[str]] = {}
@@ -139,13 +143,11 @@ class ProbeRunner:
         return guarded_suspicion(probe.program, find)
 
     def counted(self) -> dict[str, tuple[ProbeCounts, list[str]]]:
-        """Return the counts and the operators that probes called, by candidate, and begin anew."""
+        """Return the counts and the operators that probes called, by candidate."""
         reasons: dict[str, list[NoProbe | None]] = {}
         for (name, _), reason in self._windows.items():
             reasons.setdefault(name, []).append(reason)
-        operators = self._operators
-        self._windows, self._operators, self._made, self._batch = {}, {}, {}, None
-        return {name: (_counts(found), sorted(operators.get(name, ()))) for name, found in reasons.items()}
+        return {name: (_counts(found), sorted(self._operators.get(name, ()))) for name, found in reasons.items()}
 
 
 def _lacks_parameter(probe: Attempt, trace: Trace) -> bool:
