@@ -8,6 +8,7 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError, UnsupportedReason
+from ci_autotest.report.probe_text import probe_notes
 from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
 from ci_autotest.values.result import CaseCounts, RunResult, TestResult, is_all_skipped, not_called, uncalled
@@ -31,7 +32,7 @@ _NAMED: Final = 5
 
 
 def settled(result: RunResult, fail_on: str) -> RunResult:
-    """Return a result with its exit status and a note for each replacement that was never called."""
+    """Return a result with its exit status, and notes for replacements that were never called or never probed."""
     sentences = tuple(
         f"candidate '{name}': the replacement of {', '.join(missing)} was never called. "
         f"Operators that were called: {', '.join(sorted(result.calls.get(name, {}))) or 'none'}. "
@@ -41,7 +42,7 @@ def settled(result: RunResult, fail_on: str) -> RunResult:
     passed = [
         f"{item.test} {passed_sentence(item.xfail)}" for item in unexpected_passes(result) if item.xfail is not None
     ]
-    notes = dict.fromkeys((*result.notes, *sentences, *_not_called_in_part(result), *passed))
+    notes = dict.fromkeys((*result.notes, *probe_notes(result), *sentences, *_not_called_in_part(result), *passed))
     noted = msgspec.structs.replace(result, notes=tuple(notes))
     return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on))
 

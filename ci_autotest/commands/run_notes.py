@@ -12,8 +12,6 @@ from ci_autotest.config import shapes_of
 from ci_autotest.config.known_differences import ending_rows, unmatched
 from ci_autotest.findings.own_tests import unrepeated_notes
 from ci_autotest.report.markdown_text import plural
-from ci_autotest.report.probe_text import never_probed
-from ci_autotest.values.probes import joined_probes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -57,7 +55,6 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
         )
     notes += ending_rows(known)
     if is_whole:
-        notes += _never_probed(state, findings)
         notes += unmatched((*findings, *state.speed), known, datetime.now(timezone.utc).date())
     if state.ledger.passed:
         reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
@@ -93,22 +90,6 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     # The last note explains the exit status: the command line prints it to standard error.
     notes += [str(state.failure)] if state.failure is not None else []
     return tuple(notes)
-
-
-def _never_probed(state: RunState, findings: tuple[Finding, ...]) -> list[str]:
-    """Return a sentence for each candidate with operators of the user's that were called and never probed.
-
-    Of an operator with a finding that nothing accepts, the finding says more.
-    """
-    ledger, found = state.ledger, []
-    for info in state.infos:
-        called = {name for name, count in ledger.seen.get(info.name, {}).items() if count}
-        found_out = {item.operator for item in findings if item.candidate == info.name and item.known is None}
-        missing = called - ledger.probed.get(info.name, set()) - found_out
-        counts = joined_probes(pair.probes for (_, name), pair in ledger.pairs.items() if name == info.name)
-        if missing:
-            found.append(never_probed(info.name, missing, counts))
-    return found
 
 
 def _few(remarks: Collection[str]) -> list[str]:

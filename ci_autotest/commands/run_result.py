@@ -115,6 +115,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         notes=details.notes, fixed=tuple(sorted({*fixed, *details.fixed})), new=new, plan=details.plan,
         duration_s=round(details.duration_s, 3),
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
+        probed={name: sorted(found) for name, found in ledger.probed.items() if found},
         is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
         speed=_timed_against(details.speed, baseline),

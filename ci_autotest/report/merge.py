@@ -83,6 +83,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             new=_merged_new(parts, findings),
             duration_s=max(part.duration_s for part in parts),
             calls=_merged_calls(parts),
+            probed=_merged_probed(parts),
             is_partial=any(part.is_partial for part in parts),
             operators=operators,
             speed=tuple(item for part in parts for item in part.speed),
@@ -105,6 +106,15 @@ def _merged_calls(parts: Sequence[RunResult]) -> dict[str, dict[str, int]]:
             for operator, count in counts.items():
                 counted[operator] += count
     return {name: dict(sorted(counted.items())) for name, counted in merged.items()}
+
+
+def _merged_probed(parts: Sequence[RunResult]) -> dict[str, list[str]]:
+    """Return the operators that a probe of some shard called, by candidate."""
+    merged: dict[str, set[str]] = {}
+    for part in parts:
+        for name, operators in part.probed.items():
+            merged.setdefault(name, set()).update(operators)
+    return {name: sorted(operators) for name, operators in sorted(merged.items())}
 
 
 def summarize(results: Iterable[TestResult], findings: Sequence[Finding], broken: Sequence[BrokenTest]) -> Summary:

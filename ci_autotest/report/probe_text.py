@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.values.probes import joined_probes
+from ci_autotest.values.result import unprobed
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.values.probes import NoProbe, ProbeCounts
+    from ci_autotest.values.result import RunResult
 
 WORDS: Final[Mapping[NoProbe, str]] = {
     "outside_scope": "the candidate's row excludes a call of the probe",
@@ -25,18 +29,18 @@ WORDS: Final[Mapping[NoProbe, str]] = {
 }
 
 
-def never_probed(candidate: str, operators: Collection[str], counts: ProbeCounts) -> str:
-    """Return the sentence about operators that a run called and never probed.
+def probe_notes(result: RunResult) -> list[str]:
+    """Return a note for each candidate with operators that a whole run called and never probed."""
+    return [
+        _never_probed(name, operators, joined_probes(item.probes for item in result.results if item.candidate == name))
+        for name, operators in unprobed(result).items()
+    ]
 
-    Args:
-        candidate: Name of the candidate.
-        operators: Canonical operators that it replaces.
-        counts: The probes of all tests on the candidate.
-    """
+
+def _never_probed(candidate: str, operators: Sequence[str], counts: ProbeCounts) -> str:
     reasons = sorted(counts.left_out.items(), key=lambda item: -item[1])
     why = "; ".join(f"{WORDS[reason]} ({count} of {counts.planned} probes)" for reason, count in reasons)
-    named = ", ".join(sorted(operators))
     return (
-        f"{named} on {candidate} was called, but never several times in a row: a kernel that replays earlier answers "
-        f"would not be found. {why or 'A test needs at least two cases for that'}"
+        f"{', '.join(operators)} on {candidate} was called, but never several times in a row: a kernel that replays "
+        f"earlier answers would not be found. {why or 'A test needs at least two cases for that'}"
     )

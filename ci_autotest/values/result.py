@@ -321,6 +321,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         new: Ids of findings that the baseline lacks; null without a baseline.
         duration_s: Seconds from start to end.
         calls: For candidates that replace operators, the number of replaced calls by operator.
+        probed: For candidates that replace operators, those that a probe called.
         is_partial: Whether tests were selected by name or cases left out, so that an absent finding means nothing.
         plan: Hash of the plan, which all shards of one run share.
         coverage: Counts of torch's public operators by candidate.
@@ -347,6 +348,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     new: tuple[str, ...] | None = None
     duration_s: float = 0.0
     calls: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    probed: dict[str, list[str]] = msgspec.field(default_factory=dict)
     is_partial: bool = False
     plan: str = ""
     coverage: tuple[CandidateCoverage, ...] = ()
@@ -382,6 +384,22 @@ def not_called(result: RunResult) -> dict[str, list[str]]:
         missing = [name for name in candidate.replaces if _called_as(name) not in called]
         if missing:
             found[candidate.name] = missing
+    return found
+
+
+def unprobed(result: RunResult) -> dict[str, list[str]]:
+    """Return the replaced operators that a whole run called and never probed, by candidate.
+
+    Of an operator with a finding that nothing accepts, the finding says more.
+    """
+    if result.is_partial or result.interrupted or result.shard != (1, 1):
+        return {}
+    found = {}
+    for name, counts in result.calls.items():
+        called = {operator for operator, count in counts.items() if count}
+        found_out = {item.operator for item in result.findings if item.candidate == name and item.known is None}
+        if missing := called - set(result.probed.get(name, ())) - found_out:
+            found[name] = sorted(missing)
     return found
 
 

@@ -168,7 +168,7 @@ def test_run__misaligned_and_known__is_0(ran: dict[str, Ran]):
     assert (done.status, finding_of(report, "tanh")["known"]) == (0, "off by one"), done.said
     assert (notes_on_rows(report), f"note: {UNMATCHED}" in done.out) == ([UNMATCHED], True)
     # A value that is accepted leaves nothing for a probe to tell, and two cases are too few to probe `exp`.
-    assert "torch.tanh on kernels was called, but never several times in a row" in report["notes"][0]
+    assert any("torch.tanh on kernels was called, but never several times in a row" in note for note in report["notes"])
 
 
 def test_run__misaligned_and_not_quite_known__is_1_and_each_row_is_noted(ran: dict[str, Ran]):
