@@ -82,6 +82,7 @@ class Accepted(NamedTuple):
         ordinary_rejected: Number of these with the ordinary profile.
         refusal: The reference's error for the last rejected attempt.
         lenient: Candidates that accepted what the reference rejects, with the first such attempt.
+        refused: Candidates that refused what the reference rejects, or cannot run it, with the first such attempt.
         skipped: Why the body skipped the case; empty if it did not.
         unsupported: Why no candidate can run the body; ``None`` if it does not say so.
         point: If the reference refused a step of the last attempt: the values of the axes of the test's grid.
@@ -93,6 +94,7 @@ class Accepted(NamedTuple):
     ordinary_rejected: int
     refusal: str
     lenient: dict[str, Lenient]
+    refused: dict[str, Judged]
     skipped: str = ""
     unsupported: Unsupported | None = None
     point: tuple[object, ...] = ()
@@ -145,15 +147,16 @@ def accept(
     refusal = ""
     point: tuple[object, ...] = ()
     lenient: dict[str, Lenient] = {}
+    refused: dict[str, Judged] = {}
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
         attempt = draw(case, number)
         if attempt.skipped or attempt.unsupported:
             return Accepted(
-                None, number, rejected, ordinary, refusal, lenient, attempt.skipped, attempt.unsupported
+                None, number, rejected, ordinary, refusal, lenient, refused, attempt.skipped, attempt.unsupported
             )  # fmt: skip
         if not attempt.is_rejected:
-            return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
+            return Accepted(attempt, number, rejected, ordinary, refusal, lenient, refused)
         rejected += 1
         # Whether a test is weak is decided by its ordinary attempts alone.
         ordinary += attempt.profile == "ordinary"
@@ -163,10 +166,12 @@ def accept(
             # One such attempt is enough, because the finding names the operator and not the inputs.
             if contender.backend.shows_steps and name not in lenient:
                 enter(case, name, number)
-                found = leniency(attempt, contender)
-                if found is not None:
+                found = judge_refusal(attempt, contender)
+                if found is not None and found.verdict.kind is None:
+                    refused.setdefault(name, found)
+                elif found is not None:
                     lenient[name] = Lenient(number, attempt.profile, found)
-    return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient, point=point)
+    return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient, refused, point=point)
 
 
 def refusal_of(attempt: Attempt) -> str:
@@ -177,16 +182,24 @@ def refusal_of(attempt: Attempt) -> str:
     return f"{attempt.refused.target}: {refusal}: {refusal.said}"[:500]
 
 
-def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
-    """Return the verdict when a candidate accepts the step that the reference refused."""
-    if out_of_scope(contender.backend, attempt) is not None:
-        return None
+def judge_refusal(attempt: Attempt, contender: Contender) -> Judged | None:
+    """Return the verdict on a step that the reference refused: aligned if the candidate refuses it, else a leniency.
+
+    ``None`` if the candidate failed before that step.
+    """
+    outside = out_of_scope(contender.backend, attempt)
+    if outside is not None:
+        return Judged(unsupported_verdict(outside), live_of(attempt))
     attempt = contender.backend.adapted(attempt)
     trace = contender.backend.run(attempt.program, attempt.sources)
     index = output_refs(attempt.program)[0].index
-    # A refusal is a text that is not empty, so that a true value means that the candidate refuses too.
-    if trace.failure is not None or trace.untested is not None or attempt.refused is None or trace.values[index]:
+    if trace.untested is not None:
+        return Judged(unsupported_verdict(trace.untested), live_of(attempt))
+    if trace.failure is not None or attempt.refused is None:
         return None
+    # A refusal is a text that is not empty.
+    if trace.values[index]:
+        return Judged(ALIGNED, live_of(attempt), trace=trace)
     step = attempt.program.steps[index]
     misalignment = Misalignment(
         kind="leniency",
@@ -208,7 +221,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
         notes=attempt.notes,
         is_of_a_rejected_attempt=True,
     )
-    return Judged(verdict, live_of(attempt))
+    return Judged(verdict, live_of(attempt), trace=trace)
 
 
 def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:

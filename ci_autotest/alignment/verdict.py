@@ -67,11 +67,13 @@ class Judged(NamedTuple):
 
     Attributes:
         expectation: What the candidate was held against; ``None`` for the reference's run of the whole program.
+        trace: The candidate's run, if the reference rejected the attempt; its calls count as those of cases do.
     """
 
     verdict: Verdict
     live: Live
     expectation: Expectation | None = None
+    trace: Trace | None = None
 
 
 def live_of(attempt: Attempt) -> Live:

@@ -169,5 +169,7 @@ def _of_tests(result: RunResult) -> list[str]:
             lines.append(f"gradients not compared: {cases}: the reference has no backward pass there")
         if item.weak:
             example = f"; for example, the reference said: {item.refusal}" if item.refusal else ""
-            lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{example}")
+            few = "fewer than one ordinary attempt in ten is accepted"
+            none = "no attempt is accepted, so only refusals are compared; declare `raises=` if the test is about them"
+            lines.append(f"weak: {item.test}: {few if item.attempts.accepted else none}{example}")
     return lines

@@ -53,12 +53,19 @@ _SPECIAL_METHODS: Final = frozenset({
     "__getitem__", "__setitem__", "__rsub__", "__radd__", "__rmul__", "__rpow__", "__rtruediv__", "__rmatmul__",
     "__rfloordiv__", "__rmod__", "__len__", "__contains__",
 })  # fmt: skip
-#: Attributes that a ``getattr`` step may read.
-ATTRIBUTES: Final = frozenset({
-    "shape", "dtype", "ndim", "device", "T", "mT", "H", "mH", "real", "imag", "grad", "requires_grad", "is_leaf",
-    "data", "_version", "weight", "bias", "running_mean", "running_var", "num_batches_tracked", "itemsize", "nbytes",
-    "layout", "is_sparse",
+#: Attributes of a tensor whose reads are steps: tensors, and the version, which is compared only where a body reads it.
+STEP_ATTRIBUTES: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "grad", "data", "_version"})
+#: Attributes that depend on where a tensor lies or on what computed it, so that two sides need not agree on them.
+SIDE_ATTRIBUTES: Final = frozenset({
+    "device", "is_cpu", "is_cuda", "is_ipu", "is_maia", "is_meta", "is_mkldnn", "is_mps", "is_mtia", "is_vulkan",
+    "is_xla", "is_xpu", "name", "output_nr", "volatile",
 })  # fmt: skip
+#: Attributes that a ``getattr`` step may read: those of tensors in PyTorch 2.13, and parameters and buffers of modules.
+ATTRIBUTES: Final = STEP_ATTRIBUTES | SIDE_ATTRIBUTES | {
+    "dtype", "grad_dtype", "is_leaf", "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "itemsize",
+    "layout", "nbytes", "ndim", "requires_grad", "retains_grad", "shape",
+    "bias", "num_batches_tracked", "running_mean", "running_var", "weight",
+}  # fmt: skip
 
 
 def is_function(target: str) -> bool:

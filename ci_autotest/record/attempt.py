@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.trace import Attempt
-from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import expected_input, has_expectation
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
 from ci_autotest.program.refusal import is_demanded
@@ -34,6 +34,7 @@ from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of, turns_of
+from ci_autotest.record.plain_tensors import watch
 from ci_autotest.values.case import draws_of, key_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Attempts:
         self._streams = Streams(shapes)
         self._shapes = shapes
         self._tracers: dict[int, Tracer] = {}
+        self._intercepted: set[int] = set()
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator, so it has to be seeded too.
@@ -106,6 +108,25 @@ class Attempts:
         Raises:
             AuthorError: The body raised an exception of its own, or returned something that is not recorded.
         """
+        how = declaration, call, name, edits, profile, watched
+        try:
+            return self._recorded(*how)
+        except AuthorError:
+            if name[0] in self._intercepted:
+                raise
+            # Plain torch may have refused a call with a tensor that a recorded step has used: record such calls too.
+            self._intercepted.add(name[0])
+            return self._recorded(*how)
+
+    def _recorded(
+        self,
+        declaration: Declaration,
+        call: Callable[[], object],
+        name: tuple[int, str, int, int],
+        edits: Mapping[str, DrawnValue] | None,
+        profile: str | None,
+        watched: Collection[int],
+    ) -> Attempt:
         key, test, case, number = name
         refuse_too_many(declaration)
         example = declaration.examples[case] if case < len(declaration.examples) and profile != LARGE_SHAPES else {}
@@ -135,6 +156,7 @@ class Attempts:
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
+        self._intercept(recorder, key)
         ended_at = run_body(recorder, declaration, call, tracer, form)
         recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
         if recorder.has_given_up:
@@ -158,6 +180,10 @@ class Attempts:
             found = found._replace(batch=batch_of(program, declaration.batch, recorder.added, is_usual=is_usual))
         is_outside = recorder.outside and _rests_on(program, recorder.outside)
         return found._replace(untested=_OUTSIDE) if is_outside else found
+
+    def _intercept(self, recorder: Recorder, key: int) -> None:
+        if key in self._intercepted:
+            watch(recorder)
 
     def _seed(self, seed: int) -> None:
         _seed_torch(seed)

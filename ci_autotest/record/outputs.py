@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, Ref, Step, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, OUTPUT, PLACEHOLDER, Ref, Step, step_refs
+from ci_autotest.program.targets import SIDE_ATTRIBUTES
 from ci_autotest.record.gradient_calls import unread
 from ci_autotest.record.values import GradFn, Value
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder
 
 _SHOWN_AT_MOST: Final = 80
-#: What steps give besides tensors. Each is compared at its step.
-_PLAIN: Final = (bool, int, float, complex, str, torch.Size, torch.dtype, torch.device)
+#: Results of steps and attributes besides tensors.
+_PLAIN: Final = (bool, int, float, complex, str, torch.Size, torch.dtype, torch.device, torch.layout)
 
 
 def record_output(recorder: Recorder, returned: object) -> None:
@@ -58,22 +59,33 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
 def _given(value: object, recorder: Recorder) -> list[Ref]:
     """Return all steps that gave a number, a boolean or another plain value: which of them it is from is unknown.
 
+    An attribute that is equal to it becomes a step here.
+
     Raises:
         AuthorError: No step did: comparing a constant would always pass.
     """
-    steps = recorder.steps
-    given = [
-        Ref(index)
-        for index, found in enumerate(recorder.trace.values)
-        if type(found) is type(value) and (found is value or found == value) and not steps[index].in_setup
-    ]
-    if given:
+    values = recorder.trace.values
+    read = [key for key, found in recorder.reads.items() if _gave(found, value)]
+    for ref, name in read:
+        tensor = values[ref.index]
+        if name not in SIDE_ATTRIBUTES and _gave(getattr(tensor, name), value):
+            step = Step(CALL_FUNCTION, "builtins.getattr", (ref, name), (), name)
+            recorder.run(step, getattr, [tensor, name], {})
+    given = [Ref(i) for i, found in enumerate(values) if _gave(found, value) and not recorder.steps[i].in_setup]
+    if given or any(name in SIDE_ATTRIBUTES for _, name in read):
         return given
     message = (
         f"the body returns {_kind(value)}, which no recorded step gave: every side would return the same. Return what "
         "a step gives, such as x.size(0) or len(x), or a recorded tensor."
     )
     raise AuthorError(message)
+
+
+def _gave(found: object, value: object) -> bool:
+    """Whether what a step or an attribute gave is a plain value, or a shape that has it as a size."""
+    if isinstance(found, torch.Size) and type(value) is int:
+        return value in found
+    return type(found) is type(value) and (found is value or bool(found == value))
 
 
 def _unused(recorder: Recorder) -> tuple[Ref, ...]:

@@ -6,7 +6,7 @@ here; their own modules define them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -94,6 +94,7 @@ class Recorder(Protocol):
     dtype: torch.dtype | None
     has_setup: bool
     hook_values: list[Any]
+    is_in_hook: ClassVar[bool]
     keeps_graph: bool
     modules: list[Any]
     module_steps: Any
@@ -104,6 +105,7 @@ class Recorder(Protocol):
     given_data: dict[int, tuple[torch.Tensor, torch.Tensor]]
     given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]]
     has_left: bool
+    reads: dict[tuple[Ref, str], object]
     remarks: set[str]
     saved: dict[bytes, list[tuple[BytesIO, int, Any]]]
     assumption: str
@@ -135,6 +137,9 @@ class Recorder(Protocol):
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         """Record one of Python's operators or functions."""
+
+    def read(self, receiver: Any, name: str) -> Any:
+        """Return an attribute of a tensor that is no tensor."""
 
     def call_method(self, receiver: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a method of a tensor."""

@@ -10,7 +10,7 @@ from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -111,6 +111,7 @@ class Recorder:
         given: The elements that a plain tensor got last, by its id; other elements reveal an unrecorded write.
         given_data: Plain tensors that got new elements, by id, each with its elements before the case.
         plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
+        reads: Attributes that the body read and that are no tensors, by tensor and name.
         has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
         outside: Keys of the inputs that may have been computed from such an array.
         outputs: The outputs of the body, flattened.
@@ -120,6 +121,7 @@ class Recorder:
         untested: Why no candidate can run the body; ``None`` if it does not ask for that.
         is_widened: Whether an input is of a kind that the body's own harness never draws, so that the body may not be
             able to take it.
+        is_in_hook: Whether a hook's function runs, on ones in place of the gradient, which is not known yet.
         notes: What the body says about the case.
         remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
         background: What the source of the test knows about the case.
@@ -127,6 +129,7 @@ class Recorder:
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
+    is_in_hook: ClassVar[bool] = False
     __slots__ = (
         "added",
         "assumption",
@@ -152,6 +155,7 @@ class Recorder:
         "plain_tensors",
         "profile_applied",
         "profile_obstacle",
+        "reads",
         "refusal",
         "remarks",
         "saved",
@@ -192,6 +196,7 @@ class Recorder:
         self.untested: Unsupported | None = None
         self.is_widened = False
         self.notes: list[str] = []
+        self.reads: dict[tuple[Ref, str], object] = {}
         self.remarks: set[str] = set()
         self.background: Background | None = None
         self.outside: set[str] = set()
@@ -269,6 +274,12 @@ class Recorder:
         real_args, step_args, _, _ = split(self, args, {}, None, target)
         modes = modes_in_force()
         return self.run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
+
+    def read(self, receiver: Value, name: str) -> Any:
+        """Return an attribute that is no tensor. It is no step, because comparing the tensors compares it as well."""
+        found = getattr(receiver._tensor, name)
+        self.reads[receiver._ref, name] = found
+        return found
 
     def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a method of a tensor."""
@@ -400,6 +411,7 @@ class Hooking(Recorder):
     """A recorder while a hook's function runs; it collects the values that the function creates."""
 
     __slots__ = ()
+    is_in_hook: ClassVar[bool] = True
 
     def keep(self, step: Step, result: Any) -> Any:
         """Record a step, and collect its value."""

@@ -15,6 +15,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
+from ci_autotest.program.targets import STEP_ATTRIBUTES
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.draw.generators import may_be_nothing
 from ci_autotest.record.unsupported_uses import refuse_ranks, stale
@@ -35,9 +36,9 @@ _REFUSED: Final = {
 
 
 def _settable(name: str) -> Any:
-    """Return a property whose reads and assignments are steps."""
+    """Return a property whose assignments are steps."""
     return property(
-        lambda self: self._recorder.call_python("builtins.getattr", getattr, (self, name), name),
+        lambda self: self._attribute(name),
         lambda self, given: self._recorder.call_python("builtins.setattr", setattr, (self, name, given), f"set_{name}"),
     )
 
@@ -118,8 +119,13 @@ class Value:
             message = f"torch.Tensor has no attribute {name!r}."
             raise AttributeError(message, name=name, obj=self)
         if not callable(found):
-            return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
+            return self._attribute(name)
         return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))
+
+    def _attribute(self, name: str) -> Any:
+        if name in STEP_ATTRIBUTES:
+            return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
+        return self._recorder.read(self, name)
 
     @property
     def oneflow(self) -> Value:
@@ -202,10 +208,12 @@ class Value:
         return id(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self._tensor.detach(), spec) if spec else repr(self)
+        return format(self._tensor, spec) if not self._recorder.is_in_hook else repr(self)
 
     def __repr__(self) -> str:
-        return f"<recorded {self._tensor.dtype} of shape {tuple(self._tensor.shape)}>"
+        if self._recorder.is_in_hook:
+            return f"<{self._tensor.dtype} of shape {tuple(self._tensor.shape)}, known in the backward pass only>"
+        return repr(self._tensor)
 
     @classmethod
     def __torch_function__(

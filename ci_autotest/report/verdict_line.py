@@ -301,6 +301,9 @@ def _caveats(result: RunResult) -> list[str]:
         silence.append(f"{plural(lacking, 'case')} unsupported")
     counted = {
         "test{} with differences that are not the candidate's fault": _excused(result),
+        "test{} of which only refusals were compared": len(
+            {item.test for item in compared if item.attempts.rejected and not item.attempts.accepted}
+        ),
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),

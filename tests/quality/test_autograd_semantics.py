@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.cases import Contender, leniency, refusal_of
+from ci_autotest.alignment.cases import Contender, judge_refusal, refusal_of
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.report.finding_message import About, finding_of
@@ -55,12 +55,12 @@ def test_printed_example__is_recorded_as_the_same_steps(capsys: pytest.CaptureFi
     attempt = record(printed_example)
     plain = record(worked_example)
     said = capsys.readouterr().out
-    assert "None True <recorded torch.float32 of shape (2, 2)>" in said
-    assert "<MulBackward0> False <recorded torch.float32 of shape (2, 2)>" in said
-    assert "MulBackward0 <recorded torch.float32 of shape ()> 40.0 <recorded method backward of <recorded" in said
+    assert "None True tensor([[1., 1.],\n        [1., 1.]])" in said
+    assert "<MulBackward0> False tensor([[2., 2.],\n        [2., 2.]], grad_fn=<MulBackward0>)" in said
+    assert "MulBackward0 40.0 40.0 <recorded method backward of tensor([[2., 2.]," in said
     found = [attempt.trace.values[ref.index].flatten()[0].item() for ref in attempt.program.body[-1].args[:6]]
     assert found == [40.0, 28.0, 8.0, 10.0, 7.0, 0.25]
-    steps = [step.target for step in attempt.program.steps if step.target != "builtins.getattr"]  # Reads are steps.
+    steps = [step.target for step in attempt.program.steps if step.target != "builtins.getattr"]  # `.grad` is a step.
     assert steps == [step.target for step in plain.program.steps if step.target != "builtins.getattr"]
     assert judged(attempt, BACKEND).verdict.outcome == "aligned"
 
@@ -364,8 +364,8 @@ def test_misuse__leaf_is_written_to__is_leniency(body: Any):
 
     attempt = record(body)
     assert attempt.refused is not None
-    assert leniency(attempt, Contender(BACKEND, RULES)) is None
-    found = leniency(attempt, Contender(InPlace(silent), RULES))
+    assert judge_refusal(attempt, Contender(BACKEND, RULES)).verdict.outcome == "aligned"
+    found = judge_refusal(attempt, Contender(InPlace(silent), RULES))
     assert found is not None
     assert (found.verdict.kind, found.verdict.is_of_a_rejected_attempt) == ("leniency", True)
     assert not counts_against(finding(found.verdict))
@@ -379,8 +379,8 @@ def test_misuse__leaf_is_moved_into_the_graph__is_leniency():
     attempt = record(leaf_moved_into_the_graph)
     assert attempt.refused is not None
     assert "leaf variable has been moved into the graph interior" in refusal_of(attempt)
-    assert leniency(attempt, Contender(BACKEND, RULES)) is None
-    found = leniency(attempt, Contender(InPlace(silent, "torch.clamp_"), RULES))
+    assert judge_refusal(attempt, Contender(BACKEND, RULES)).verdict.outcome == "aligned"
+    found = judge_refusal(attempt, Contender(InPlace(silent, "torch.clamp_"), RULES))
     assert found is not None
     assert not counts_against(finding(found.verdict))
 
@@ -390,7 +390,7 @@ def test_leniency__of_another_refusal__is_reported_and_fails_nothing():
         return torch.matmul(random_tensor(2, 2, 3), random_tensor(2, 2, 3))
 
     attempt = record(mismatched)
-    found = leniency(attempt, Contender(substitute(matmul=lambda a, b: a), RULES))
+    found = judge_refusal(attempt, Contender(substitute(matmul=lambda a, b: a), RULES))
     assert found is not None
     assert not counts_against(finding(found.verdict))
 
@@ -407,7 +407,7 @@ def test_backward_twice__without_the_graph__is_refused_by_both_sides():
     assert attempt.refused is not None
     assert attempt.refused.target == "backward"
     assert "Trying to backward through the graph a second time" in refusal_of(attempt)
-    assert leniency(attempt, Contender(BACKEND, RULES)) is None
+    assert judge_refusal(attempt, Contender(BACKEND, RULES)).verdict.outcome == "aligned"
 
 
 def second_of_log_softmax():

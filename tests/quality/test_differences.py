@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
-from ci_autotest.alignment.cases import leniency
+from ci_autotest.alignment.cases import judge_refusal
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.rank_faults import with_rank_faults
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -383,28 +383,31 @@ def test_differences__reference_backward_raises__forward_stands_alone():
     assert tried(saved_version_error, substitute(sin=lambda v: v.sin() + 1)).operator == "torch.sin"
 
 
-def test_leniency__candidate_accepts_the_refused_step__is_told():
+def test_judge_refusal__candidate_accepts_the_refused_step__is_told():
     attempt = record(lambda: torch.reshape(x(), (7,)))
-    found = leniency(attempt, Contender(substitute(reshape=lambda v, shape: v.flatten()[: shape[0]]), Rules()))
+    found = judge_refusal(attempt, Contender(substitute(reshape=lambda v, shape: v.flatten()[: shape[0]]), Rules()))
     assert (found.verdict.outcome, found.verdict.kind, found.verdict.operator) == (
         "misaligned", "leniency", "torch.reshape",
     )  # fmt: skip
     assert "invalid for input of size 12" in found.verdict.misalignment.detail
 
 
-@pytest.mark.parametrize(
-    "functions",
-    [{}, {"exp": real.exp}, {"reshape": real.reshape}],
-    ids=["torch", "an operator that does not occur", "raises as well"],
-)
-def test_leniency__candidate_refuses_too_or_was_not_asked__is_none(functions):
+@pytest.mark.parametrize("functions", [{}, {"exp": real.exp}], ids=["torch", "an operator that does not occur"])
+def test_judge_refusal__nothing_replaced__is_not_compared(functions):
     attempt = record(lambda: torch.reshape(x(), (7,)))
-    assert leniency(attempt, Contender(substitute(**functions), Rules())) is None
+    assert judge_refusal(attempt, Contender(substitute(**functions), Rules())).verdict.outcome == "unsupported"
 
 
-def test_leniency__module_that_cannot_be_made__candidate_refuses_too():
-    attempt = record(lambda: torch.nn.Conv2d(3, 2, 1, groups=2)(x()))
-    assert leniency(attempt, Contender(TorchBackend(), Rules())) is None
+@pytest.mark.parametrize(
+    ("body", "backend"),
+    [
+        (lambda: torch.reshape(x(), (7,)), substitute(reshape=real.reshape)),
+        (lambda: torch.nn.Conv2d(3, 2, 1, groups=2)(x()), TorchBackend()),
+    ],
+    ids=["a call", "a module that cannot be made"],
+)
+def test_judge_refusal__candidate_refuses_too__is_aligned(body, backend):
+    assert judge_refusal(record(body), Contender(backend, Rules())).verdict.outcome == "aligned"
 
 
 def test_tried__no_case_in_which_a_random_operator_differs__with_one_seed():

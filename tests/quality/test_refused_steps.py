@@ -11,7 +11,7 @@ import torch as real
 
 import ci_autotest.suite.autograd as shipped
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.cases import Contender, leniency, refusal_of
+from ci_autotest.alignment.cases import Contender, judge_refusal, refusal_of
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.torch_compile import CompileBackend
@@ -174,7 +174,7 @@ def test_judge__kernel_that_is_not_written__refuses_nothing():
 def test_leniency__of_a_rejected_attempt__is_reported_and_no_case():
     attempt = record(mismatched)
     assert refusal_of(attempt).startswith("torch.matmul: RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-    found = leniency(attempt, Contender(substitute(matmul=any_shapes), RULES))
+    found = judge_refusal(attempt, Contender(substitute(matmul=any_shapes), RULES))
     assert found is not None
     assert (found.verdict.is_no_case, counts(found)) == (True, False)
 

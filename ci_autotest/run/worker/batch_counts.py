@@ -18,7 +18,7 @@ from ci_autotest.values.size_classes import joined_sizes, sizes_of
 from ci_autotest.values.verdict import unsupported_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.operator_usage import OperatorUsage
@@ -142,8 +142,15 @@ class BatchCounts:
         self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
         # The least of them, so that the message does not depend on the order of the cases.
         self._refusal = min(filter(None, (found.refusal, self._refusal)), default="")
+        has_outcome = found.attempt is not None or bool(found.given_up)
         for name, lenient in found.lenient.items():
-            self._failures.append(_failure(case, lenient.number, name, lenient.judged.verdict, lenient.profile))
+            verdict = msgspec.structs.replace(lenient.judged.verdict, is_of_a_rejected_attempt=has_outcome)
+            self._failures.append(_failure(case, lenient.number, name, verdict, lenient.profile))
+            self._count_traces(name, filter(None, [lenient.judged.trace]))
+        for name, judged in found.refused.items():
+            self._count_traces(name, filter(None, [judged.trace]))
+            if not has_outcome and name not in found.lenient:
+                self._count_verdict(name, judged.verdict)
 
     def _count_case(self, candidate: str, batch: Batch, position: int, judged: Judged) -> None:
         verdict, attempt = judged.verdicts.get(position), batch.attempts[position]
@@ -202,7 +209,7 @@ class BatchCounts:
                 for operator, text in placed_calls(steps, lay):
                     self._placements.setdefault(name, {}).setdefault(operator, set()).add(text)
 
-    def _count_traces(self, candidate: str, traces: Sequence[Trace]) -> None:
+    def _count_traces(self, candidate: str, traces: Iterable[Trace]) -> None:
         """Count the replaced calls of a candidate's runs, and collect what its modules lack."""
         for trace in traces:
             if trace.expectation is not None:

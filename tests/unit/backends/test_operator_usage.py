@@ -46,13 +46,13 @@ def test_uses__several_calls_of_one_operator__are_one_with_all_that_was_given():
 def test_uses__operator_of_python__is_torchs():
     def body():
         x = random_tensor(ndim=2)
-        return (x * 2)[0] + x.shape[0]
+        return (x * 2)[0] + x.T
 
     assert {use.operator for use in uses(body)} == {
         "torch.mul",
         "torch.add",
         "torch.Tensor.__getitem__",
-        "torch.Tensor.shape",
+        "torch.Tensor.T",
     }
 
 

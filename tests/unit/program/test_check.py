@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import ELEMENTS_AT_MOST, check_program, check_recording
@@ -146,6 +147,13 @@ def test_check_program__tensors_in_memory__pass():
 def test_check_program__files__are_refused(steps, said):
     with pytest.raises(ProgramError, match=said):
         check_program(program(X, *steps, OUT))
+
+
+def test_is_attribute__attributes_of_torchs_tensors__are_all_of_them():
+    attributes = {
+        name for name in dir(torch.Tensor) if not name.startswith("_") and not callable(getattr(torch.Tensor, name))
+    }
+    assert {name for name in attributes - {"grad_fn"} if not is_attribute(name)} == set()
 
 
 @pytest.mark.parametrize("name", ["__class__", "__dict__", "__globals__", "func_globals", "_backward_hooks", "grad_fn"])

@@ -10,7 +10,7 @@ import pytest
 import torch as real
 
 from ci_autotest import note, random, random_tensor, torch
-from ci_autotest.alignment.cases import Contender, leniency, refusal_of
+from ci_autotest.alignment.cases import Contender, judge_refusal, refusal_of
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.function import plain_function
@@ -130,7 +130,7 @@ def refused_with_a_note():
 def test_record__refusal_after_a_note__has_the_note_demanded_or_not():
     demanded, rejected = record(refused_with_a_note, raises=(RuntimeError,)), record(refused_with_a_note)
     assert (demanded.notes, rejected.notes) == (("seven of six",),) * 2
-    lenient = leniency(rejected, Contender(substitute(reshape=lambda value, shape: value), Rules()))
+    lenient = judge_refusal(rejected, Contender(substitute(reshape=lambda value, shape: value), Rules()))
     assert lenient.verdict.notes == ("seven of six",)
 
 
