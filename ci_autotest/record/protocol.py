@@ -138,6 +138,9 @@ class Recorder(Protocol):
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         """Record one of Python's operators or functions."""
 
+    def first(self, value: Any) -> Any:
+        """Return a tensor's first value."""
+
     def read(self, receiver: Any, name: str) -> Any:
         """Return an attribute of a tensor that is no tensor."""
 

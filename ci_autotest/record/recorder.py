@@ -275,6 +275,11 @@ class Recorder:
         modes = modes_in_force()
         return self.run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
+    def first(self, value: Value) -> Value:
+        """Return a tensor's first value; writes to the tensor in place give later ones."""
+        values = self.trace.values
+        return Value(value._tensor, Ref(next(i for i, found in enumerate(values) if found is value._tensor)), self)
+
     def read(self, receiver: Value, name: str) -> Any:
         """Return an attribute that is no tensor. It is no step, because comparing the tensors compares it as well."""
         found = getattr(receiver._tensor, name)

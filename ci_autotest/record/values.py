@@ -124,7 +124,9 @@ class Value:
 
     def _attribute(self, name: str) -> Any:
         if name in STEP_ATTRIBUTES:
-            return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
+            # A compiler finds the gradient of a leaf on the leaf only, not on the result of a later write to it.
+            owner = self._recorder.first(self) if name == "grad" else self
+            return self._recorder.call_python("builtins.getattr", getattr, (owner, name), name)
         return self._recorder.read(self, name)
 
     @property

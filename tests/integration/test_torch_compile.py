@@ -49,6 +49,32 @@ def test_run__compiled_eagerly__is_aligned(body):
     assert (verdict.outcome, verdict.misalignment) == ("aligned", None)
 
 
+def training_step(make_optimizer):
+    def body():
+        module = real.nn.Linear(3, 2)
+        optimizer = make_optimizer(module.parameters())
+        loss = real.tanh(module(x())).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return body
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [lambda held: real.optim.SGD(held, lr=0.1), lambda held: real.optim.Adam(held, lr=0.1)],
+    ids=["SGD", "Adam"],
+)
+def test_run__training_step__is_aligned_and_a_fault_in_it_is_found(make_optimizer):
+    body, backend = training_step(make_optimizer), CompileBackend({"backend": "aot_eager"})
+    assert tried(body, backend).outcome == "aligned"
+    backend.functions = {"torch.tanh": lambda value: value.tanh() * 1.01}
+    verdict = judged(record(body), backend).verdict
+    assert (verdict.outcome, verdict.operator) == ("misaligned", "torch.tanh")
+
+
 def wrong_compiler(graph, _):
     """Return a function that is off by one in each output."""
     return lambda *inputs: [out + 1 if isinstance(out, real.Tensor) else out for out in graph(*inputs)]
