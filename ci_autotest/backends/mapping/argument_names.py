@@ -11,7 +11,6 @@ from typing import Final
 from ci_autotest.backends.operators.identity import spellings
 from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.program.ir import CALL_METHOD
-from ci_autotest.values.operator_aliases import ALIASES
 
 #: The name of a method's receiver and of a schema's ``self``.
 INPUT: Final = "input"
@@ -40,8 +39,7 @@ def respelled(target: str, name: str) -> str:
 def arguments(operator: str) -> frozenset[str]:
     """Return the names of the arguments that an operator has in any of its spellings."""
     bare = operator.rpartition(".")[2]
-    names = {bare, f"{bare}_", *(alias for alias, of in ALIASES.items() if of == bare)}
-    targets = {(operator, ""), *((path, "") for name in names for path in spellings(name))}
+    targets = {(path, "") for name in (operator, f"{bare}_") for path in spellings(name)}
     found = {
         respelled(target, parameter.name)
         for target, op in targets
