@@ -53,8 +53,8 @@ _PYTHON: Final = {
 _ALIASES: Final = {
     **{alias.replace(".", "_"): of.replace(".", "_") for alias, of in ALIASES.items()},
     **{f"special_{alias}": of for alias, of in ALIASES.items() if hasattr(torch.special, alias)},
-    "special_gammainc": "igamma", "special_gammaincc": "igammac", "special_multigammaln": "mvlgamma",
-    "special_softmax": "softmax", "special_log_softmax": "log_softmax",
+    "special_gammainc": "igamma", "special_gammaln": "lgamma", "special_gammaincc": "igammac",
+    "special_multigammaln": "mvlgamma", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
     **_PYTHON, **{name.replace("__", "__i", 1): other for name, other in _PYTHON.items()},
 }  # fmt: skip
 
