@@ -8,13 +8,15 @@ import re
 import pytest
 import torch
 
+from ci_autotest.backends.mapping.argument_names import respelled
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.operators.signatures import resolved
+from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.backends.substitute import Replacing
 from ci_autotest.opinfo.database import entries
+from ci_autotest.program.ir import CALL_FUNCTION
 from ci_autotest.values.operator_aliases import ALIASES, names_of
 
-NAMESPACES = ("torch", "torch.linalg", "torch.special", "torch.nn.functional", "torch.Tensor")
+NAMESPACES = ("torch", "torch.special", "torch.linalg", "torch.nn.functional", "torch.Tensor")
 #: The beginning of a documentation; further on, it may say so of an argument.
 DOCUMENTED = re.compile(r"(?s)\A.{,120}?\bAlias (?:for|of) :\w+:`~?(?:torch\.)?([\w.]+)")
 #: What torch calls an alias and is an operator of its own here.
@@ -65,6 +67,17 @@ def test_replacing__alias__answers_every_spelling(alias):
 
     assert f"torch.{alias}" in existing or f"torch.special.{alias}" in existing or f"torch.Tensor.{alias}" in existing
     assert [name for name, function in existing.items() if not is_answered(function, replaced)] == []
+
+
+@pytest.mark.parametrize("alias", sorted({*ALIASES} - {"nelement", "ndimension"}))
+def test_respelled__arguments_of_an_alias__are_those_of_the_operator(alias):
+    target = next(f"{space}.{alias}" for space in NAMESPACES if callable(resolved(f"{space}.{alias}")))
+
+    assert documented(target) - documented(operator_of(target)) == set()
+
+
+def documented(target: str) -> set[str]:
+    return {respelled(target, parameter.name) for form in forms(target, CALL_FUNCTION) for parameter in form}
 
 
 def is_answered(function, replaced) -> bool:

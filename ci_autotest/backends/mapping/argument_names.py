@@ -19,6 +19,10 @@ _RESPELLED: Final[dict[str, dict[str, str]]] = {
     "split": {"tensor": "input", "split_size": "split_size_or_sections"},
     "tensor": {"t": "data"},
     "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
+    "det": {"input": "A"},
+    "slogdet": {"input": "A"},
+    "inverse": {"input": "A"},
+    "orgqr": {"input2": "tau"},
 }
 #: Arguments that choose how torch computes a result, not which.
 WITHOUT_MEANING: Final = frozenset({
@@ -30,9 +34,8 @@ OF_PYTHON: Final = ("requires_grad", "out")
 
 def respelled(target: str, name: str) -> str:
     """Return the name that the documentation of a target's operator gives an argument."""
-    if name == "self":
-        return INPUT
-    return _RESPELLED.get(target.rpartition(".")[2], {}).get(name, name)
+    documented = INPUT if name == "self" else name
+    return _RESPELLED.get(target.rpartition(".")[2], {}).get(documented, documented)
 
 
 @lru_cache(maxsize=2048)
