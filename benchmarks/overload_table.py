@@ -49,11 +49,12 @@ _PYTHON: Final = {
     "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor",
     "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift",
 }  # fmt: skip
-#: Aliases that identity.py does not list, because nobody spells them so.
+#: Aliases as entries of the dispatcher spell them.
 _ALIASES: Final = {
-    **ALIASES, "fix": "trunc", "special_psi": "digamma", "special_gammaln": "lgamma", "special_gammainc": "igamma",
-    "special_gammaincc": "igammac", "special_expit": "sigmoid", "special_multigammaln": "mvlgamma",
-    "arccosh": "acosh", "arcsinh": "asinh", "arctanh": "atanh", "arctan2": "atan2",
+    **{alias.replace(".", "_"): of.replace(".", "_") for alias, of in ALIASES.items()},
+    **{f"special_{alias}": of for alias, of in ALIASES.items() if hasattr(torch.special, alias)},
+    "special_gammainc": "igamma", "special_gammaln": "lgamma", "special_gammaincc": "igammac",
+    "special_multigammaln": "mvlgamma", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
     **_PYTHON, **{name.replace("__", "__i", 1): other for name, other in _PYTHON.items()},
 }  # fmt: skip
 

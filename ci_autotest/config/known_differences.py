@@ -12,6 +12,7 @@ from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.dtypes import DTYPES
 from ci_autotest.values.finding import Finding
+from ci_autotest.values.operator_aliases import names_of
 from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import Kind
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
 
 
 Judged = TypeVar("Judged", Finding, SpeedResult)
-
-
-def _names(operator: str) -> set[str]:
-    """Return the spellings of an operator that a row may use."""
-    name = operator.rpartition(".")[2]
-    return {
-        operator,
-        *(f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor")),
-    }
 
 
 class OperatorDifference(Protocol):
@@ -66,11 +58,11 @@ def matches(row: Known, finding: Difference) -> bool:
 
 def _is_about(row: Known, finding: OperatorDifference) -> bool:
     """Whether a row accepts the operator and kind of a difference, on the candidates that it is for."""
-    spelled = _names(finding.operator) | {finding.target}
+    spelled = {*names_of(finding.operator), finding.target}
     return (
         finding.kind is not None
-        # Not `fnmatch`, which ignores case on some systems.
-        and any(fnmatchcase(name, row.operator) for name in spelled)
+        # Not `fnmatch`, which ignores case on some systems. The test in a loader's operator may have brackets.
+        and (row.operator in spelled or any(fnmatchcase(name, row.operator) for name in spelled))
         and row.kind in {None, finding.kind}
     )
 

@@ -82,9 +82,9 @@ def token(dataset, iterator, collate_fn, index, result):
     """Return the state of the generator, from which the numbers of the next sample follow."""
     try:
         generator = <access>
+        return <state>
     except (AttributeError, IndexError, KeyError, TypeError):
-        return None  # it is made later
-    return <state>
+        return None  # it is made later, and may be declared as None before
 
 '''
 

@@ -84,7 +84,8 @@ def _kind(finding: Finding) -> str:
 
 
 def _operator(finding: Finding) -> str:
-    spelled = f", spelled {code(finding.target)}" if finding.target not in {"", finding.operator} else ""
+    is_spelled_otherwise = finding.target not in {"", finding.operator} and finding.kind != "randomness"
+    spelled = f", spelled {code(finding.target)}" if is_spelled_otherwise else ""
     return f"{code(finding.operator or 'unknown')} on {code(finding.candidate)}{spelled}"
 
 

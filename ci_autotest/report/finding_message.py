@@ -89,7 +89,8 @@ def _identity_id(candidate: str, operator: str, kind: str) -> str:
 
 def headline(finding: Finding) -> str:
     """Return one sentence that names the operator, the candidate and what is wrong."""
-    subject = f"{finding.operator} on {finding.candidate}"
+    # The operator of a loader's finding begins with the test, which the line below names.
+    subject = f"{finding.target if finding.kind == 'randomness' else finding.operator} on {finding.candidate}"
     difference = finding.difference
     if not finding.where and not finding.candidate_seen:
         return f"{subject}: {_UNSEEN.get(finding.kind, f'{finding.kind} differs')}"
@@ -140,8 +141,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         folder: The finding's folder; the replay line is left out without it.
     """
     if finding.kind == "randomness":
-        lines = [f"misaligned: {finding.operator} on {finding.candidate}: {finding.candidate_seen}"]
-        lines.append(f"  {finding.test}, seed {finding.seed}")
+        lines = [f"misaligned: {headline(finding)}", f"  {finding.test}, seed {finding.seed}"]
         # The first line of the detail repeats the sentence that the message begins with.
         return [*lines, *(f"  {line}" for line in finding.detail.splitlines()[1:]), *_replay_line(finding, folder)]
     if finding.outcome in {"crashed", "timed_out"}:

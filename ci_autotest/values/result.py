@@ -14,7 +14,6 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
 from ci_autotest.values.finding import Finding, Location
-from ci_autotest.values.operator_aliases import ALIASES
 from ci_autotest.values.power import PowerResult
 from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.size_classes import ReachedSizes
@@ -378,10 +377,10 @@ def not_called(result: RunResult) -> dict[str, list[str]]:
     for candidate in result.candidates:
         if not candidate.replaces or not candidate.available:
             continue
-        called = {_called_as(name) for name, count in result.calls.get(candidate.name, {}).items() if count}
+        called = {name for name, count in result.calls.get(candidate.name, {}).items() if count}
         # A call that ended its worker was never counted, but its finding proves that it was made.
-        called |= {_called_as(item.operator) for item in result.findings if item.candidate == candidate.name}
-        missing = [name for name in candidate.replaces if _called_as(name) not in called]
+        called |= {item.operator for item in result.findings if item.candidate == candidate.name}
+        missing = [name for name in candidate.replaces if name not in called]
         if missing:
             found[candidate.name] = missing
     return found
@@ -401,20 +400,6 @@ def unprobed(result: RunResult) -> dict[str, list[str]]:
         if missing := called - set(result.probed.get(name, ())) - found_out:
             found[name] = sorted(missing)
     return found
-
-
-def _called_as(name: str) -> str:
-    """Return what names a call of an operator: the last name without its underscore, as `add_` is counted as `add`.
-
-    An alias names its operator.
-
-    An operator of the user's keeps its path: `mypkg.softmax` is not `torch.softmax`.
-    """
-    is_own = "." in name and (not name.startswith("torch.") or name.startswith("torch.ops."))
-    if is_own:
-        return name
-    last = name.rpartition(".")[2].rstrip("_")
-    return ALIASES.get(last, last)
 
 
 def worst(counts: CaseCounts) -> Outcome:

@@ -35,6 +35,19 @@ class Shared(Rows):
         return index + self.rng.normal()
 
 
+class Lazy(Rows):
+    rng = None
+
+    def __getitem__(self, index):
+        if self.rng is None:
+            self.rng = torch.Generator().manual_seed(7)
+        return index + torch.rand((), generator=self.rng)
+
+
+def by_worker(worker):
+    torch.utils.data.get_worker_info().dataset.rng = torch.Generator().manual_seed(worker)
+
+
 class Own(Rows):
     def __getitem__(self, index):
         return index + torch.rand(())
@@ -139,8 +152,23 @@ def test_repro__dataset_is_mended__ends_with_0(project):
     assert (before.status, after.status) == (1, 0), before.said + after.said
 
 
-def test_run__known_difference__is_accepted(project):
-    row = {"operator": "data.Shared", "candidate": "loader", "kind": "randomness", "reason": "an ablation"}
+def test_run__faults_of_two_loaders_of_one_class__are_two_findings_whose_repros_run(project):
+    loader = "@loadertest(id='{0}')\ndef test_{0}():\n    return DataLoader(Lazy(), worker_init_fn={1})\n\n\n"
+    source = "from torch.utils.data import DataLoader\nfrom ci_autotest import loadertest\nfrom data import Lazy, by_worker\n\n\n"
+    project.write("test_data.py", source + loader.format("train", None) + loader.format("valid", "by_worker"))
+
+    project.run()
+
+    found = project.report()["findings"]
+    assert {item["operator"]: (item["headline"], item["repro_verified"]) for item in found} == {
+        "train: data.Lazy": ("data.Lazy on loader: workers 0, 1, 2 and 3 draw the same numbers from self.rng", True),
+        "valid: data.Lazy": ("data.Lazy on loader: epochs 0 and 1 draw the same numbers from self.rng", True),
+    }
+
+
+@pytest.mark.parametrize("operator", ["data.Shared", "test_data.py::test_shared: data.Shared"], ids=["class", "loader"])
+def test_run__known_difference__is_accepted(project, operator):
+    row = {"operator": operator, "candidate": "loader", "kind": "randomness", "reason": "an ablation"}
     project.configure(paths=["test_data.py"], known=[row])
 
     assert project.run().status == 0

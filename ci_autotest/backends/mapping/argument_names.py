@@ -11,7 +11,6 @@ from typing import Final
 from ci_autotest.backends.operators.identity import spellings
 from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.program.ir import CALL_METHOD
-from ci_autotest.values.operator_aliases import ALIASES
 
 #: The name of a method's receiver and of a schema's ``self``.
 INPUT: Final = "input"
@@ -20,6 +19,10 @@ _RESPELLED: Final[dict[str, dict[str, str]]] = {
     "split": {"tensor": "input", "split_size": "split_size_or_sections"},
     "tensor": {"t": "data"},
     "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
+    "det": {"input": "A"},
+    "slogdet": {"input": "A"},
+    "inverse": {"input": "A"},
+    "orgqr": {"input2": "tau"},
 }
 #: Arguments that choose how torch computes a result, not which.
 WITHOUT_MEANING: Final = frozenset({
@@ -31,17 +34,15 @@ OF_PYTHON: Final = ("requires_grad", "out")
 
 def respelled(target: str, name: str) -> str:
     """Return the name that the documentation of a target's operator gives an argument."""
-    if name == "self":
-        return INPUT
-    return _RESPELLED.get(target.rpartition(".")[2], {}).get(name, name)
+    documented = INPUT if name == "self" else name
+    return _RESPELLED.get(target.rpartition(".")[2], {}).get(documented, documented)
 
 
 @lru_cache(maxsize=2048)
 def arguments(operator: str) -> frozenset[str]:
     """Return the names of the arguments that an operator has in any of its spellings."""
     bare = operator.rpartition(".")[2]
-    names = {bare, f"{bare}_", *(alias for alias, of in ALIASES.items() if of == bare)}
-    targets = {(operator, ""), *((path, "") for name in names for path in spellings(name))}
+    targets = {(path, "") for name in (operator, f"{bare}_") for path in spellings(name)}
     found = {
         respelled(target, parameter.name)
         for target, op in targets

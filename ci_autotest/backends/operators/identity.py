@@ -32,7 +32,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.targets import DISPATCHER, OPS, is_own, own_operator
-from ci_autotest.values.operator_aliases import ALIASES
+from ci_autotest.values.operator_aliases import ALIASES, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -124,6 +124,8 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
         return PYTHON_OPERATORS.get(name) or PYTHON_OPERATORS.get(_INPLACE_PYTHON.get(name, ""), target)
     if target in _METHODS.values():
         return target
+    if (alias := ALIASES.get(target.removeprefix("torch."))) and target.startswith("torch."):
+        return _canonical(alias)
     if namespace in {
         "torch",
         "torch.functional",
@@ -203,14 +205,10 @@ def _is_module(step: Step) -> bool:
 
 def spellings(operator: str) -> tuple[str, ...]:
     """Return the names under which a user may write an operator."""
-    name = operator.rpartition(".")[2]
-    found = [f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor", "torch.special")]
     own = set(_METHODS.values())
-    return (
-        (operator,)
-        if operator in own or is_own(operator)
-        else tuple(spelling for spelling in found if spelling not in own)
-    )
+    if operator in own or is_own(operator):
+        return (operator,)
+    return tuple(name for name in names_of(operator) if name not in own)
 
 
 def matches(pattern: str, operator: str) -> bool:
@@ -239,7 +237,7 @@ def public_operator(operator: str) -> str:
     name = operator.split(".")[3].strip("_")
     for prefix in _PREFIXES:
         if name.startswith(f"{prefix}_"):
-            return f"torch.{prefix}.{name.removeprefix(f'{prefix}_')}"
+            return operator_of(f"torch.{prefix}.{name.removeprefix(f'{prefix}_')}")
     return _canonical(name)
 
 
@@ -252,6 +250,8 @@ def _canonical(name: str) -> str:
             special = PYTHON_OPERATORS.get(bare[1:]) or PYTHON_OPERATORS.get(f"{bare[1:]}_")
         return special or f"torch.Tensor.{name}"
     bare = ALIASES.get(bare.rstrip("_"), bare)
+    if "." in bare:
+        return f"torch.{bare}"
     for candidate in dict.fromkeys((bare.rstrip("_"), bare)):
         if _is_documented_functional(candidate):
             return f"torch.nn.functional.{candidate}"

@@ -30,7 +30,7 @@ from ci_autotest.backends.written_inputs import check_names
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by
 from ci_autotest.errors import UnavailableError
-from ci_autotest.program.ir import CALL_MODULE
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.grids import grid_points, may_have_grid
 from ci_autotest.record.user_operators import declare_operators
@@ -108,7 +108,7 @@ class WorkerContext:
             "backend": candidate.backend,
             "device": device,
             "replaces": tuple(
-                operator_of(name, CALL_MODULE) if is_module_class(name) else name for name in candidate.replace
+                operator_of(name, CALL_MODULE if is_module_class(name) else CALL_FUNCTION) for name in candidate.replace
             ),
         }
         try:

@@ -6,6 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ci_autotest.run.loader_observer import Asked, LoaderError, judgement_of
 from ci_autotest.run.messages import Broken, CaseFailure, CasesDone, Tried
 from ci_autotest.values.result import LOADER_CANDIDATE, UnsupportedCases
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.progress_beacon import ProgressBeacon
     from ci_autotest.run.worker.context import WorkerContext
+    from ci_autotest.values.verdict import Verdict
 
 
 class LoaderRunner:
@@ -54,7 +57,13 @@ class LoaderRunner:
         declaration, _ = self._worker_context.library.loader(test.file, test.name)
         asked = Asked(hello.root, hello.folders, test.file, test.name, hello.seed, declaration)
         # The loader runs in other processes: without these moves the parent would think that this one hangs.
-        return judgement_of(asked, hello.case_timeout_s, os.environ, lambda: self._beacon.enter(0, 0))
+        judgement = judgement_of(asked, hello.case_timeout_s, os.environ, lambda: self._beacon.enter(0, 0))
+        return judgement._replace(verdict=_named_after(test.id, judgement.verdict))
+
+
+def _named_after(test: str, verdict: Verdict) -> Verdict:
+    """Return a loader's verdict with an operator of its own: loaders of one class may have different faults."""
+    return msgspec.structs.replace(verdict, operator=f"{test}: {verdict.operator}") if verdict.operator else verdict
 
 
 def _skipped(reason: str) -> CasesDone:

@@ -50,6 +50,19 @@ def test_matches__row__names_operator_candidate_and_kind(known, is_named):
 
 
 @pytest.mark.parametrize(
+    ("operator", "target", "written"),
+    [
+        ("torch.linalg.det", "det", "torch.det"),
+        ("torch.mul", "operator.mul", "torch.multiply"),
+        ("tests.py::loader[1]: data.Rows", "data.Rows", "data.Rows"),
+        ("tests.py::loader[1]: data.Rows", "data.Rows", "tests.py::loader[1]: data.Rows"),
+    ],
+)
+def test_matches__alias_class_or_loader__names_the_operator(operator, target, written):
+    assert matches(row(written), samples.finding(operator=operator, target=target))
+
+
+@pytest.mark.parametrize(
     ("until", "reason"),
     [(None, "because"), (TODAY, "because"), (date(2026, 11, 21), "because"), (date(2026, 11, 19), None)],
     ids=["no date", "its last day", "later", "past"],
