@@ -15,7 +15,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
-from ci_autotest.record.context import CURRENT
+from ci_autotest.record.context import CURRENT, is_asked_by_torch
 from ci_autotest.record.draw.generators import may_be_nothing
 from ci_autotest.record.unsupported_uses import refuse_ranks, stale
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Ref
     from ci_autotest.record.protocol import Recorder
 
+#: What torch's own Python code asks of a tensor before it computes. No host need have such a question: the kind of each
+#: value is compared at the step that computed it.
+KINDS: Final = frozenset({"is_sparse", "is_complex", "is_floating_point", "dtype", "device", "layout", "dim", "ndim"})
 #: Attributes that are refused, and why.
 _REFUSED: Final = {
     "data_ptr": "an address means nothing for a candidate. Compare values instead.",
@@ -117,6 +120,8 @@ class Value:
             refuse_ranks(name)
             message = f"torch.Tensor has no attribute {name!r}."
             raise AttributeError(message, name=name, obj=self)
+        if name in KINDS and is_asked_by_torch():
+            return getattr(self._tensor, name)
         if not callable(found):
             return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
         return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))
