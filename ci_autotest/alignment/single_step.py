@@ -13,6 +13,7 @@ from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
+    NO_GRAD,
     OUTPUT,
     PACKED,
     PLACEHOLDER,
@@ -133,7 +134,7 @@ def isolate(
             taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
             state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
             _take(builder, before, ref.index, (distributions or {}).get(ref.index, lies), state)
-    if writes_to_receiver(step, program.steps):
+    if writes_to_receiver(step, program.steps) and step.modes != NO_GRAD:
         _protect(builder, step)
     moved = step._replace(
         args=tuple(_moved(arg, builder.indices) for arg in step.args),
@@ -210,7 +211,7 @@ def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
 
 
 def _protect(builder: _Builder, step: Step) -> None:
-    """Let an in-place step write to a copy, because a leaf that requires grad refuses it (rule 6)."""
+    """Let an in-place step write to a copy: outside of ``no_grad`` a leaf that requires grad refuses it (rule 6)."""
     at = 1 if step.op == CALL_MODULE else 0
     receiver = step.args[at] if len(step.args) > at else dict(step.kwargs).get("input")
     if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):

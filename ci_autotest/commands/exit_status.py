@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,6 +27,10 @@ _EXCUSED: Final = frozenset({
     UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED, UnsupportedReason.NOT_SIMULATED,
     UnsupportedReason.NO_PARAMETERS, UnsupportedReason.BATCH,
 })  # fmt: skip
+#: Those of them by which a candidate lacks what a test calls.
+_LACKING: Final = frozenset({UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL})
+#: Beginning of the names of tests that no file of the user's has.
+_BUILTIN: Final = "builtin:"
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
 #: Operators that a note names.
 _NAMED: Final = 5
@@ -81,6 +86,7 @@ def exit_code(result: RunResult, fail_on: str) -> int:
         or is_all_skipped(result)
         or uncalled(result)
         or any(_is_untested(item, result) for item in result.results)
+        or _has_little(result)
         or (result.power is not None and result.power.unmeasured)
     ):
         return NOTHING
@@ -114,6 +120,21 @@ def _is_failed_by_speed(results: Sequence[SpeedResult], fail_on: str) -> bool:
     if fail_on == "new":
         wrong = [item for item in wrong if item.new is not False]
     return bool(wrong and fail_on != "never") or (fail_on == "slower" and any(map(is_too_slow, results)))
+
+
+def _has_little(result: RunResult) -> bool:
+    """Return whether a candidate lacks what most of the tests in files call: such a run has hardly tested it.
+
+    The built-in sources test all of torch, which no framework has, so that they do not count.
+    """
+    own = [item for item in result.results if not item.test.startswith(_BUILTIN)]
+    shares = Counter(item.candidate for item in own)
+    lacking = Counter(item.candidate for item in own if _lacks_all(item))
+    return not result.is_partial and any(2 * count > shares[name] for name, count in lacking.items())
+
+
+def _lacks_all(item: TestResult) -> bool:
+    return item.outcome == "unsupported" and any(each.reason in _LACKING for each in item.unsupported)
 
 
 def _is_untested(item: TestResult, result: RunResult) -> bool:

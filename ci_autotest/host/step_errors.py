@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ci_autotest.errors import OutOfScopeError, Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, Ref, TensorSpec
+from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, READS_OF_MODULES, Ref, TensorSpec
+from ci_autotest.program.python_names import is_in_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,5 +64,15 @@ def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> 
         message = f"Tensor.{name}"
         raise LackingError(message)
     if step.op == CALL_METHOD and hasattr(value, "state_dict") and not hasattr(value, name):
-        message = f"nn.Module.{name}"
-        raise LackingError(message)
+        path = step.args[1] if name in READS_OF_MODULES else None
+        if path is None or not is_in_module(path) or not _has(value, str(path)):
+            message = f"nn.Module.{name}" if path is None else f"{path} in its {type(value).__name__}"
+            raise LackingError(message)
+
+
+def _has(value: Any, path: str) -> bool:
+    try:
+        attrgetter(path)(value)
+    except AttributeError:
+        return False
+    return True

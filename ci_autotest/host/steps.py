@@ -17,6 +17,7 @@ from ci_autotest.program.ir import (
     HOOK,
     HOOKED,
     PLACEHOLDER,
+    READS_OF_MODULES,
     UNHOOKED,
     UNPACK,
     Copy,
@@ -122,6 +123,8 @@ def _tried(step: Step, kind: str, values: Sequence[Any], binding: Binding) -> Re
 
 def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:
     if op == CALL_METHOD:
+        if target in READS_OF_MODULES and not hasattr(receiver, target):
+            return lambda path: operator.attrgetter(path)(receiver)  # what every framework's modules have
         method: Callable[..., Any] = getattr(receiver, target)
         # Copied, because the array shares its memory with the tensor, and later steps may overwrite that.
         return method if target != ARRAY else lambda **kwargs: _copied(method(**kwargs))

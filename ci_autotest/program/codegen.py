@@ -24,6 +24,7 @@ from ci_autotest.program.ir import (
     LOAD,
     OUTPUT,
     PLACEHOLDER,
+    READS_OF_MODULES,
     REGISTERS,
     SAVE,
     UNHOOKED,
@@ -40,7 +41,7 @@ from ci_autotest.program.ir import (
     output_refs,
     step_refs,
 )
-from ci_autotest.program.python_names import is_name, is_path
+from ci_autotest.program.python_names import is_in_module, is_name, is_path
 from ci_autotest.program.refusal import bare, refused_as
 from ci_autotest.program.targets import is_function, is_own
 
@@ -105,6 +106,8 @@ def expression(
     spelled = f"{TORCH}.Tensor.{step.target}"
     if step.op == CALL_METHOD and rename is not None and (other := rename(spelled)) != spelled:
         return f"{other}({', '.join(args + kwargs)})"
+    if step.op == CALL_METHOD and step.target in READS_OF_MODULES and namespace != TORCH:
+        return f"{args[0]}{_in_module(step.args[1])}"
     if step.op == CALL_METHOD:
         return f"{args[0]}.{_identifier(step.target)}({', '.join(args[1:] + kwargs)})"
     if step.op == CALL_MODULE:
@@ -113,6 +116,14 @@ def expression(
         return f"{args[0]}.{_identifier(step.target)}"
     message = f"a step with opcode {step.op!r} cannot be printed as code."
     raise ProgramError(message)
+
+
+def _in_module(path: Argument) -> str:
+    """Return the text after a module that reads a part or a tensor of it, ``[0].weight``."""
+    if not isinstance(path, str) or not is_in_module(path):
+        message = f"{str(path)[:60]!r} names nothing in a module and is never printed as code."
+        raise ProgramError(message)
+    return "".join(f"[{part}]" if part.isdecimal() else f".{_identifier(part)}" for part in path.split("."))
 
 
 def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) -> str:

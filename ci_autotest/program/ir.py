@@ -82,6 +82,8 @@ OWN_DEVICE: Final = "device"
 HOST_DEVICE: Final = "cpu"
 #: The method with which the setup loads the state of the reference's module. ci-autotest adds this step itself.
 LOADS_STATE: Final = "load_state_dict"
+#: The methods with which a program reads what lies in a module, by its path. Not every framework's modules have them.
+READS_OF_MODULES: Final = frozenset({"get_parameter", "get_buffer", "get_submodule"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,14 @@ from typing import Final
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
+#: A parameter, buffer or part of a module by its path: ``0.weight``.
+_IN_MODULE: Final = re.compile(r"[A-Za-z0-9]\w*(?:\.[A-Za-z0-9]\w*)*", re.ASCII)
+
+
+def is_in_module(text: object) -> bool:
+    """Whether a text can be the path of a parameter, buffer or part in a module; nothing private is one."""
+    return isinstance(text, str) and _IN_MODULE.fullmatch(text) is not None
+
 
 def is_name(text: object) -> bool:
     """Whether a text is a single name, ``npu``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,10 +11,13 @@ from ci_autotest.errors import AuthorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from ci_autotest.record.protocol import Recorder
 
 CURRENT: Final[ContextVar[Recorder | None]] = ContextVar("ci_autotest_recorder", default=None)
+
+_RECORDING: Final = __name__.rpartition(".")[0]
 
 
 def outside(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,6 +32,18 @@ def outside(call: Callable[..., Any]) -> Callable[..., Any]:
             CURRENT.reset(token)
 
     return unrecorded
+
+
+def is_asked_by_torch() -> bool:
+    """Whether the code that recording was called from is torch's own, for example an optimizer's step."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _module_of(frame).startswith(_RECORDING):
+        frame = frame.f_back
+    return frame is not None and _module_of(frame).partition(".")[0] == "torch"
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
 def recorder_for(name: str) -> Recorder:

@@ -36,6 +36,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
+from ci_autotest.record.context import is_asked_by_torch
 from ci_autotest.record.draw.profiles import NO_INPUT
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
@@ -45,7 +46,7 @@ from ci_autotest.record.module_steps import construct
 from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
 from ci_autotest.record.unsupported_uses import refuse, refuse_nested, stale
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import KINDS, Value
 from ci_autotest.record.write_guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ class Recorder:
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a plain torch function with a recorded value."""
         form, function = plain_function(func)
+        if function.name in KINDS and is_asked_by_torch():
+            return func(args[0]._tensor)
         if form == "getattr":
             return getattr(args[0], function.name)
         if form == "method" and isinstance(args[0], Value):

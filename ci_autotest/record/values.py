@@ -16,7 +16,7 @@ import torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
 from ci_autotest.program.targets import STEP_ATTRIBUTES
-from ci_autotest.record.context import CURRENT
+from ci_autotest.record.context import CURRENT, is_asked_by_torch
 from ci_autotest.record.draw.generators import may_be_nothing
 from ci_autotest.record.unsupported_uses import refuse_ranks, stale
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Ref
     from ci_autotest.record.protocol import Recorder
 
+#: Methods by which torch's own Python code asks for the kind of a tensor before it computes. No framework needs to have
+#: them: the kind of each value is compared at the step that computed it.
+KINDS: Final = frozenset({"is_complex", "is_floating_point", "dim"})
 #: Attributes that are refused, and why.
 _REFUSED: Final = {
     "data_ptr": "an address means nothing for a candidate. Compare values instead.",
@@ -120,6 +123,8 @@ class Value:
             raise AttributeError(message, name=name, obj=self)
         if not callable(found):
             return self._attribute(name)
+        if name in KINDS and is_asked_by_torch():
+            return getattr(self._tensor, name)
         return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))
 
     def _attribute(self, name: str) -> Any:

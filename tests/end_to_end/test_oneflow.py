@@ -92,9 +92,99 @@ ALIGNED = {
     "gather": lambda: torch.gather(of(4, 3), 1, of(4, 2, dtype=plain_torch.int64, low=0, high=3)),
     "strided": lambda: torch.exp(of(3, 4).transpose(0, 1)),
     "an LSTM's cell": lambda: torch.nn.LSTMCell(3, 4)(of(2, 3), (of(2, 4), of(2, 4))),
+    "parameters that are read by their paths": penalized_weights,
+    "a part of a module": lambda: torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())[0](of(2, 3)),
+    "a plain LSTM": lambda: plain_torch.nn.LSTM(3, 4, 2, bidirectional=True)(of(5, 2, 3))[0],
+    "a plain GRU": lambda: plain_torch.nn.GRU(3, 4, batch_first=True, bias=False)(of(5, 2, 3))[0],
+    "a plain RNN": lambda: plain_torch.nn.RNN(3, 4, nonlinearity="relu")(of(5, 2, 3))[0],
 }
 #: Of a module's statistics see below.
 GRAPHS = [name for name in ALIGNED if name not in {"a module with statistics", "a mode that changes"}]
+
+
+def step_of(make, module, loss=functional.mse_loss, shape=(5, 6)):
+    """Return a body that trains for two steps as people do; the values after it are compared."""
+
+    def body():
+        model, x = module(), of(*shape, requires_grad=False)
+        optimizer = make(model.parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            found = model(x)
+            found = found[0] if isinstance(found, tuple) else found
+            loss(found, torch.zeros_like(found)).backward()
+            optimizer.step()
+        return loss(*[torch.tanh(each) for each in (found, found)])
+
+    return body
+
+
+def classes():
+    model = plain_torch.nn.Sequential(plain_torch.nn.Linear(6, 8), plain_torch.nn.ReLU(), plain_torch.nn.Linear(8, 4))
+    classified = plain_torch.nn.CrossEntropyLoss()(model(of(5, 6)), of(5, dtype=plain_torch.int64, low=0, high=4))
+    optimizer = plain_torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.4, 0.9))
+    classified.backward()
+    optimizer.step()
+    return model(of(5, 6))
+
+
+def by_hand():
+    layer = torch.nn.Linear(6, 4)
+    functional.mse_loss(layer(of(5, 6)), of(5, 4)).backward()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.sub_(0.1 * parameter.grad)
+            parameter.grad = None
+    return layer(of(5, 6))
+
+
+def convolutions():
+    nn = plain_torch.nn
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+
+def sgd(parameters):
+    return plain_torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def adam(parameters):
+    return plain_torch.optim.Adam(parameters, lr=0.01)
+
+
+TRAINING = {
+    "a linear layer by SGD": step_of(sgd, lambda: plain_torch.nn.Linear(6, 4)),
+    "convolutions by SGD": step_of(sgd, convolutions, plain_torch.nn.MSELoss(), (2, 3, 6, 6)),
+    "an LSTM by Adam": step_of(adam, lambda: plain_torch.nn.LSTM(6, 4), shape=(5, 2, 6)),
+    "classes by Adam, of which one average moves by more than half": classes,
+    "modules of the recording torch by hand": by_hand,
+}
+
+
+@pytest.mark.parametrize("body", TRAINING.values(), ids=TRAINING)
+def test_oneflow__training_step__is_aligned(oneflow, body):
+    found = judged(record(body, profile="ordinary"), oneflow).verdict
+    assert found.outcome == "aligned", (found.oracle, found.misalignment)
+
+
+def test_oneflow__step_by_hand_with_large_numbers__is_not_held_against_the_copy_that_localization_makes(oneflow):
+    found = judged(record(by_hand, case=1, profile="large"), oneflow).verdict
+    assert found.outcome == "aligned", (found.oracle, found.misalignment)
+
+
+@pytest.mark.parametrize(
+    ("operator", "row", "body"),
+    [
+        ("torch.addcdiv", {"inplace": "oneflow.Tensor.addcmul_", "positional": ["input", "tensor1", "tensor2"]}, "an LSTM by Adam"),
+        ("torch.nn.functional.mse_loss", {"to": "oneflow.nn.functional.l1_loss", "positional": ["input", "target"]}, "a linear layer by SGD"),
+    ],
+)  # fmt: skip
+def test_oneflow__wrong_row_of_a_training_step__is_the_culprit(operator, row, body):
+    backend = candidate(mapping={operator: {**row, "reason": "planted"}})
+    try:
+        found = judged(record(TRAINING[body], profile="ordinary"), backend).verdict
+    finally:
+        backend.close()
+    assert (found.outcome, found.operator, found.blame) == ("misaligned", operator, "candidate")
 
 
 @pytest.mark.parametrize("body", ALIGNED.values(), ids=ALIGNED)
@@ -114,7 +204,7 @@ def reads(x):
 
 
 UNSUPPORTED = {
-    "a module's method that is not there": (penalized_weights, "it has no nn.Module.get_parameter"),
+    "an average in a new tensor": (lambda: torch.lerp(of(3), of(3), 0.5), "oneflow.lerp"),
     "an operator": (lambda: torch.hypot(of(3), of(3)), "oneflow.hypot"),
     "an argument": (lambda: torch.round(of(3), decimals=2), "argument 'decimals' of torch.round"),
     "an in-place form": (

@@ -13,6 +13,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.record.values import KINDS
 from tests.engine import judged, record, substitute
 
 OPTIMIZERS = {
@@ -71,6 +72,20 @@ def test_optimizer__recorded__gives_what_torch_gives(make):
     given = attempt.trace.values[attempt.program.body[-1].args[0].index]
     real.testing.assert_close(given, expected)
     assert judged(attempt, TorchBackend()).verdict.outcome == "aligned"
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_optimizer__what_torch_asks_of_tensors_by_itself__is_no_step(make):
+    steps = trained(make)[0].program.steps
+    asked = {step.target.rpartition(".")[2] for step in steps} | {
+        step.args[1] for step in steps if step.target == "builtins.getattr"
+    }
+    assert asked.isdisjoint(KINDS), asked & KINDS
+
+
+def test_kind__asked_by_the_body__is_a_step():
+    program = record(lambda: random_tensor(2).dtype and random_tensor(2)).program
+    assert ("builtins.getattr", "dtype") in [(step.target, *step.args[1:2]) for step in program.steps]
 
 
 def test_scheduler__recorded__gives_what_torch_gives():

@@ -41,6 +41,7 @@ _ACCEPTED: Final[dict[str, frozenset[type]]] = {
     "MemoryFormat": frozenset({Constant}),
 }
 
+_PRESERVED: Final = Constant("torch.preserve_format")
 #: Python's operators whose operands have names of their own; those of arithmetic are bound in order.
 _OF_ITEMS: Final = frozenset({"__getitem__", "__setitem__", "__contains__"})
 
@@ -62,6 +63,14 @@ class Plan(NamedTuple):
     named: dict[str, str]
     defaults: dict[str, object]
     order: tuple[str, ...] = ()
+
+    def is_left_out(self, name: str, value: Argument) -> bool:
+        """Whether an argument means the same as none: it has torch's default, or chooses how torch computes."""
+        if name in WITHOUT_MEANING:
+            return True
+        # Torch's own code writes this out, and the schemas have `None` for it.
+        given = None if value == _PRESERVED else value
+        return name in self.defaults and is_same(given, self.defaults[name])
 
 
 class Binder:
@@ -90,12 +99,7 @@ class Binder:
             found[plan.gathered] = rest[0] if len(rest) == 1 and isinstance(rest[0], tuple | List) else tuple(rest)
         for key, value in step.kwargs:
             found[plan.named[key]] = value
-        defaults = plan.defaults
-        return {
-            name: value
-            for name, value in found.items()
-            if name not in WITHOUT_MEANING and not (name in defaults and is_same(value, defaults[name]))
-        }
+        return {name: value for name, value in found.items() if not plan.is_left_out(name, value)}
 
     def names(self, step: Step, operator: str) -> tuple[str, ...]:
         """Return torch's names of a call's arguments, whatever their values.
@@ -112,7 +116,7 @@ class Binder:
     def respelled(
         self, step: Step, operator: str, dropped: Collection[str], renamed: Mapping[str, str]
     ) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
-        """Return a call's arguments as the test spelled them, but required ones by position.
+        """Return a call's arguments as the test spelled them, but required ones by position and none at its default.
 
         Args:
             step: A call of a function or method, or one of Python's operators.
@@ -122,6 +126,7 @@ class Binder:
         """
         plan = self._plan(step, operator)
         named = {plan.named[key]: (key, value) for key, value in step.kwargs}
+        named = {name: given for name, given in named.items() if not plan.is_left_out(name, given[1])}
         args = list(step.args)
         if plan.gathered is None:
             while args and plan.positional[len(args) - 1] in dropped:

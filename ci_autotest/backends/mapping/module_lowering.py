@@ -22,6 +22,7 @@ from ci_autotest.program.ir import (
     GET_ATTR,
     OUTPUT,
     PLACEHOLDER,
+    READS_OF_MODULES,
     UNPACK,
     Device,
     Mapping_,
@@ -40,7 +41,6 @@ _COUNTER: Final = "num_batches_tracked"
 #: Methods that change what a module's forward does but not its state, or that return a submodule.
 _SETTINGS: Final = frozenset({"train", "eval", "get_submodule"})
 _OF_MODULES: Final = frozenset({CALL_MODULE, GET_ATTR})
-_READS: Final = frozenset({"get_parameter", "get_buffer"})
 
 
 class Lowered(NamedTuple):
@@ -137,7 +137,7 @@ class _Lowering:
             self._load(step, module)
         elif step.target in _SETTINGS or (step.target == "requires_grad_" and step.in_setup):
             self._values[index] = self._run(step)
-        elif step.op == GET_ATTR or step.target in _READS:
+        elif step.op == GET_ATTR or step.target in READS_OF_MODULES:
             self._take(index, self._run(step))
         elif not (step.target == "to" and all(isinstance(argument, Device) for argument in step.args[1:])):
             self._refuse(step, f"is changed by `{step.target}` after its construction")

@@ -37,9 +37,9 @@ EXCUSED = {
 }  # fmt: skip
 
 
-def lacking(*reasons, text="no exp here"):
+def lacking(*reasons, text="no exp here", test="autotests/b.py::other"):
     return samples.outcome(
-        "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20 * len(reasons)), reason=text,
+        test, outcome="unsupported", cases=CaseCounts(unsupported=20 * len(reasons)), reason=text,
         unsupported=tuple(UnsupportedCases(reason=reason, cases=20, details=(text,)) for reason in reasons),
     )  # fmt: skip
 
@@ -47,6 +47,8 @@ def lacking(*reasons, text="no exp here"):
 UNSUPPORTED = lacking(UnsupportedReason.NOT_IMPLEMENTED)
 NO_COUNTERPART = lacking(UnsupportedReason.NO_COUNTERPART)
 NOT_REPLACED = lacking(UnsupportedReason.NOT_REPLACED)
+MOSTLY_LACKING = (ALIGNED, *(lacking(UnsupportedReason.NO_COUNTERPART, test=f"autotests/b.py::t{i}") for i in range(2)))
+BUILTIN = tuple(lacking(UnsupportedReason.NO_COUNTERPART, test=f"builtin:suite/pooling::t{i}") for i in range(9))
 RAISES_ON_SLICE = lacking(UnsupportedReason.SLICE)
 NO_BATCH = lacking(UnsupportedReason.BATCH)
 FINDING = samples.finding()
@@ -60,7 +62,7 @@ def code(results=(ALIGNED,), findings=(), *, broken=(), new=None, **told) -> int
         seed=0, environment=Environment(ci_autotest="0", python="3", platform="x"),
         candidates=(CandidateInfo(name="kernels", backend=told.get("backend", "substitute"), replaces=replaces),),
         results=tuple(results), findings=tuple(findings), summary=Summary(), broken=tuple(broken), new=new,
-        interrupted=told.get("interrupted", False),
+        interrupted=told.get("interrupted", False), is_partial=told.get("is_partial", False),
     )  # fmt: skip
     return settled(result, told.get("fail_on", "misaligned")).exit_code
 
@@ -68,6 +70,9 @@ def code(results=(ALIGNED,), findings=(), *, broken=(), new=None, **told) -> int
 ROWS = [
     # a framework has not all of torch; a graph that is none is no such thing
     ("framework lacks it", {"results": (ALIGNED, NO_COUNTERPART), "backend": "module"}, 0),
+    ("framework lacks most of the tests in files", {"results": MOSTLY_LACKING, "backend": "module"}, 3),
+    ("the same, of a part of the tests", {"results": MOSTLY_LACKING, "is_partial": True}, 0),
+    ("framework lacks most of a built-in source", {"results": (ALIGNED, *BUILTIN), "backend": "module"}, 0),
     ("framework lacks all", {"results": (NO_COUNTERPART,), "backend": "module"}, 3),
     # 130
     ("interrupted", {"interrupted": True}, 130),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.host.backward import backward
 from ci_autotest.host.binding import adapter, elements, has, leaf, storage_of
 from ci_autotest.host.forward import forward
+from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.frameworks.torch_like import TorchLike
+from ci_autotest.host.step_errors import needs_attribute
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -110,6 +113,16 @@ def test_forward__step_raises__is_the_end_and_is_told(framework):
 def test_forward__framework_has_it_not__is_lacking_and_no_failure(framework, step, said):
     run = ran(program(step), framework)
     assert (run.lacking, run.failure) == ((UnsupportedReason.NO_COUNTERPART, said), None)
+
+
+@pytest.mark.parametrize(("path", "said"), [("0.weight", ""), ("0.scale", "0.scale"), ("0.__dict__", "0.__dict__")])  # fmt: skip
+def test_needs_attribute__path_in_a_module_without_the_method__is_lacking_if_nothing_public_is_there(
+    framework, path, said
+):
+    module = types.SimpleNamespace(state_dict=dict, **{"0": types.SimpleNamespace(weight=1)})
+    step = Step(CALL_METHOD, "get_parameter", (Ref(0), path))
+    with pytest.raises(LackingError, match=f"^{said} in its ") if said else nullcontext():
+        needs_attribute(step, [module], framework)
 
 
 def test_forward__kernel_of_a_dtype_is_not_there__is_lacking(framework):

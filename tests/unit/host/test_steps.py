@@ -43,8 +43,13 @@ class Numbers:
         return call()
 
 
+class Inner:
+    weight = 6
+
+
 class Adder:
     weight = 5
+    inner = Inner()
 
     def __call__(self, value, by=1):
         return value + by
@@ -66,6 +71,7 @@ class Adder:
         (Step(CALL_METHOD, "scaled", (Ref(3), 4)), 40),
         (Step(CALL_MODULE, "torch.nn.Adder", (Ref(3), Ref(0)), (("by", 9),)), 10),
         (Step(GET_ATTR, "weight", (Ref(3),)), 5),
+        (Step(CALL_METHOD, "get_parameter", (Ref(3), "inner.weight")), 6),
     ],
     ids=lambda value: value.target if isinstance(value, Step) else "",
 )

@@ -288,3 +288,15 @@ def test_body_lines__random_step__sets_its_seed():
     lines = body_lines(record(lambda: torch.rand_like(x())).program)
     assert lines[0].startswith("torch.manual_seed(")
     assert lines[1] == "rand_like = torch.rand_like(x)"
+
+
+def test_expression__read_of_a_module_by_its_path__is_one_of_attributes_in_another_framework():
+    step = Step(CALL_METHOD, "get_parameter", (Ref(0), "0.weight"))
+    found = [expression(step, ("x",)), expression(step, ("x",), namespace="oneflow")]
+    assert found == ["x.get_parameter('0.weight')", "x[0].weight"]
+
+
+@pytest.mark.parametrize("name", [*(name for name in HOSTILE if name != "x.y"), "0.__dict__"])
+def test_expression__hostile_path_in_a_module__is_never_printed(name):
+    with pytest.raises(ProgramError):
+        expression(Step(CALL_METHOD, "get_parameter", (Ref(0), name)), ("x",), namespace="oneflow")
