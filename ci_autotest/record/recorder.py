@@ -211,7 +211,7 @@ class Recorder:
         key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
         self.sources[key] = source
         value = place(source, spec, self.device)
-        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False)))
+        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False, None)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))
         if self.watched and index in self.watched:
@@ -228,7 +228,8 @@ class Recorder:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, args, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
         seed = self.seed() if function.is_random else None
-        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)
+        modes = modes_in_force()
+        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes, seed, False, None)
         if function.target != "torch.autograd.backward":
             return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
         return self._run_backward(_new_step(Step, step), function.real, real_args, real_kwargs)
