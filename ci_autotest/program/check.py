@@ -356,6 +356,10 @@ def _is_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     return step.op == GET_ATTR and is_attribute(step.target)
 
 
+#: What a class of torch's is constructed with where a pass gets the user's modules.
+_PLAIN: Final = (bool, int, float, str, tuple, type(None))
+
+
 def _is_module_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     """Whether the module that a step was recorded in can be constructed and printed."""
     module = step.module
@@ -364,7 +368,7 @@ def _is_module_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     return (
         (not module.target or (module.target.startswith("torch.nn.") and is_called(module.target)))
         and all(is_name(key) for key, _ in module.kwargs)
-        and not any(isinstance(each, Ref) for each in _all(*(value for _, value in module.kwargs)))
+        and all(isinstance(each, _PLAIN) for each in _all(*(value for _, value in module.kwargs)))
         and all(map(is_module_path, (module.path, *filter(None, module.states))))
     )
 
