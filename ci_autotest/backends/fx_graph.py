@@ -75,7 +75,7 @@ def to_graph_module(program: Program, values: Sequence[Any], constant: Callable[
     modules = {path: values[index] for index, path in modules_of(program, values).items()}
     for index, path in tree.calls.items():
         if path not in modules:
-            modules[path] = _constructed(program.steps[index])
+            modules[path] = _constructed(program.steps[index]).to(constant(Device(OWN_DEVICE)))
     for path, module in modules.items():
         _add(root, path, module)
     for index, path in tree.states.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Ref, renumbered_step, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, Ref, renumbered_step, step_refs
 from ci_autotest.program.python_names import is_name
 from ci_autotest.program.refusal import refused_as
 
@@ -93,7 +93,8 @@ def _is_edited(step: Step) -> bool:
 
 def _is_whole(step: Step, module: ModuleCall, known: Mapping[int, str]) -> bool:
     """Whether a step is the forward of a module that has all that the step gets but its input."""
-    if not module.target or step.op != CALL_FUNCTION or refused_as(step) is not None or input_of(step) is None:
+    is_call = step.op in {CALL_FUNCTION, CALL_METHOD} and refused_as(step) is None
+    if not module.target or not is_call or input_of(step) is None:
         return False
     pairs = zip(step_refs(step), module.states, strict=True)
     return all(known.get(ref.index) == path and path.rpartition(".")[0] == module.path for ref, path in pairs if path)

@@ -96,7 +96,9 @@ def _is_leaf(module: torch.nn.Module) -> bool:
     kind = type(module)
     if getattr(torch.nn, kind.__name__, None) is not kind or isinstance(module, torch.nn.Sequential):
         return False
-    return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
+    # Without a momentum, what a batch-norm does in training depends on its count of batches, which is not recorded.
+    counts = module.training and getattr(module, "momentum", 0.0) is None
+    return not (counts or "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
 
 
 def constructor_arguments(module: torch.nn.Module) -> tuple[tuple[str, Argument], ...] | None:
