@@ -80,7 +80,10 @@ class ModuleCalls:
         }  # fmt: skip
         steps = self._recorder.steps
         for i in calls:
-            whole, paths = self._whole.pop(i, None), tuple(states.get(ref.index, "") for ref in step_refs(steps[i]))
+            whole = self._whole.pop(i, None)
+            if whole is not None and id(whole) not in modules:
+                whole = None  # It is called inside of the outermost module, and is no part of it.
+            paths = tuple(states.get(ref.index, "") for ref in step_refs(steps[i]))
             kwargs = None if whole is None else constructor_arguments(whole)
             call = ModuleCall(str(number), states=paths, constants=constants_of(steps[i]))
             if whole is not None and kwargs is not None:

@@ -313,6 +313,25 @@ def test_to_graph_module__modules_of_the_author__are_called_as_in_symbolic_trace
     assert {node.target for node in graph.graph.nodes if node.op == "get_attr"} == {"features.0.scale", "gain"}
 
 
+ELSEWHERE = nn.ReLU()
+
+
+class Tied(nn.Module):
+    """One layer under two names, and a call of a module that is no part of this one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.second = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(ELSEWHERE(self.first(x)))
+
+
+def test_fx__tied_layers_and_a_module_of_elsewhere__are_aligned():
+    tied = Tied()
+    assert judged(record(lambda: tied(random_tensor(2, 3, 4))), backend(None)).verdict.outcome == "aligned"
+
+
 def test_fx__batch_norm_that_counts_its_batches__is_aligned():
     norm = nn.BatchNorm1d(4, momentum=None)
     norm.num_batches_tracked.fill_(3)
