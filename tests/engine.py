@@ -55,7 +55,9 @@ def record(
     """Make one attempt at a case; case 0 is ordinary."""
     name = (stream_key(seed, test), test, case, number)
     made = attempts()
-    made._tracers.clear()  # each body is a test of its own here, and its classes may be newer than the last one's
+    # Each body is a test of its own here, and its classes may be newer than the last one's.
+    made._tracers.clear()
+    made._intercepted.clear()
     return made.attempt(Declaration(body, **declared), body, name, edits, profile)
 
 

@@ -302,6 +302,9 @@ def _to_blame(culprit: Culprit) -> int:
     if culprit.is_alone or culprit.misalignment.kind == "leniency":
         return culprit.step  # For leniency, this is the call that should have been refused.
     steps, index = culprit.live.program.steps, culprit.step
+    replaced = culprit.candidate.replaced
+    if replaced:
+        return max(replaced & follows_from(steps, index), default=max(replaced))
     has_backward = culprit.misalignment.kind == "gradient"
     if has_backward:
         # The gradient came from the backward pass of the last call that uses the value.

@@ -56,6 +56,7 @@ class Backend(Protocol):
     A backend implements ``run`` and ``backward``; the rest has defaults.
 
     Attributes:
+        takes_modules: Whether it needs to know in which module of the user's each step was recorded.
         shows_steps: Whether the value of every step is visible; of a compiled body, only inputs and outputs are.
         takes_probes: Whether probes are run: whether a kernel remembers is asked of candidates without ranks.
         writes_inputs: Whether kernels may write to inputs, also to those that they have saved (``writes`` of the row).
@@ -72,6 +73,7 @@ class Backend(Protocol):
     """
 
     shows_steps: bool = True
+    takes_modules: bool = False
     takes_probes: bool = True
     writes_inputs: bool = False
     takes_copies: bool = False

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.backends.devices import available_device, device_of, versions
+from ci_autotest.backends.fx import takes_inputs
 from ci_autotest.backends.operators.identity import operator_of, spellings, step_operator
 from ci_autotest.backends.operators.user_operators import is_module_class
+from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE
@@ -48,6 +50,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         "processes": candidate.processes,
         "options": candidate.options,
         "transform": candidate.transform,
+        "takes_inputs": bool(candidate.transform) and takes_inputs(load_function(candidate.transform, "transform")),
         "wrap": candidate.wrap,
         "renames": {
             target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced

@@ -178,6 +178,7 @@ class Trace:
         left_out: Parameters and buffers that this side's modules lack; they are not compared.
         rank_faults: For a group of ranks: where they disagree.
         distributions: For a group of ranks: how the value of each step lies on them, by index.
+        replaced: Steps that a pass over the body's graph replaced or removed.
         expectation: What the run is held against; ``None`` for the reference's run of the whole program.
     """
 
@@ -204,6 +205,7 @@ class Trace:
     left_out: Sequence[str] = ()
     rank_faults: Sequence[RankFault] = ()
     distributions: Mapping[int, Distribution] = MappingProxyType({})
+    replaced: frozenset[int] = frozenset()
     expectation: Expectation | None = None
 
     def __init__(self) -> None:

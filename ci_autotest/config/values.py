@@ -71,7 +71,8 @@ class Candidate(Section, frozen=True, kw_only=True):
         load: Libraries that register operators with torch, ``build/libmylib.so``, relative to the configuration's
             folder.
         import: Modules that register operators or that a saved program may name operators of, ``mypackage.ops``.
-        transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program.
+        transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program. It
+            gets a list of example inputs too if it has a second argument without a default.
         module: For backend ``module``: the framework's module, for example ``oneflow``. For other backends: the module
             that registers ``device`` with torch when it is imported, for example ``torch_npu``.
         python: For backend ``module``: the interpreter in which the framework is installed, as a path relative to the

@@ -88,7 +88,7 @@ class Binding(Protocol):
 
 def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:
     """Return the value of a step, given the values of the steps before it."""
-    op, target, step_args, step_kwargs, _, modes, seed, _ = step
+    op, target, step_args, step_kwargs, _, modes, seed, _, _ = step
     if op == PLACEHOLDER:
         return binding.placeholder(step)
     if modes and HOOK[0] in modes:

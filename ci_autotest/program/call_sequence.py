@@ -271,7 +271,7 @@ class CallSequence:
 
 def _called(step: Step, at: Mapping[int, int], tensors: Collection[int], how: How) -> Step:
     """Return a step with its references renumbered; for references and numbers alone on a fast path."""
-    op, target, args, kwargs, name, modes, seed, in_setup = step
+    op, target, args, kwargs, name, modes, seed, in_setup, _ = step
     if how.is_on_copies and not is_unpacking(step):
         args, kwargs = tuple([_copies(arg, tensors) for arg in args]), _copies_of(kwargs, tensors)
     if how.is_evaluation and NO_GRAD[0] not in modes and not is_unpacking(step):

@@ -38,6 +38,8 @@ from ci_autotest.program.ir import (
     is_mode,
     step_refs,
 )
+from ci_autotest.program.module_calls import is_module_path
+from ci_autotest.program.python_names import is_name
 from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.targets import (
     is_attribute,
@@ -277,7 +279,7 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
             f"step {index} has opcode {step.op!r}, which is not allowed there. Use {', '.join(OPCODES)}, output last."
         )
         raise ProgramError(message)
-    if not _is_allowed(step, is_called):
+    if not (_is_allowed(step, is_called) and _is_module_allowed(step, is_called)):
         message = (
             f"step {index} names target {step.target[:80]!r}, which is not on the allow list of {step.op}: "
             f"only operators of torch are run{_unless_named(step)}."
@@ -352,6 +354,23 @@ def _is_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     if step.op == CALL_MODULE:
         return is_called(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)
+
+
+#: What a class of torch's is constructed with where a pass gets the user's modules.
+_PLAIN: Final = (bool, int, float, str, tuple, type(None))
+
+
+def _is_module_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
+    """Whether the module that a step was recorded in can be constructed and printed."""
+    module = step.module
+    if module is None:
+        return True
+    return (
+        (not module.target or (module.target.startswith("torch.nn.") and is_called(module.target)))
+        and all(is_name(key) for key, _ in module.kwargs)
+        and all(isinstance(each, _PLAIN) for each in _all(*(value for _, value in module.kwargs)))
+        and all(map(is_module_path, (module.path, *filter(None, module.states))))
+    )
 
 
 def _names_an_attribute(step: Step) -> bool:

@@ -194,6 +194,26 @@ Argument: TypeAlias = (
 )
 
 
+class ModuleCall(NamedTuple):
+    """The call of a module of the user's that a step was recorded in.
+
+    Attributes:
+        path: The module: its outermost module's number among those that the body calls, then its dotted name in that.
+        target: Dotted name of a class of torch's whose whole forward the step is; empty if it is none.
+        kwargs: What the class is constructed with.
+        training: Whether the module was in training mode.
+        states: For each reference of the step the path of the parameter or buffer that it is; empty for another value.
+        constants: Text of the step's other arguments, because an edit of these makes it another call.
+    """
+
+    path: str
+    target: str = ""
+    kwargs: tuple[tuple[str, Argument], ...] = ()
+    training: bool = False
+    states: tuple[str, ...] = ()
+    constants: str = ""
+
+
 class Step(NamedTuple):
     """One step of a program.
 
@@ -209,6 +229,8 @@ class Step(NamedTuple):
         modes: Modes in force, empty for the default.
         seed: Seed of the framework's generator for a random step, else ``None``.
         in_setup: Whether the step belongs to the setup.
+        module: The call of a module of the user's that it was recorded in. It changes nothing that the step does, but
+            a pass over graphs gets the module.
     """
 
     op: Opcode
@@ -219,6 +241,7 @@ class Step(NamedTuple):
     modes: tuple[str, ...] = ()
     seed: int | None = None
     in_setup: bool = False
+    module: ModuleCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +323,11 @@ def autocast_dtype(mode: str) -> str | None:
     """Return the dtype of an autocast mode, which is a half precision; ``None`` for any other mode."""
     dtype = mode.removeprefix(_AUTOCAST)
     return dtype if mode.startswith(_AUTOCAST) and dtype in HALF else None
+
+
+def is_without_grad(program: Program) -> bool:
+    """Whether all calls of a body ran without gradients. Then a graph runs so as a whole."""
+    return bool(program.calls) and all(NO_GRAD[0] in step.modes for _, step in program.calls)
 
 
 def is_mode(mode: str) -> bool:

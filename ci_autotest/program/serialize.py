@@ -25,6 +25,7 @@ from ci_autotest.program.ir import (
     DType,
     List,
     Mapping_,
+    ModuleCall,
     Opcode,
     Program,
     Recording,
@@ -51,6 +52,15 @@ TENSOR_BYTES: Final = 1 << 30
 _DEPTH: Final = 16
 
 
+class _ModuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    target: str = ""
+    kwargs: list[tuple[str, Any]] = []
+    training: bool = False
+    states: list[str] = []
+    constants: str = ""
+
+
 class _StepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     op: Opcode
     target: str
@@ -59,6 +69,7 @@ class _StepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kwargs: list[tuple[str, Any]] = []
     modes: list[str] = []
     seed: int | None = None
+    module: _ModuleFile | None = None
 
 
 class _DistributionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,6 +230,9 @@ def _plain_step(step: Step) -> dict[str, Any]:
         plain["modes"] = list(step.modes)
     if step.seed is not None:
         plain["seed"] = step.seed
+    if step.module is not None:
+        kwargs = [[key, _plain(value)] for key, value in step.module.kwargs]
+        plain["module"] = {**step.module._asdict(), "kwargs": kwargs, "states": list(step.module.states)}
     return plain
 
 
@@ -277,7 +291,13 @@ def _step(file: _StepFile, *, in_setup: bool) -> Step:
         raise ProgramError(message)
     args = tuple(_argument(arg, 0) for arg in file.args)
     kwargs = tuple((key, _argument(value, 0)) for key, value in file.kwargs)
-    return Step(file.op, file.target, args, kwargs, file.name, tuple(file.modes), file.seed, in_setup)
+    module = None if file.module is None else _module(file.module)
+    return Step(file.op, file.target, args, kwargs, file.name, tuple(file.modes), file.seed, in_setup, module)
+
+
+def _module(file: _ModuleFile) -> ModuleCall:
+    kwargs = tuple((key, _argument(value, 0)) for key, value in file.kwargs)
+    return ModuleCall(file.path, file.target, kwargs, file.training, tuple(file.states), file.constants)
 
 
 def _spec(file: _SpecFile) -> TensorSpec:

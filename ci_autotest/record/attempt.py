@@ -60,6 +60,9 @@ class Attempts:
     Args:
         device: Device of the reference.
         shapes: Number of sets of sizes and choices that the cases of a test share (``case.pattern_of``).
+
+    Attributes:
+        marks_modules: Whether steps are marked with the modules that they are recorded in, which takes time.
     """
 
     def __init__(self, device: str = "cpu", shapes: int = 0) -> None:
@@ -71,6 +74,7 @@ class Attempts:
         self._shapes = shapes
         self._tracers: dict[int, Tracer] = {}
         self._intercepted: set[int] = set()
+        self.marks_modules = True
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator, so it has to be seeded too.
@@ -156,7 +160,7 @@ class Attempts:
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
-        self._intercept(recorder, key)
+        self._prepare(recorder, key)
         ended_at = run_body(recorder, declaration, call, tracer, form)
         recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
         if recorder.has_given_up:
@@ -181,7 +185,8 @@ class Attempts:
         is_outside = recorder.outside and _rests_on(program, recorder.outside)
         return found._replace(untested=_OUTSIDE) if is_outside else found
 
-    def _intercept(self, recorder: Recorder, key: int) -> None:
+    def _prepare(self, recorder: Recorder, key: int) -> None:
+        recorder.marks_modules = self.marks_modules
         if key in self._intercepted:
             watch(recorder)
 

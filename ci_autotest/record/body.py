@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.call_forms import SECOND_DERIVATIVES, calling, with_second_derivatives
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.expected_refusals import check_demand, is_caused_by, is_met
+from ci_autotest.record.module_calls import ModuleCalls
 from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import stop_watching
@@ -96,7 +98,8 @@ def _called(
 ) -> tuple[int | None, object]:
     """Call a body; return the index of the refused step that ended it, and its result."""
     try:
-        returned = tracer.call(call)
+        with ModuleCalls(recorder) if recorder.marks_modules else nullcontext():
+            returned = tracer.call(call)
     except AuthorError:
         raise
     except skip_exceptions() as error:

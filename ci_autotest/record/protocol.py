@@ -96,6 +96,7 @@ class Recorder(Protocol):
     hook_values: list[Any]
     is_in_hook: ClassVar[bool]
     keeps_graph: bool
+    marks_modules: bool
     modules: list[Any]
     module_steps: Any
     captured: dict[int, tuple[torch.Tensor, Any, int]]

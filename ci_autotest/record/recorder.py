@@ -122,6 +122,7 @@ class Recorder:
         untested: Why no candidate can run the body; ``None`` if it does not ask for that.
         is_widened: Whether an input is of a kind that the body's own harness never draws, so that the body may not be
             able to take it.
+        marks_modules: Whether steps are marked with the modules that they are recorded in.
         is_in_hook: Whether a hook's function runs, on ones in place of the gradient, which is not known yet.
         notes: What the body says about the case.
         remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
@@ -147,6 +148,7 @@ class Recorder:
         "hook_values",
         "is_widened",
         "keeps_graph",
+        "marks_modules",
         "module_steps",
         "modules",
         "notes",
@@ -196,6 +198,7 @@ class Recorder:
         self.skipped = ""
         self.untested: Unsupported | None = None
         self.is_widened = False
+        self.marks_modules = False
         self.notes: list[str] = []
         self.reads: dict[tuple[Ref, str], object] = {}
         self.remarks: set[str] = set()
@@ -217,7 +220,7 @@ class Recorder:
         key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
         self.sources[key] = source
         value = place(source, spec, self.device)
-        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False)))
+        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False, None)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))
         if self.watched and index in self.watched:
@@ -234,7 +237,8 @@ class Recorder:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, args, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
         seed = self.seed() if function.is_random else None
-        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)
+        modes = modes_in_force()
+        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes, seed, False, None)
         if function.target != "torch.autograd.backward":
             return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
         return self._run_backward(_new_step(Step, step), function.real, real_args, real_kwargs)
@@ -280,8 +284,8 @@ class Recorder:
 
     def first(self, value: Value) -> Value:
         """Return a tensor's first value; writes to the tensor in place give later ones."""
-        values = self.trace.values
-        return Value(value._tensor, Ref(next(i for i, found in enumerate(values) if found is value._tensor)), self)
+        indices = (i for i, found in enumerate(self.trace.values) if found is value._tensor)
+        return Value(value._tensor, Ref(next(indices, value._ref.index)), self)
 
     def read(self, receiver: Value, name: str) -> Any:
         """Return an attribute that is no tensor. It is no step, because comparing the tensors compares it as well."""

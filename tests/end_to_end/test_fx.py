@@ -99,3 +99,48 @@ def test_run__pass_that_returns_another_number_of_values__is_misaligned(tmp_path
     assert outcomes(report) == {("two", "more"): "misaligned", ("two", "fewer"): "misaligned"}
     (finding,) = [item for item in report["findings"] if item["candidate"] == "more"]
     assert finding["detail"] == "ArityError: the graph returns 3 values, the body 1"  # shrunk to one of them
+
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.norm(self.conv(x)))
+
+
+net = nn.Sequential(Block(), nn.Conv2d(3, 2, 1)).eval()
+net[0].norm.running_var.fill_(1e-3)
+net[0].norm.running_mean.fill_(-1.0)
+"""
+OVER_MODULES = """
+def wrong_eps(module, example_inputs):
+    assert example_inputs[0].ndim == 4
+    norm = module.get_submodule("0.norm")
+    norm.eps = 1e-2
+    return module
+"""
+
+
+def test_run__pass_over_the_modules_of_the_author__has_a_repro_that_shows_it(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "wrong", "backend": "fx", "transform": "mypasses.wrong_eps"}])
+    project.write("mypasses.py", OVER_MODULES)
+    project.write("model.py", MODEL)
+    body = (
+        "from model import net\n\n@autotest(n=2)\ndef model():\n    return net(random_tensor(4, 2, 2, 5, 6)).mean()\n"
+    )
+    project.tests(body)
+    done = project.run()
+    (finding,) = project.report()["findings"]
+    assert (finding["operator"], finding["kind"], finding["repro_verified"]) == (
+        "torch.nn.functional.batch_norm", "value", True,
+    ), done.said  # fmt: skip
+    script = (tmp_path / "autotest-report" / finding["repro"]).read_text("utf-8")
+    assert "torch.nn.BatchNorm2d(num_features=3, eps=1e-05" in script

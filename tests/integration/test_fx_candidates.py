@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 import torch as real
-from torch import fx
+from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.fx_graph import modules_of, to_graph_module
+from ci_autotest.backends.fx_graph import to_graph_module
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
@@ -56,7 +57,7 @@ def graph_of(body: Any) -> tuple[Any, fx.GraphModule, Any]:
     attempt = record(body)
     program = attempt.program
     trace = BACKEND.run(program, attempt.sources)
-    return attempt, to_graph_module(program, modules_of(program, trace.values), BACKEND.steps.constant), trace
+    return attempt, to_graph_module(program, trace.values, BACKEND.steps.constant), trace
 
 
 def placed(attempt: Any) -> list[Any]:
@@ -100,6 +101,129 @@ def test_shape_prop__over_a_program__finds_the_references_shapes(body: Any):
     found = next(node for node in graph.graph.nodes if node.op == "output").meta["tensor_meta"]
     expected = [tuple(trace.values[ref.index].shape) for ref in output_refs(attempt.program)]
     assert [tuple(meta.shape) for meta in found] == expected
+
+
+class Block(nn.Module):
+    """A class of the author's, with a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm, self.act = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU()
+        self.register_buffer("scale", real.full((3, 1, 1), 2.0))
+
+    def forward(self, x: Any) -> Any:
+        return self.act(self.norm(self.convolution(x))) * self.scale
+
+
+class Network(nn.Module):
+    """A ``Sequential`` around such a class, dropout, a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(Block(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 1, bias=False))
+        self.mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.drop, self.head, self.gain = nn.Dropout(0.3), nn.Linear(4, 2), nn.Parameter(real.tensor(1.5))
+        self.features[0].norm.running_var.fill_(1e-3)
+        self.features[0].norm.running_mean.copy_(real.tensor([-1.0, 1.0, -1.0]))
+
+    def forward(self, x: Any) -> Any:
+        return real.mean(self.head(self.drop(self.mean(self.features(x)))) * self.gain, 1)
+
+
+NETWORK = Network()
+EVALUATED = Network().eval()
+
+
+def network() -> Any:
+    return NETWORK(random_tensor(4, 2, 2, 6, 6))
+
+
+def evaluated() -> Any:
+    return EVALUATED(random_tensor(4, 2, 2, 6, 6))
+
+
+def without_grad() -> Any:
+    with real.no_grad():
+        return EVALUATED(random_tensor(4, 2, 2, 6, 6))
+
+
+def partly_without_grad() -> Any:
+    x = random_tensor(4, 2, 2, 6, 6)
+    with real.no_grad():
+        weight = NETWORK(x).sum()
+    return real.exp(x) * weight
+
+
+def constructed() -> Any:
+    inner = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+    return torch.nn.Sequential(inner, torch.nn.Dropout(0.5))(random_tensor(2, 5, 3))
+
+
+def layers(module: fx.GraphModule) -> list[tuple[str, type]]:
+    return [(node.target, type(module.get_submodule(node.target))) for node in module.graph.nodes
+            if node.op == "call_module"]  # fmt: skip
+
+
+def traced_again_with_a_product(module: fx.GraphModule) -> Any:
+    """Trace again, and write the last operator in another way that gives the same bits."""
+    again = fx.symbolic_trace(module)
+    (output,) = [node for node in again.graph.nodes if node.op == "output"]
+    (value,) = output.args[0]
+    with again.graph.inserting_before(output):
+        output.args = ((again.graph.call_function(real.mul, (value, 1)),),)
+    again.recompile()
+    return again
+
+
+def torch_fuse(module: fx.GraphModule) -> Any:
+    """Fuse by torch's own pass, whose module warns of what it is made of when it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.fx.experimental.optimization import fuse  # noqa: PLC0415
+    return fuse(module)
+
+
+def shapes_first(module: fx.GraphModule, example_inputs: Any) -> Any:
+    ShapeProp(module).propagate(*example_inputs)
+    assert all("tensor_meta" in node.meta for node in module.graph.nodes if node.op == "call_module")
+    return torch_fuse(module)
+
+
+def fuse_with_other_eps(module: fx.GraphModule) -> Any:
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.eps = 1e-2
+    return torch_fuse(module)
+
+
+def leaky(module: fx.GraphModule) -> Any:
+    """Replace each ``ReLU`` of the module tree."""
+    for target, kind in layers(module):
+        if kind is nn.ReLU:
+            owner, _, name = target.rpartition(".")
+            setattr(module.get_submodule(owner), name, nn.LeakyReLU())
+    module.recompile()
+    return module
+
+
+def without_bias(module: fx.GraphModule) -> Any:
+    module.get_submodule("head").bias = None
+    return module
+
+
+def written() -> Any:
+    y = random_tensor(2, 3, 4).clone()
+    y.mul_(3.0)
+    return torch.exp(y).sum()
+
+
+def without_unused(module: fx.GraphModule) -> Any:
+    """Remove each call whose result nothing uses, and forget that a method may write."""
+    for node in reversed(module.graph.nodes):
+        if node.op == "call_method" and not node.users:
+            module.graph.erase_node(node)
+    module.recompile()
+    return module
 
 
 def convolution_and_norm() -> Any:
@@ -180,6 +304,73 @@ def backend(transform: Any) -> FxBackend:
     made = FxBackend("")
     made._transform, made._name = transform, getattr(transform, "__name__", "")
     return made
+
+
+@pytest.mark.parametrize(("body", "module"), [(network, NETWORK), (evaluated, EVALUATED), (without_grad, EVALUATED)])
+def test_to_graph_module__modules_of_the_author__are_called_as_in_symbolic_trace(body: Any, module: nn.Module):
+    _, graph, _ = graph_of(body)
+    assert layers(graph) == layers(fx.symbolic_trace(module))
+    assert {node.target for node in graph.graph.nodes if node.op == "get_attr"} == {"features.0.scale", "gain"}
+
+
+ELSEWHERE = nn.ReLU()
+
+
+class Tied(nn.Module):
+    """One layer under two names, and a call of a module that is no part of this one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.second = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(ELSEWHERE(self.first(x)))
+
+
+def test_fx__tied_layers_and_a_module_of_elsewhere__are_aligned():
+    tied = Tied()
+    assert judged(record(lambda: tied(random_tensor(2, 3, 4))), backend(None)).verdict.outcome == "aligned"
+
+
+def test_fx__batch_norm_that_counts_its_batches__is_aligned():
+    norm = nn.BatchNorm1d(4, momentum=None)
+    norm.num_batches_tracked.fill_(3)
+    attempt = record(lambda: norm(random_tensor(2, 5, 4)))
+    assert judged(attempt, backend(None)).verdict.outcome == "aligned"
+
+
+def test_to_graph_module__constructed_sequential__is_entered():
+    _, graph, _ = graph_of(constructed)
+    assert [(target.partition(".")[2], kind) for target, kind in layers(graph)] == [
+        ("0.0", nn.Linear), ("0.1", nn.ReLU), ("1", nn.Dropout),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [network, evaluated, without_grad, partly_without_grad, constructed])
+@pytest.mark.parametrize("transform", [None, traced_again_with_a_product])
+def test_fx__modules_of_the_author__are_aligned_and_can_be_traced_again(body: Any, transform: Any):
+    assert judged(record(body), backend(transform)).verdict.outcome == "aligned"
+
+
+@pytest.mark.parametrize("body", [evaluated, without_grad])
+@pytest.mark.parametrize("transform", [torch_fuse, shapes_first])
+def test_fx__right_passes_over_the_authors_modules__are_aligned(body: Any, transform: Any):
+    assert judged(record(body), backend(transform)).verdict.outcome == "aligned"
+
+
+@pytest.mark.parametrize(
+    ("body", "transform", "operator"),
+    [
+        (evaluated, fuse_with_other_eps, "torch.nn.functional.batch_norm"),
+        (without_grad, fuse_with_other_eps, "torch.nn.functional.batch_norm"),
+        (evaluated, leaky, "torch.nn.functional.relu"),
+        (evaluated, without_bias, "torch.nn.functional.linear"),
+        (written, without_unused, "torch.mul"),
+    ],
+)
+def test_fx__wrong_pass__names_what_it_replaced(body: Any, transform: Any, operator: str):
+    verdict = judged(record(body), backend(transform)).verdict
+    assert (verdict.outcome, verdict.operator, verdict.accumulated) == ("misaligned", operator, False)
 
 
 def test_fx__fused_convolution_and_norm__is_aligned():

@@ -194,6 +194,9 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
             continue
         seen = examined(alone, sides)
         same = [item for item in seen.differences if _is_alike(item, found)]
+        # A pass or compiler that gets a part of the body may refuse just that.
+        if same and not sides.candidate.shows_steps and same[0].kind == "error" != found.kind:
+            continue
         if same:
             return Culprit(
                 alone, _call(alone), same[0], seen.candidate, seen.reference,
@@ -210,7 +213,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     written = None if backward else _written_later(whole, shown, seen, sides)
     # Leniency, aliasing and what ranks agree on are yes or no: no error accumulates.
     can_accumulate = not (has_bands or is_expected) and shown.kind not in {"leniency", "aliasing", "rank"}
-    is_accumulated = len(whole.program.calls) > 1 and can_accumulate
+    is_accumulated = len(whole.program.calls) > 1 and can_accumulate and not seen.candidate.replaced
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 

@@ -10,9 +10,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, inputs, output_text
+from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, output_text
 from ci_autotest.program.ir import RESULT_BANDS, operator_check_of, result_bands_of
-from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
+from ci_autotest.program.python_names import is_module, is_name, is_pythons
+from ci_autotest.program.repro.graph_pass import fx_body
 from ci_autotest.program.repro.module_ranks import module_body, shares_batch
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
 
@@ -115,7 +116,7 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
         options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
         return f"candidate = torch.compile(reference{options})"
     if note.get("backend") == "fx":
-        return fx_candidate(program, note)
+        return "\n".join(fx_body(program, "reference", note, "candidate")) + "\n"
     if is_of_ranks(note):
         return rank_candidate(program, takes)
     if shares_batch(note):
@@ -198,40 +199,6 @@ def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
     return {"dynamo": False, **found}
 
 
-def fx_body(program: Program, function: str, path: str) -> list[str]:
-    """Return the lines of ``transformed``: the body traced by torch.fx and rewritten by a pass.
-
-    Args:
-        program: The body.
-        function: Name of the body's function.
-        path: Dotted name of the pass; empty for none.
-    """
-    count = len(program.setup)
-    # Modules become attributes of `Body`, because torch.fx traces calls of submodules only.
-    modules = ", ".join(name for name, index in inputs(program) if index < count)
-    values = ", ".join(name for name, index in inputs(program) if index >= count)
-    held = ", ".join(f"self.{name}" if index < count else name for name, index in inputs(program))
-    return [
-        "class Body(torch.nn.Module):",
-        f"    def __init__({', '.join(filter(None, ['self', modules]))}):",
-        "        super().__init__()",
-        *(f"        self.{name} = {name}" for name in filter(None, modules.split(", "))),
-        "",
-        f"    def forward({', '.join(filter(None, ['self', values]))}):",
-        f"        return {function}({held})",
-        "",
-        "",
-        f"def transformed({', '.join(name for name, _ in inputs(program))}):",
-        f"    return {path}(torch.fx.symbolic_trace(Body({modules})))({values})",
-    ]
-
-
-def fx_candidate(program: Program, note: Mapping[str, Any]) -> str:
-    """Return the candidate of a repro for a pass over the body's graph."""
-    lines = fx_body(program, "reference", transform_of(note))
-    return "\n".join(lines).replace("def transformed(", "def candidate(") + "\n"
-
-
 def compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``torch.compile``.
 
@@ -245,19 +212,6 @@ def compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
         )
         raise ProgramError(message)
     return options
-
-
-def transform_of(note: Mapping[str, Any]) -> str:
-    """Return the dotted name of the candidate's pass; empty if it has none.
-
-    Raises:
-        ProgramError: It is not a dotted name.
-    """
-    path = note.get("transform") or ""
-    if path and not is_path(path):
-        message = f"the note names {str(path)[:60]!r} as a pass: it is not a dotted name and never printed as code."
-        raise ProgramError(message)
-    return path
 
 
 def environment_lines(note: Mapping[str, Any]) -> list[str]:

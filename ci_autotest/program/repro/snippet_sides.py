@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names, needs_seed
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE, Ref, is_in_place
 from ci_autotest.program.python_names import is_path, is_pythons
-from ci_autotest.program.repro.candidates import compile_options, device_module, fx_body, transform_of
+from ci_autotest.program.repro.candidates import compile_options, device_module
+from ci_autotest.program.repro.graph_pass import fx_body, transform_of
 from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
@@ -274,5 +275,5 @@ def _transformed(recording: Recording) -> Sides | None:
     if path and is_pythons(path):
         return None
     sides = _whole(recording, "transformed")
-    above = (*sides.above, *filter(None, fx_body(recording.program, "program", path)), "", "")
+    above = (*sides.above, *filter(None, fx_body(recording.program, "program", recording.note)), "", "")
     return replace(sides, imports=(path.rpartition(".")[0],) if path else (), above=above)

@@ -35,7 +35,6 @@ from ci_autotest.program.repro.candidates import (
     is_exported,
     operator_checks_text,
     result_bands_text,
-    transform_of,
 )
 from ci_autotest.program.repro.carried_values import (
     carried_flags,
@@ -46,6 +45,7 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro.graph_pass import transform_of
 from ci_autotest.program.repro.module_ranks import module_head, module_imports, wrap_of
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.rank_launcher import LIBRARIES, launcher_text

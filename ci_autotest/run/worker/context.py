@@ -97,6 +97,7 @@ class WorkerContext:
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
         self.candidates[REFERENCE_CANDIDATE] = of_reference(device)
         self.infos = [self._build(candidate) for candidate in hello.candidates]
+        self.attempts.marks_modules = any(backend.takes_modules for backend in self.backends.values())
         self.backends[REFERENCE_CANDIDATE] = TorchBackend(device, is_candidate=True)
 
     def _build(self, candidate: Candidate) -> CandidateInfo:

@@ -21,6 +21,7 @@ from ci_autotest.program.ir import (
     DType,
     List,
     Mapping_,
+    ModuleCall,
     Program,
     Recording,
     Ref,
@@ -44,6 +45,30 @@ def call(target: str, *args, op=CALL_FUNCTION, **kwargs) -> Step:
 
 def program(*steps: Step, setup: tuple[Step, ...] = ()) -> Program:
     return Program(setup, steps)
+
+
+RELU = call("torch.nn.functional.relu", Ref(0))
+IN_MODULE = ModuleCall("0.features.3", "torch.nn.ReLU", (("inplace", False),), states=("",))
+
+
+def test_check_program__module_that_a_step_was_recorded_in__passes():
+    check_program(program(X, RELU._replace(module=IN_MODULE), OUT))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(IN_MODULE._replace(path="0.__class__"), id="path"),
+        pytest.param(IN_MODULE._replace(path=HOSTILE), id="code as a path"),
+        pytest.param(IN_MODULE._replace(states=("0.f()",)), id="state"),
+        pytest.param(IN_MODULE._replace(target="os.system"), id="class"),
+        pytest.param(IN_MODULE._replace(kwargs=((HOSTILE, 1),)), id="keyword"),
+        pytest.param(IN_MODULE._replace(kwargs=(("inplace", Ref(0)),)), id="value"),
+    ],
+)
+def test_check_program__module_that_cannot_be_constructed__is_refused(module):
+    with pytest.raises(ProgramError):
+        check_program(program(X, RELU._replace(module=module), OUT))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""A pass over a body's graph as code of a repro: the body as a module with the user's modules, traced by torch.fx."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.codegen import body_statements, inputs, literal, named_outside, output_text
+from ci_autotest.program.ir import is_without_grad
+from ci_autotest.program.module_calls import input_of, module_tree
+from ci_autotest.program.python_names import is_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ci_autotest.program.ir import Program, Step
+
+#: A state is put there as it is, not as a new parameter, so that its gradient is compared.
+_PATHS: Final = """    def put(self, path, value):
+        *parts, name = path.split(".")
+        for part in parts:
+            if part not in self._modules:
+                self.add_module(part, torch.nn.Module())
+            self = self._modules[part]
+        if isinstance(value, torch.nn.Module):
+            self.add_module(name, value)
+        elif name in self._parameters or value.requires_grad:
+            self._parameters[name] = value
+        else:
+            self._buffers[name] = value
+
+    def at(self, path):
+        for name in path.split("."):
+            self = getattr(self, name)
+        return self
+"""
+
+
+def fx_body(program: Program, function: str, note: Mapping[str, Any], name: str = "transformed") -> list[str]:
+    """Return the lines of a function that traces the body by torch.fx and runs the result of the candidate's pass.
+
+    Args:
+        program: The body.
+        function: Name of the body's function.
+        note: The candidate's note.
+        name: Name of the function.
+
+    Raises:
+        ProgramError: The note names no pass.
+    """
+    states, count, path = module_tree(program).states, len(program.setup), transform_of(note)
+    # Modules become attributes of `Body`, because torch.fx traces calls of submodules only.
+    held = [taken for taken, index in inputs(program) if index < count or index in states]
+    values = ", ".join(taken for taken, index in inputs(program) if index >= count and index not in states)
+    graph = f"torch.fx.symbolic_trace(Body({', '.join(held)}))"
+    if note.get("takes_inputs"):
+        graph += f", [each.detach().clone().requires_grad_(each.requires_grad) for each in ({values},)]"
+    head = "    with torch.no_grad():\n        " if is_without_grad(program) else "    "
+    return [
+        "class Body(torch.nn.Module):",
+        f"    def __init__({', '.join(['self', *held])}):",
+        "        super().__init__()",
+        *(f"        {line}" for line in _attributes(program)),
+        "",
+        *(_PATHS.splitlines() if states or module_tree(program).calls else ()),
+        f"    def forward({', '.join(filter(None, ['self', values]))}):",
+        *(f"        {line}" for line in _forward(program, function)),
+        "",
+        "",
+        f"def {name}({', '.join(taken for taken, _ in inputs(program))}):",
+        f"{head}return {path}({graph})({values})",
+    ]
+
+
+def _attributes(program: Program) -> Iterator[str]:
+    """Yield the lines that give the body its modules, parameters and buffers."""
+    tree, count = module_tree(program), len(program.setup)
+    yield from (f"self.{name} = {name}" for name, index in inputs(program) if index < count)
+    modules = {path: program.steps[index] for index, path in tree.calls.items()}
+    yield from (f"self.put({path!r}, {_constructed(step)})" for path, step in modules.items())
+    yield from (f"self.put({tree.states[i]!r}, {name})" for name, i in inputs(program) if i in tree.states)
+
+
+def _constructed(step: Step) -> str:
+    module = step.module
+    assert module is not None  # noqa: S101 - `module_tree` found it
+    kwargs = ", ".join(f"{key}={literal(value, ())}" for key, value in module.kwargs)
+    return f"{module.target}({kwargs}).train({module.training})"
+
+
+def _forward(program: Program, function: str) -> Iterator[str]:
+    """Yield the lines of the forward: a call of the body's function, or the body with the user's modules."""
+    tree, count, named = module_tree(program), len(program.setup), named_outside(program)
+    if not (tree.calls or tree.states):
+        held = (f"self.{name}" if index < count else name for name, index in inputs(program))
+        yield f"return {function}({', '.join(held)})"
+        return
+    yield from (f"{name} = self.{name}" for name, index in inputs(program) if index < count)
+    yield from (f"{name} = self.at({tree.states[i]!r})" for name, i in inputs(program) if i in tree.states)
+    for index, lines in body_statements(program):
+        given = input_of(program.steps[index]) if index in tree.calls else None
+        if given is not None:
+            yield f"{named[index]} = self.at({tree.calls[index]!r})({named[given.index]})"
+        elif index not in tree.absorbed:
+            yield from lines
+    yield f"return {output_text(program)}"
+
+
+def transform_of(note: Mapping[str, Any]) -> str:
+    """Return the dotted name of the candidate's pass; empty if it has none.
+
+    Raises:
+        ProgramError: It is not a dotted name.
+    """
+    path = note.get("transform") or ""
+    if path and not is_path(path):
+        message = f"the note names {str(path)[:60]!r} as a pass: it is not a dotted name and never printed as code."
+        raise ProgramError(message)
+    return path
