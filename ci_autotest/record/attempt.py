@@ -115,10 +115,10 @@ class Attempts:
         how = declaration, call, name, edits, profile, watched
         try:
             return self._recorded(*how)
-        except AuthorError:
-            if name[0] in self._intercepted:
-                raise
+        except AuthorError as error:
             # Plain torch may have refused a call with a tensor that a recorded step has used: record such calls too.
+            if name[0] in self._intercepted or not isinstance(error.__cause__, RuntimeError):
+                raise
             self._intercepted.add(name[0])
             return self._recorded(*how)
 

@@ -20,7 +20,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     2: ("the reference raises", [
-        "quality/test_differences.py::test_leniency__candidate_accepts_the_refused_step__is_told",
+        "quality/test_differences.py::test_judge_refusal__candidate_accepts_the_refused_step__is_told",
         "quality/test_differences.py::test_differences__reference_backward_raises__forward_stands_alone",
         "end_to_end/test_undefined_gradients.py::test_run__reference_cannot_differentiate__is_counted_and_the_values_compared",
     ]),
