@@ -23,8 +23,14 @@ _NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.Tensor", "torch.spe
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """Return the names under which a user may write an operator of torch; not all of them need to exist."""
-    last = operator.rpartition(".")[2]
-    names = (last, *(alias for alias, of in ALIASES.items() if of.rpartition(".")[2] == last))
+    """Return the names under which a user may write an operator; not all of those of torch need to exist.
+
+    A function of the user's has one name, and ``torch.linalg.norm`` is not ``torch.norm``.
+    """
+    if not operator.startswith("torch.") or operator.startswith("torch.ops."):
+        return (operator,)
+    namespace, _, last = operator.rpartition(".")
+    bare = last if namespace in _NAMESPACES else operator.removeprefix("torch.")
+    names = [bare, *(alias for alias, of in ALIASES.items() if of == bare)]
     spelled = (f"{space}.{name}" for name in names for space in (_NAMESPACES if "." not in name else ("torch",)))
     return tuple(dict.fromkeys((operator, *spelled)))

@@ -63,6 +63,18 @@ def test_matches__alias_class_or_loader__names_the_operator(operator, target, wr
 
 
 @pytest.mark.parametrize(
+    ("operator", "written"),
+    [
+        ("mypackage.softmax", "torch.softmax"),
+        ("torch.linalg.norm", "torch.norm"),
+        ("torch.fft.fft", "torch.Tensor.fft"),
+    ],
+)
+def test_matches__other_operator_of_the_same_last_name__is_not_accepted(operator, written):
+    assert not matches(row(written), samples.finding(operator=operator, target=operator))
+
+
+@pytest.mark.parametrize(
     ("until", "reason"),
     [(None, "because"), (TODAY, "because"), (date(2026, 11, 21), "because"), (date(2026, 11, 19), None)],
     ids=["no date", "its last day", "later", "past"],
