@@ -19,9 +19,9 @@ def pooled():
 def test_run__fault_of_inductor__names_the_layer_and_its_repro_shows_the_ablation(tmp_path):
     project = Project(tmp_path)
     project.tests(TESTS)
-    project.configure(candidates=[{"name": "inductor", "backend": "torch.compile"}])
+    project.configure(case_timeout="5m", candidates=[{"name": "inductor", "backend": "torch.compile"}])
     # Inductor's first graph makes g++ compile PyTorch's headers, which takes more than a minute on a busy machine.
-    done = ended(project.start("run", "--workers", "1", "--timeout", "300"), timeout_s=600)
+    done = ended(project.start("run", "--workers", "1"), timeout_s=600)
     assert done.status == 1, done.said
     finding = finding_of(project.report(), "avg_pool2d")
     assert (finding["kind"], finding["blame"], finding["layer"], finding["repro_verified"]) == (
