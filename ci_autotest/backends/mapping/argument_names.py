@@ -42,7 +42,7 @@ def respelled(target: str, name: str) -> str:
 def arguments(operator: str) -> frozenset[str]:
     """Return the names of the arguments that an operator has in any of its spellings."""
     bare = operator.rpartition(".")[2]
-    targets = {(path, "") for name in (operator, f"{bare}_") for path in spellings(name)}
+    targets = {(path, "") for name in (operator, f"torch.{bare}", f"torch.{bare}_") for path in spellings(name)}
     found = {
         respelled(target, parameter.name)
         for target, op in targets
