@@ -214,14 +214,17 @@ def counts_against(finding: Finding) -> bool:
 def representative(findings: Iterable[Finding]) -> Finding:
     """Return the finding that represents all of one identity, whatever their order.
 
-    A finding that counts against the run is preferred, then a confirmed one, then one with its program, then one that a
-    case of this run shows; of those the lowest test and case.
+    A finding that counts against the run is preferred, then a confirmed one, then one with a repro, then one with a
+    program to paste, then one that a case of this run shows; of those the lowest test and case.
     """
 
-    def rank(item: Finding) -> tuple[bool, bool, bool, bool, str, int]:
-        has_program = bool(item.program and not item.no_program)
+    def rank(item: Finding) -> tuple[bool, bool, bool, bool, bool, str, int]:
+        lacks_program = not item.program or bool(item.no_program)
         # Negated, because `False` is less than `True`.
-        return not counts_against(item), not item.confirmed, not has_program, item.earlier, item.test, item.case
+        return (
+            not counts_against(item), not item.confirmed, item.repro is None, lacks_program, item.earlier,
+            item.test, item.case,
+        )  # fmt: skip
 
     return min(findings, key=rank)
 
