@@ -44,6 +44,7 @@ _VARYING: Final = (
     (re.compile(r"\b\d[\d,.]* (s|ms|min|MB|MiB|GB|GiB)\b"), r"N \1"),
     (re.compile(r"(?<=in )\d+\.\d+s\b"), "Ns"),
     (re.compile(r"(?<=[ \d])\d+\.\d+$"), "N"),
+    (re.compile(r" +s$"), " s"),  # The column of seconds is as wide as the longest time.
     (re.compile(r"\b2\.\d+\.\d+(\+\w+)?"), "VERSION"),
     (re.compile(r"[ \t]+$"), ""),
 )
