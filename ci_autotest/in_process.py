@@ -232,6 +232,7 @@ def _run_cases(
                 raise AssertionError(message)
         if found.attempt is None:
             _note_untested(found.untested(case, len(declared.examples), declared.grid or 0), setting)
+            compared.update(found.answered)
             continue
         differentiate(found.attempt, reference)
         for candidate in _held(found.attempt, setting):

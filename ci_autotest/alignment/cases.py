@@ -104,6 +104,13 @@ class Accepted(NamedTuple):
         """Why the body itself has ended the case; empty if it did not."""
         return self.skipped or (self.unsupported.detail if self.unsupported is not None else "")
 
+    @property
+    def answered(self) -> set[str]:
+        """The candidates that were compared by what they do with a case that the reference always refuses."""
+        if self.attempt is not None or self.given_up:
+            return set()
+        return {*self.lenient, *(name for name, one in self.refused.items() if one.verdict.outcome == "aligned")}
+
     def untested(self, case: int, examples: int, grid: int) -> str:
         """Return a sentence if the reference rejects a case that the author wrote down; else nothing.
 

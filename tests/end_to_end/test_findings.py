@@ -211,7 +211,7 @@ def test_run__planted_faults__are_the_outcomes_of_their_tests(run: Run):
     expected = {(name, "kernels"): outcome for name, (_, _, outcome, _) in FAULTS.items()}
     expected |= {(name, "torch"): "aligned" for name in FAULTS}
     expected |= {("exp", "kernels"): "aligned", ("exp", "torch"): "aligned"}
-    expected |= {("rejected", "kernels"): "not_run", ("rejected", "torch"): "not_run"}
+    expected |= {("rejected", "kernels"): "unsupported", ("rejected", "torch"): "aligned"}
     assert outcomes(run.report) == expected
 
 
