@@ -130,7 +130,7 @@ class Accepted(NamedTuple):
             what = f"grid point {case - examples + 1:,} of {grid:,} ({values})"
         else:
             return ""
-        return f"{what} is not tested, because the reference rejects it: {self.refusal}"
+        return f"{what} has no values to compare, because the reference rejects it: {self.refusal}"
 
 
 ALIGNED = Verdict(outcome="aligned")

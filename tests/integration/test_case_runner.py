@@ -119,9 +119,13 @@ def test_cases_at_once__goes_by_the_largest(largest, room, expected):
 
 
 NOTES = {
-    "with_examples": ["examples[0] is not tested, because the reference rejects it: reshape: RuntimeError: "],
+    "with_examples": [
+        "examples[0] has no values to compare, because the reference rejects it: reshape: RuntimeError: "
+    ],
     "with_an_unsupported_example": [],
-    "with_a_grid": ["grid point 3 of 3 (5) is not tested, because the reference rejects it: torch.sum: IndexError: "],
+    "with_a_grid": [
+        "grid point 3 of 3 (5) has no values to compare, because the reference rejects it: torch.sum: IndexError: "
+    ],
     "with_an_assumption": [],
 }
 
