@@ -46,4 +46,7 @@ def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.filterwarnings("ignore")  # torch warns once in a process: one of the two runs only
 @pytest.mark.parametrize("family", families())
 def test_the_suite__in_batches_of_1_and_of_16__comes_out_the_same(family, monkeypatch):
-    assert told(family, 1, monkeypatch) == told(family, 16, monkeypatch)
+    # oneDNN's convolutions in bfloat16 read memory that nothing wrote to where a result is one element wide and the
+    # stride is above 1 (torch 2.13 with AVX-512): they are no two times the same, whatever the batches.
+    with real.backends.mkldnn.flags(enabled=False):
+        assert told(family, 1, monkeypatch) == told(family, 16, monkeypatch)
