@@ -43,6 +43,7 @@ from ci_autotest.record.gradient_calls import ends_the_graph
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
+from ci_autotest.record.optimizers import with_values
 from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
 from ci_autotest.record.unsupported_uses import refuse, refuse_nested, stale
@@ -249,6 +250,8 @@ class Recorder:
             refuse(function.target)
         # The arguments are inspected before the call, and an iterator over parameters can be read only once.
         first, *others = [[*arg] if isinstance(arg, Iterator) else arg for arg in args] or [None]
+        if function.target.startswith("torch.optim.") and isinstance(first or kwargs.get("params"), list | Iterator):
+            return with_values(function.real, first or kwargs.pop("params"), *others, **kwargs)
         if isinstance(first, Value) or (isinstance(first, list) and any(isinstance(one, Value) for one in first)):
             refuse(function.target)
         return function.real(first, *others, **kwargs) if args else function.real(**kwargs)

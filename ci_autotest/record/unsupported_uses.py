@@ -18,10 +18,6 @@ _INSTEAD: Final = {
     "torch.inference_mode": "use torch.no_grad()",
     "torch.compile": "it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True)",
     "torch.jit.*": "it is no operator: compile with `--candidate torch.compile`, or check_graph=True",
-    "torch.optim.*": (
-        "construct module and optimizer with plain torch (import torch as plain), whose steps are recorded, or write "
-        "the step with `torch.no_grad():` and in-place operators"
-    ),
     "torch.func.functional_call": "construct the module in the body and call it, or call torch.nn.functional",
     "torch.nested.*": "pad the parts to one tensor, or test each part",
     "torch.sparse.*": "write it with operators of torch on x.to_sparse() or x.to_dense()",
@@ -46,7 +42,10 @@ _OTHERWISE: Final = (
 #: hint to the message; nothing is decided by them.
 _MEANINGS: Final = (
     ("Inference tensors", "torch.inference_mode is not recorded: use torch.no_grad()."),
-    ("optimizer can only optimize Tensors", f"torch.optim is not recorded: {_INSTEAD['torch.optim.*']}."),
+    (
+        "optimizer can only optimize Tensors",
+        "Module and optimizer are of two torches: take torch.optim from where torch.nn is from.",
+    ),
     (
         "read-only",
         (

@@ -65,12 +65,6 @@ def in_plain_inference_mode():
         return x() + 1
 
 
-OPTIMIZER = (
-    "construct module and optimizer with plain torch (import torch as plain), whose steps are recorded, or write the step "
-    "with `torch.no_grad():` and in-place operators."
-)
-
-
 def plain_optimizer():
     layer = linear()
     real.optim.SGD(layer.parameters(), lr=0.1)
@@ -246,11 +240,10 @@ WRONG = {
     ),
     "inference mode": (in_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
     "plain inference mode": (in_plain_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
-    "optimizer": (
-        lambda: torch.optim.SGD([x()], lr=0.1),
-        f"torch.optim.SGD is not recorded: {OPTIMIZER}",
+    "optimizer of another torch than its module": (
+        plain_optimizer,
+        "Module and optimizer are of two torches: take torch.optim from where torch.nn is from.",
     ),
-    "plain optimizer": (plain_optimizer, f"torch.optim is not recorded: {OPTIMIZER}"),
     "compile": (
         lambda: torch.compile(print)(x()),
         "torch.compile is not recorded: it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True).",

@@ -74,6 +74,39 @@ def test_optimizer__recorded__gives_what_torch_gives(make):
     assert judged(attempt, TorchBackend()).verdict.outcome == "aligned"
 
 
+#: Ways to name the parameters of a recorded module.
+PARAMETERS = {
+    "an iterator": lambda model: model.parameters(),
+    "names and parameters": lambda model: model.named_parameters(),
+    "groups": lambda model: [
+        {"params": model[0].parameters(), "lr": 0.2},
+        {"params": [model[2].weight, model[2].bias]},
+    ],
+}
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_optimizer__of_a_recorded_module__gives_what_a_plain_one_gives(name, parameters):
+    def body(here: Any) -> Any:
+        model = here.nn.Sequential(here.nn.Linear(3, 4), here.nn.Tanh(), here.nn.Linear(4, 2))
+        make = getattr(here.optim, name)
+        inputs = [random_tensor(2, 5, 3, requires_grad=False) for _ in range(3)]
+        with real.no_grad():
+            for number, parameter in enumerate(model.parameters()):
+                parameter.copy_(here.full_like(parameter, 0.1 * number - 0.2))
+        return train(model, lambda _: make(params=parameters(model), lr=0.1), inputs)
+
+    own, plain = record(lambda: body(torch)), record(lambda: body(real))
+    results = [attempt.trace.values[attempt.program.body[-1].args[0].index] for attempt in (own, plain)]
+    real.testing.assert_close(*results, rtol=0, atol=0)
+    assert judged(own, TorchBackend()).verdict.outcome == "aligned"
+    wrong = substitute(
+        add=lambda *args, **how: real.add(*args, **how) * 3, addcdiv=lambda *args, **how: real.addcdiv(*args, **how) * 3
+    )
+    assert judged(own, wrong).verdict.operator in {"torch.add", "torch.addcdiv"}
+
+
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_optimizer__what_torch_asks_of_tensors_by_itself__is_no_step(make):
     steps = trained(make)[0].program.steps
