@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Ref, Slice, TensorSpec
+from ci_autotest.backends.torch_constants import argument_of
+from ci_autotest.program.ir import DType, List, Mapping_, Ref, Slice, TensorSpec
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ _SEQUENCES: Final = frozenset({tuple, list, torch.Size})
 _LONGEST: Final = 64
 #: Whether a tensor is one of ``torch.func``, whose elements cannot be read. Torch has no public name for it.
 _is_wrapped: Final = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
-_CONSTANTS: Final = {
-    torch.contiguous_format: "torch.contiguous_format",
-    torch.channels_last: "torch.channels_last",
-    torch.channels_last_3d: "torch.channels_last_3d",
-    torch.preserve_format: "torch.preserve_format",
-    torch.strided: "torch.strided",
-}
 
 
 class UnsupportedArgumentError(Exception):
@@ -105,7 +99,7 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argument:  # noqa: C901 - one branch for each kind
+def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argument:
     """Return an argument as a program has it; its tensors are appended to ``tensors``.
 
     Args:
@@ -128,12 +122,9 @@ def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argumen
         value = torch.device(value)
     if value is None or value is ... or isinstance(value, bool | int | float | complex | str):
         return value
-    if isinstance(value, torch.dtype) and str(value).removeprefix("torch.") in DTYPES:
-        return DType(str(value).removeprefix("torch."))
-    if isinstance(value, torch.device):
-        return Device("cpu" if value.type == "cpu" else OWN_DEVICE)
-    if isinstance(value, torch.memory_format | torch.layout) and value in _CONSTANTS:
-        return Constant(_CONSTANTS[value])
+    constant = argument_of(value)
+    if constant is not None and not (isinstance(constant, DType) and constant.name not in DTYPES):
+        return constant
     if isinstance(value, slice):
         return Slice(*(argument(bound, tensors) for bound in (value.start, value.stop, value.step)))
     if isinstance(value, tuple | list):

@@ -14,8 +14,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import python_parameters
+from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.errors import ArgumentError, AuthorError, UntypedError
-from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
+from ci_autotest.program.ir import OWN_DEVICE, Device, List, Mapping_, Slice
 from ci_autotest.record.argument_types import RECEIVER, Deferred
 from ci_autotest.record.draw.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 _ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
 _OF_AN_ARRAY: Final = "Write torch.from_numpy(array), which makes its elements an input."
-_LAYOUTS: Final = {
-    torch.contiguous_format: "torch.contiguous_format",
-    torch.channels_last: "torch.channels_last",
-    torch.preserve_format: "torch.preserve_format",
-    torch.strided: "torch.strided",
-    torch.sparse_coo: "torch.sparse_coo",
-    torch.sparse_csr: "torch.sparse_csr",
-}
 
 
 def split(
@@ -123,14 +116,11 @@ def _sequence(recorder: Recorder, value: tuple[Any, ...] | list[Any]) -> tuple[A
 
 
 def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:
-    if isinstance(value, torch.dtype):
-        return value, DType(str(value).removeprefix("torch."))
+    constant = argument_of(value)
+    if constant is not None:
+        return value, constant
     if isinstance(value, Device):
         return recorder.device if value.symbol == OWN_DEVICE else torch.device("cpu"), value
-    if isinstance(value, torch.device):
-        return value, Device("cpu" if value.type == "cpu" else OWN_DEVICE)
-    if isinstance(value, torch.memory_format | torch.layout) and value in _LAYOUTS:
-        return value, Constant(_LAYOUTS[value])
     if isinstance(value, torch.Tensor):
         # A tensor that the body made with plain torch becomes an input of the program.
         captured = recorder.capture(value)

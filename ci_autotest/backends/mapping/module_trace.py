@@ -15,15 +15,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import operator_of, public_name
+from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     OWN_DEVICE,
     UNPACK,
-    Constant,
     Device,
-    DType,
     List,
     Ref,
     Slice,
@@ -162,13 +161,11 @@ class Tracer(TorchFunctionMode):
             return tuple(self._argument(item, name) for item in value)
         if isinstance(value, slice):
             return Slice(*(self._argument(bound, name) for bound in (value.start, value.stop, value.step)))
-        if isinstance(value, torch.dtype):
-            return DType(str(value).removeprefix("torch."))
-        if isinstance(value, torch.device):
-            return Device(OWN_DEVICE)
-        if not isinstance(value, torch.memory_format | torch.layout):
+        constant = argument_of(value)
+        if constant is None:
             self._refuse(f"passes {name} a {kind.__name__}, which cannot be an argument in a program.")
-        return Constant(str(value))
+        # A module's forward names the device that its tensors lie on.
+        return Device(OWN_DEVICE) if isinstance(constant, Device) else constant
 
     def _refuse(self, fault: str) -> NoReturn:
         target = self.caller.target if self.caller is not None else "a module"

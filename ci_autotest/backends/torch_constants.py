@@ -1,0 +1,26 @@
+"""What torch's own values that are no tensors are in a program: dtypes, devices, layouts and memory formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.program.check import CONSTANTS
+from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Constant, Device, DType
+
+if TYPE_CHECKING:
+    from ci_autotest.program.ir import Argument
+
+_CONSTANTS: Final = {getattr(torch, target.removeprefix("torch.")): Constant(target) for target in CONSTANTS}
+
+
+def argument_of(value: Any) -> Argument | None:
+    """Return the argument of a program for a dtype, device, layout or memory format of torch; ``None`` for others."""
+    if isinstance(value, torch.dtype):
+        return DType(str(value).removeprefix("torch."))
+    if isinstance(value, torch.device):
+        return Device(HOST_DEVICE if value.type == "cpu" else OWN_DEVICE)
+    if isinstance(value, torch.memory_format | torch.layout):
+        return _CONSTANTS.get(value)
+    return None
