@@ -9,7 +9,8 @@ import torch
 
 from ci_autotest.alignment.elements import NAMES, same_bits, ulp_distance, wide
 from ci_autotest.backends.operators.identity import step_operator
-from ci_autotest.program.ir import PLACEHOLDER, maker_of, step_refs
+from ci_autotest.program.edit import users
+from ci_autotest.program.ir import PLACEHOLDER, maker_of
 from ci_autotest.values.aligned_error import AlignedError, joined_errors
 from ci_autotest.values.tolerance import tolerance_for
 
@@ -48,10 +49,10 @@ def _pairs(program: Program, candidate: Trace, reference: Trace) -> Iterator[tup
             yield step_operator(steps[maker_of(steps, index)], steps), left, right
     for key, left in candidate.gradients.items() if candidate.has_backward else ():
         index = key if isinstance(key, int) else key[0]
-        users = [step for _, step in program.calls if any(ref.index == index for ref in step_refs(step))]
+        uses = users(program, index)
         right = reference.gradients.get(key)
-        if users and _is_pair(left, right):
-            yield step_operator(users[-1], steps), left, right
+        if uses and _is_pair(left, right):
+            yield step_operator(steps[uses[-1]], steps), left, right
 
 
 def _is_pair(left: object, right: object) -> bool:

@@ -23,7 +23,6 @@ from ci_autotest.program.ir import (
     Program,
     Ref,
     Step,
-    TensorSpec,
     contiguous_strides,
     renumbered_step,
     result_bands_of,
@@ -64,7 +63,7 @@ def _with_result_bands(live: Live, *, has_zeros: bool) -> Live:
         # A refusal is an error of its own, and what registers a hook calls no kernel.
         if refused_as(step) is None and REGISTERS[0] not in step.modes:
             body[index - start] = step._replace(modes=(*step.modes, RESULT_BANDS[has_zeros]))
-    return live._replace(program=Program(program.setup, tuple(body), program.cotangents))
+    return live._replace(program=program.with_body(body))
 
 
 def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:
@@ -73,8 +72,8 @@ def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:
     steps: list[Step] = []
     places: dict[int, int] = {}
     for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER and not step.in_setup else None
-        if not isinstance(spec, TensorSpec) or not sources[step.target].numel():
+        spec = step.spec if not step.in_setup else None
+        if spec is None or not sources[step.target].numel():
             places[index] = len(steps)
             steps.append(renumbered_step(step, places))
             continue
@@ -86,8 +85,7 @@ def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:
         view = (Ref(len(steps) - 1), spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset + BAND)
         places[index] = len(steps)
         steps.append(Step(CALL_METHOD, "as_strided", view, (), step.name or step.target))
-    count = len(program.setup)
-    return Live(Program(tuple(steps[:count]), tuple(steps[count:])), sources, live.cotangents)
+    return Live(Program.of(steps), sources, live.cotangents)
 
 
 def _banded(source: Any, *, has_zeros: bool) -> torch.Tensor:

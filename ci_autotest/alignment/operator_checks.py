@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.program.ir import CANDIDATE_MODES, OPERATOR_CHECKS, REGISTERS, Program
+from ci_autotest.program.ir import CANDIDATE_MODES, OPERATOR_CHECKS, REGISTERS
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.values.verdict import Call, is_of_backward
 
@@ -29,7 +29,7 @@ def checked_programs(live: Live) -> Iterator[Live]:
             # A random operator differs from itself, in a graph as elsewhere.
             if step.seed is None and refused_as(step) is None and REGISTERS[0] not in step.modes:
                 body[index - start] = step._replace(modes=(*step.modes, mode))
-        yield live._replace(program=Program(program.setup, tuple(body), program.cotangents))
+        yield live._replace(program=program.with_body(body))
 
 
 def is_failed_check(verdict: Verdict) -> bool:

@@ -15,8 +15,9 @@ from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.call_probe import probe, rewritten
 from ci_autotest.program.call_sequence import is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
+from ci_autotest.program.edit import keeping
 from ci_autotest.program.expectations import expected_input, without_expectations
-from ci_autotest.program.ir import EXPECT, Program, renumbered_step
+from ci_autotest.program.ir import EXPECT, Program
 from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
@@ -103,19 +104,15 @@ def _without_expectations(attempt: Attempt) -> Attempt:
     if not held:
         return attempt
     held |= {index for i in held if (index := expected_input(program.steps, i)) is not None}
-    kept = [i for i in range(len(program.steps)) if i not in held]
-    indices = {old: new for new, old in enumerate(kept)}
-    steps = without_expectations(program).steps
-    moved = tuple(renumbered_step(steps[i], indices) for i in kept)
-    count = len(program.setup)
+    plain, indices = keeping(without_expectations(program), set(range(len(program.steps))) - held)
     found = Trace()
-    found.values, found.facts = [trace.values[i] for i in kept], [trace.facts[i] for i in kept]
+    found.values, found.facts = [trace.values[i] for i in indices], [trace.facts[i] for i in indices]
     found.gradients = {
         indices[key] if isinstance(key, int) else (indices[key[0]], key[1]): gradient
         for key, gradient in trace.gradients.items()
         if (key if isinstance(key, int) else key[0]) in indices
     }
-    return attempt._replace(program=Program(moved[:count], moved[count:], program.cotangents), trace=found)
+    return attempt._replace(program=plain, trace=found)
 
 
 def _series(

@@ -11,7 +11,7 @@ import torch
 from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.program.call_sequence import Part, placeholders, plain
-from ci_autotest.program.ir import OUTPUT, Program, is_unpacking, output_refs, step_refs
+from ci_autotest.program.ir import OUTPUT, Program, is_unpacking, output_refs, used_by
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
@@ -51,7 +51,7 @@ def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
         body[index - start] = step._replace(args=(own,))
         data = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset).contiguous()
         sources = {**sources, step.target: data}
-    return Program(program.setup, tuple(body), program.cotangents), sources
+    return program.with_body(body), sources
 
 
 def _is_expanded(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -65,7 +65,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
     steps = program.steps
     # Outputs are compared, so that each call must keep its own.
     given = {ref.index for ref in output_refs(program)}
-    used = {ref.index for step in steps if step.op != OUTPUT for ref in step_refs(step)}
+    used = used_by(step for step in steps if step.op != OUTPUT)
     calls = {index for index, step in program.calls if not is_unpacking(step)}
     wanted = sorted((tensors & used & calls) - given)
     if not wanted:

@@ -19,6 +19,7 @@ from ci_autotest.backends.operators.identity import answered_step
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure
 from ci_autotest.program.codegen import names
+from ci_autotest.program.edit import users
 from ci_autotest.program.ir import is_unpacking, step_refs
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, Verdict
 
@@ -133,8 +134,8 @@ def _blamed(program: Program, found: Misalignment) -> int:
     """Return the call to blame: for a gradient the last user of the value, for an overwritten value the first."""
     step = program.steps[found.step]
     if found.kind in {"gradient", "mutation", "state"}:
-        users = [index for index, call in program.calls if any(ref.index == found.step for ref in step_refs(call))]
-        return users[-1 if found.kind == "gradient" else 0] if users else found.step
+        uses = users(program, found.step)
+        return uses[-1 if found.kind == "gradient" else 0] if uses else found.step
     return step_refs(step)[0].index if is_unpacking(step) else found.step
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from ci_autotest.program.edit import keeping
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -25,8 +26,7 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
     is_unpacking,
-    renumbered,
-    renumbered_step,
+    mapped,
     step_refs,
     writes_to_receiver,
 )
@@ -204,10 +204,7 @@ def _constant(value: object) -> Any:
 
 def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
     """Return the argument with references to earlier values replaced."""
-    if isinstance(argument, Ref):
-        return indices[argument.index]
-    refs = {index: found.index for index, found in indices.items() if isinstance(found, Ref)}
-    return renumbered(argument, refs)
+    return mapped(argument, lambda part: indices[part.index] if isinstance(part, Ref) else part)
 
 
 def _protect(builder: _Builder, step: Step) -> None:
@@ -265,12 +262,9 @@ def pruned(live: Live) -> Live:
                 needed.add(index)
                 needed.update(ref.index for ref in step_refs(step))
         grew = len(needed) > before
-    kept = sorted(needed)
-    indices = {old: new for new, old in enumerate(kept)}
-    moved = [renumbered_step(steps[i], indices) for i in kept]
-    count = sum(1 for i in kept if i < len(live.program.setup))
-    sources = {step.target: live.sources[step.target] for step in moved if step.op == PLACEHOLDER}
-    return Live(Program(tuple(moved[:count]), tuple(moved[count:])), sources, live.cotangents)
+    program, _ = keeping(live.program, needed)
+    sources = {step.target: live.sources[step.target] for step in program.steps if step.op == PLACEHOLDER}
+    return Live(Program(program.setup, program.body), sources, live.cotangents)
 
 
 def _shared_memory(steps: tuple[Step, ...]) -> list[int]:

@@ -22,13 +22,12 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.call_probe import rewritten
 from ci_autotest.program.call_sequence import GRAD
 from ci_autotest.program.codegen import names
+from ci_autotest.program.edit import ending_at, users
 from ci_autotest.program.ir import (
     CALL_MODULE,
-    OUTPUT,
     PLACEHOLDER,
     Program,
     Ref,
-    Step,
     maker_of,
     output_refs,
     step_refs,
@@ -200,8 +199,8 @@ def call_of(program: Program, found: Misalignment) -> int:
     if steps[index].target == GRAD:
         return maker_of(steps, step_refs(steps[index])[0].index)
     if found.kind == "gradient" or steps[index].op == PLACEHOLDER:
-        users = [i for i, step in program.calls if any(ref.index == index for ref in step_refs(step))]
-        return maker_of(steps, users[-1]) if users else index
+        uses = users(program, index)
+        return maker_of(steps, uses[-1]) if uses else index
     return index
 
 
@@ -221,9 +220,7 @@ def alone(live: Live, verdict: Verdict, reference: Backend) -> Live:
         return pruned(isolate(live, call, reference, _weights(live, made, reference)))
     outputs = (Ref(verdict.step),) if steps[made].target == GRAD else output_refs(live.program)
     wanted = tuple(ref for ref in outputs if maker_of(steps, ref.index) in {call, made})
-    count = verdict.step + 1 - len(live.program.setup)
-    body = (*live.program.body[:count], Step(OUTPUT, "output", wanted or (Ref(verdict.step),), (), "output"))
-    return pruned(Live(Program(live.program.setup, body), live.sources, {}))
+    return pruned(Live(ending_at(live.program, verdict.step, wanted or None), live.sources, {}))
 
 
 def _weights(live: Live, made: int, reference: Backend) -> Mapping[int, object]:

@@ -21,7 +21,8 @@ from ci_autotest.alignment.operator_checks import checked_programs, has_right_va
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.ir import EXPECT, follows_from, maker_of, step_refs
+from ci_autotest.program.edit import users
+from ci_autotest.program.ir import EXPECT, follows_from, maker_of
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
@@ -308,8 +309,8 @@ def _to_blame(culprit: Culprit) -> int:
     has_backward = culprit.misalignment.kind == "gradient"
     if has_backward:
         # The gradient came from the backward pass of the last call that uses the value.
-        users = [i for i, step in culprit.live.program.calls if any(ref.index == index for ref in step_refs(step))]
-        index = users[-1] if users else index
+        uses = users(culprit.live.program, index)
+        index = uses[-1] if uses else index
     return answered_step(steps, index, culprit.candidate.answered, has_backward=has_backward)
 
 

@@ -93,7 +93,7 @@ def _without_refusals(program: Program) -> Program:
         Step(CALL_FUNCTION, "torch.zeros", ((),), (), step.name) if index in refused else step
         for index, step in enumerate(program.body, start)
     )
-    return Program(program.setup, tuple(body), program.cotangents)
+    return program.with_body(body)
 
 
 def see(trace: Trace, index: int, *, snapshots: bool) -> None:

@@ -164,7 +164,7 @@ def _is_plain(step: Step) -> bool:
     """Whether a replaced call has the operator's own arguments and writes to none of them."""
     is_function = step.op == CALL_FUNCTION and step.target.startswith("torch.")
     is_method = step.op == CALL_METHOD and step.target not in _VARIADIC
-    return (is_function or is_method) and not step.target.endswith("_") and "inplace" not in dict(step.kwargs)
+    return (is_function or is_method) and not is_in_place(step.target) and "inplace" not in dict(step.kwargs)
 
 
 def _within(call: BodyCall, mode: Replacing) -> BodyCall:

@@ -26,7 +26,7 @@ from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program, is_in_place
 from ci_autotest.program.refusal import refusals
 from ci_autotest.program.second_derivatives import creates_graph
 from ci_autotest.program.targets import is_own
@@ -206,11 +206,11 @@ def spelled_out(program: Program, operators: frozenset[str]) -> Program:
     steps = program.steps
     body = tuple(
         _as_function(step, step_operator(step, steps))
-        if step.op == CALL_METHOD and not step.target.endswith("_") and step_operator(step, steps) in operators
+        if step.op == CALL_METHOD and not is_in_place(step.target) and step_operator(step, steps) in operators
         else step
         for step in program.body
     )
-    return Program(program.setup, body, program.cotangents)
+    return program.with_body(body)
 
 
 def _compilers() -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.layouts import PLAIN, Layout, layout_of
 from ci_autotest.call_capture.observation import Elements, ObservedTensor, Omission, written_argument
-from ci_autotest.program.ir import NO_GRAD, List, Mapping_, Ref, Slice, writes_to_receiver
+from ci_autotest.program.ir import NO_GRAD, List, Ref, mapped_step, writes_to_receiver
 from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE, INTEGERS
 
 if TYPE_CHECKING:
@@ -219,26 +219,15 @@ def _slot(spec: TensorSpec, tensor: ObservedTensor) -> tuple[Slot, tuple[int, ..
 
 def _skeleton(step: Step, numbers: list[float]) -> Step:
     """Return a step with its numbers taken out; gradients that are off are seen in what its tensors require."""
-    args = tuple(_without_numbers(value, numbers) for value in step.args)
-    kwargs = tuple((name, _without_numbers(value, numbers)) for name, value in step.kwargs)
-    return step._replace(args=args, kwargs=kwargs, modes=tuple(mode for mode in step.modes if mode not in NO_GRAD))
 
+    def taken(part: Argument) -> Any:
+        if isinstance(part, int | float) and not isinstance(part, bool):
+            numbers.append(part)
+            return Number(len(numbers) - 1)
+        return part
 
-def _without_numbers(value: Argument, numbers: list[float]) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        numbers.append(value)
-        return Number(len(numbers) - 1)
-    match value:
-        case tuple():
-            return tuple(_without_numbers(item, numbers) for item in value)
-        case List(items):
-            return List(tuple(_without_numbers(item, numbers) for item in items))
-        case Mapping_(items):
-            return Mapping_(tuple((name, _without_numbers(item, numbers)) for name, item in items))
-        case Slice(start, stop, step):
-            return Slice(*(_without_numbers(bound, numbers) for bound in (start, stop, step)))
-        case _:
-            return value
+    modes = tuple(mode for mode in step.modes if mode not in NO_GRAD)
+    return mapped_step(step, taken)._replace(modes=modes)
 
 
 def _filled(numbers: Sequence[float], floats: Sequence[Sequence[str]]) -> Iterator[tuple[float, ...]]:

@@ -15,7 +15,15 @@ from ci_autotest.host.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, Lac
 from ci_autotest.host.step_errors import needs_attribute, record_error
 from ci_autotest.host.steps import execute_step
 from ci_autotest.host.trace import Run
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs, step_refs
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    OUTPUT,
+    PLACEHOLDER,
+    Program,
+    output_refs,
+    used_by,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +131,7 @@ class _GraphBody:
         """Compile the body and run the graph."""
         run, framework = self.run, self._framework
         # Unused placeholders are not passed in: some frameworks give every input of a graph a gradient of zeros.
-        read = {ref.index for step in self._program.body for ref in step_refs(step)}
+        read = used_by(self._program.body)
         steps = enumerate(self._program.steps)
         inputs = [i for i, step in steps if step.op == PLACEHOLDER and not step.in_setup and i in read]
         modules = [i for i, value in enumerate(run.values) if value is not None and hasattr(value, "named_parameters")]

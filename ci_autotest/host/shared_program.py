@@ -7,28 +7,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    CALL_METHOD,
-    CALL_MODULE,
     OUTPUT,
     PLACEHOLDER,
     Program,
     Ref,
+    follows_from,
     output_refs,
     ref_to,
     step_refs,
+    writes_to_receiver,
 )
 from ci_autotest.program.json_values import spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Step
 
-_WRITES: Final = frozenset({
-    "setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
-    "irshift",
-})  # fmt: skip
 _ASSIGNS: Final = "builtins.setattr"
 
 
@@ -51,8 +45,7 @@ class SharedProgram:
         steps = list(self.example.steps)
         for index, spec in zip(self.placeholders, specs, strict=True):
             steps[index] = steps[index]._replace(args=(spec_of(spec),))
-        count = len(self.example.setup)
-        return Program(tuple(steps[:count]), tuple(steps[count:]))
+        return Program.of(steps)
 
     @cached_property
     def placeholders(self) -> tuple[int, ...]:
@@ -73,17 +66,17 @@ class SharedProgram:
     def used(self) -> frozenset[int]:
         """Indices of the steps that the output depends on."""
         steps = self.example.steps
-        used = {ref.index for ref in self.outputs}
-        for index in range(len(steps) - 1, -1, -1):
-            # One pass backward is enough, because a step refers to earlier ones only.
-            if index in used:
-                used.update(ref.index for ref in step_refs(steps[index]))
-        return frozenset(used)
+        return frozenset(follows_from(steps, len(steps) - 1) - {len(steps) - 1})
 
     @cached_property
     def overwrites(self) -> bool:
         """Whether the spelling of any step says that it writes to its input."""
-        return any(_writes(step, self.example.steps) for step in self.example.body)
+        steps = self.example.steps
+        # Functions have the framework's names, of which those of two underscores and of `operator` are Python's.
+        own = (
+            step.target for step in steps if not step.target.endswith("__") and not step.target.startswith("operator.")
+        )
+        return any(target.endswith("_") for target in own) or any(writes_to_receiver(step, steps) for step in steps)
 
     @cached_property
     def keeps_memory(self) -> bool:
@@ -99,16 +92,3 @@ class SharedProgram:
             if not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT}
             for ref in step_refs(step)
         )
-
-
-def _writes(step: Step, steps: Sequence[Step]) -> bool:
-    """Whether the spelling of a step says that it writes to its input: ``add_``, ``+=``, ``inplace=True``."""
-    name = step.target.rpartition(".")[2]
-    maker = steps[step.args[0].index] if step.op == CALL_MODULE and isinstance(step.args[0], Ref) else step
-    # ``nn.ReLU(inplace=True)`` says so where it is constructed, ``F.relu(x, inplace=True)`` where it is called.
-    if dict(maker.kwargs).get("inplace") is True:
-        return True
-    if step.op == CALL_METHOD:
-        # `__getitem__` and its like end with underscores too, and write nothing.
-        return name.endswith("_") and not name.endswith("__")
-    return step.op == CALL_FUNCTION and (name in _WRITES or (name.endswith("_") and not name.startswith("_")))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.program.edit import keeping
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -23,7 +24,6 @@ from ci_autotest.program.ir import (
     REGISTERS,
     UNPACK,
     Copy,
-    List,
     Program,
     Ref,
     Step,
@@ -31,10 +31,12 @@ from ci_autotest.program.ir import (
     arranged,
     contiguous_strides,
     is_unpacking,
+    mapped,
     output_refs,
     ref_to,
     renumbered_step,
     step_refs,
+    used_by,
 )
 from ci_autotest.program.refusal import refusals
 from ci_autotest.program.targets import is_own
@@ -256,8 +258,8 @@ class CallSequence:
         for index in indices:
             step = steps[index]
             if step.op == PLACEHOLDER:
-                spec = step.args[0]
-                assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when the program was made
+                spec = step.spec
+                assert spec is not None  # noqa: S101 - checked when the program was made
                 found = self.placeholder(spec, part.data[step.target], step.name, in_setup=step.in_setup)
             else:
                 found = self.add(_called(step, at, part.tensors, how))
@@ -288,20 +290,13 @@ def _copies_of(kwargs: tuple[tuple[str, Argument], ...], tensors: Collection[int
 
 def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
     """Return an argument with each tensor replaced by a copy."""
-    if isinstance(argument, Ref):
-        return Copy(argument) if argument.index in tensors else argument
-    if isinstance(argument, tuple):
-        return tuple(_copies(item, tensors) for item in argument)
-    if isinstance(argument, List):
-        return List(tuple(_copies(item, tensors) for item in argument.items))
-    return argument
+    return mapped(argument, lambda part: Copy(part) if isinstance(part, Ref) and part.index in tensors else part)
 
 
 def placeholders(program: Program) -> dict[int, TensorSpec]:
     """Return the spec of each input of the body by index."""
     start = len(program.setup)
-    found = {start + i: step.args[0] for i, step in enumerate(program.body) if step.op == PLACEHOLDER}
-    return {index: spec for index, spec in found.items() if isinstance(spec, TensorSpec)}
+    return {index: spec for index, step in enumerate(program.body, start) if (spec := step.spec) is not None}
 
 
 def joined(
@@ -337,14 +332,12 @@ def without_gradients(program: Program) -> Program:
         if step.target == GRAD or (is_unpacking(step) and step_refs(step)[0].index in dropped):
             dropped.add(index)
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in dropped)
-    used = {ref.index for index, step in enumerate(steps) if index not in dropped for ref in step_refs(step)}
+    last = program.body[-1]._replace(args=outputs)
     # The gradients from which the passes started.
-    dropped |= {index for index in placeholders(program) if index not in used}
-    places = {index: place for place, index in enumerate(i for i in range(len(steps)) if i not in dropped)}
-    kept = [renumbered_step(steps[index], places) for index in places if steps[index].op != OUTPUT]
-    last = Step(OUTPUT, "output", tuple(ref_to(places[ref.index]) for ref in outputs), (), "output")
-    count = len(program.setup)
-    return Program(tuple(kept[:count]), (*kept[count:], last))
+    dropped |= set(placeholders(program)) - used_by(
+        step for i, step in enumerate((*steps[:-1], last)) if i not in dropped
+    )
+    return keeping(program.with_body((*program.body[:-1], last)), set(range(len(steps))) - dropped)[0]
 
 
 def plain(spec: TensorSpec) -> TensorSpec:

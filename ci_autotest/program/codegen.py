@@ -40,6 +40,7 @@ from ci_autotest.program.ir import (
     autocast_dtype,
     output_refs,
     step_refs,
+    used_by,
 )
 from ci_autotest.program.python_names import is_in_module, is_name, is_path
 from ci_autotest.program.refusal import bare, refused_as
@@ -328,7 +329,7 @@ def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> 
 def setup_lines(program: Program, namespace: str = TORCH, *, rename: Callable[[str], str] | None = None) -> list[str]:
     """Return the statements of the setup; placeholders and unused results of methods are not bound."""
     named = names(program)
-    used = {ref.index for step in program.steps for ref in step_refs(step)}
+    used = used_by(program.steps)
     lines = []
     for index, step in enumerate(program.setup):
         if step.op != PLACEHOLDER:
@@ -349,7 +350,7 @@ def inputs(program: Program) -> tuple[tuple[str, int], ...]:
     named = names(program)
     start = len(program.setup)
     found = [(named[start + i], start + i) for i, step in enumerate(program.body) if step.op == PLACEHOLDER]
-    used = {ref.index for step in program.body for ref in step_refs(step)}
+    used = used_by(program.body)
     made = [(named[i], i) for i, step in enumerate(program.setup) if i in used or _makes_module(step)]
     return tuple(made + found)
 

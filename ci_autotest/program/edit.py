@@ -1,4 +1,4 @@
-"""Edits of a program: each returns another program in which later steps use something else."""
+"""Edits of a program: what uses a value, what remains without some steps, and what later steps use instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ci_autotest.program.ir import CALL_METHOD, OUTPUT, Program, Ref, Step, ref_to, renumbered_step, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument
 
@@ -19,6 +19,32 @@ def readers(program: Program, index: int) -> list[int]:
         for i, step in enumerate(program.steps)
         if step.op != OUTPUT and any(ref.index == index for ref in step_refs(step))
     ]
+
+
+def users(program: Program, index: int) -> list[int]:
+    """Return the calls that use a value."""
+    return [i for i, step in program.calls if any(ref.index == index for ref in step_refs(step))]
+
+
+def ending_at(program: Program, index: int, outputs: Sequence[Argument] | None = None) -> Program:
+    """Return the program up to a step, without cotangents.
+
+    Args:
+        program: The program.
+        index: The last step that stays, one of the body.
+        outputs: What is returned; by default the value of that step.
+    """
+    given = (Ref(index),) if outputs is None else tuple(outputs)
+    return Program(
+        program.setup,
+        (*program.body[: index + 1 - len(program.setup)], Step(OUTPUT, "output", given, (), "output")),
+    )
+
+
+def keeping(program: Program, kept: Collection[int]) -> tuple[Program, dict[int, int]]:
+    """Return the program of some of its steps, which use no others, and the new index of each."""
+    places = {old: new for new, old in enumerate(sorted(kept))}
+    return program.with_steps(renumbered_step(program.steps[old], places) for old in places), places
 
 
 def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -> Program:
@@ -38,8 +64,7 @@ def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -
         if i in after:
             steps.append(renumbered_step(after[i], at))
             at[i] = len(steps) - 1
-    count = len(program.setup)
-    return Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents)
+    return program.with_steps(steps)
 
 
 def with_copies(program: Program, call: int, values: tuple[int, ...]) -> Program:
@@ -53,5 +78,4 @@ def with_copies(program: Program, call: int, values: tuple[int, ...]) -> Program
             steps.append(Step(CALL_METHOD, "clone", (Ref(at[value]),), (), program.steps[value].name))
         steps.append(renumbered_step(step, own))
         at[i] = len(steps) - 1
-    count = len(program.setup)
-    return Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents)
+    return program.with_steps(steps)

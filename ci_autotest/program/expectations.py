@@ -37,4 +37,4 @@ def without_expectations(program: Program) -> Program:
     if not has_expectation(program.body):
         return program
     outputs = tuple(ref for ref in output_refs(program) if program.steps[ref.index].target != EXPECT)
-    return Program(program.setup, (*program.body[:-1], program.body[-1]._replace(args=outputs)), program.cotangents)
+    return program.with_body((*program.body[:-1], program.body[-1]._replace(args=outputs)))

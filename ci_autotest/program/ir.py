@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from ci_autotest.values.dtypes import HALF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ci_autotest.program.distribution import Distribution
 
@@ -243,6 +243,12 @@ class Step(NamedTuple):
     in_setup: bool = False
     module: ModuleCall | None = None
 
+    @property
+    def spec(self) -> TensorSpec | None:
+        """How an input lies in its storage; ``None`` for any other step."""
+        spec = self.args[0] if self.op == PLACEHOLDER and self.args else None
+        return spec if isinstance(spec, TensorSpec) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -259,6 +265,27 @@ class Program:
     setup: tuple[Step, ...]
     body: tuple[Step, ...]
     cotangents: tuple[TensorSpec | None, ...] = ()
+
+    @classmethod
+    def of(cls, steps: Iterable[Step], cotangents: tuple[TensorSpec | None, ...] = ()) -> Program:
+        """Return the program of steps of which those of the setup come first."""
+        every = tuple(steps)
+        count = sum(step.in_setup for step in every)
+        return cls(every[:count], every[count:], cotangents)
+
+    def with_steps(self, steps: Iterable[Step]) -> Program:
+        """Return the program with other steps, those of the setup first."""
+        return Program.of(steps, self.cotangents)
+
+    def with_body(self, body: Iterable[Step]) -> Program:
+        """Return the program with another body."""
+        return Program(self.setup, tuple(body), self.cotangents)
+
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """The spec of each input, state and cotangent, by the key of its data."""
+        found = {step.target: spec for step in self.steps if (spec := step.spec) is not None}
+        return found | {cotangent_key(i): spec for i, spec in enumerate(self.cotangents) if spec is not None}
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -430,31 +457,45 @@ def step_refs(step: Step) -> tuple[Ref, ...]:
     return tuple(ref for argument in (*step.args, *(value for _, value in step.kwargs)) for ref in refs(argument))
 
 
-def renumbered(argument: Argument, indices: Mapping[int, int]) -> Argument:
-    """Return the argument with each reference to ``i`` changed to ``indices[i]``."""
+def used_by(steps: Iterable[Step]) -> set[int]:
+    """Return the indices of the values that any of some steps uses."""
+    return {ref.index for step in steps for ref in step_refs(step)}
+
+
+_WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
+
+
+def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
+    """Return the argument with what ``change`` returns for each part that holds no others, such as a reference."""
+    if type(argument) not in _WITH_PARTS:  # First, because most have none.
+        return change(argument)
     match argument:
-        case Ref(index):
-            return Ref(indices[index])
         case tuple():
-            return tuple(renumbered(item, indices) for item in argument)
+            return tuple(mapped(item, change) for item in argument)
         case List(items):
-            return List(tuple(renumbered(item, indices) for item in items))
+            return List(tuple(mapped(item, change) for item in items))
         case Mapping_(items):
-            return Mapping_(tuple((key, renumbered(item, indices)) for key, item in items))
+            return Mapping_(tuple((key, mapped(item, change)) for key, item in items))
         case Slice(start, stop, step):
-            return Slice(renumbered(start, indices), renumbered(stop, indices), renumbered(step, indices))
+            return Slice(mapped(start, change), mapped(stop, change), mapped(step, change))
         case Copy(ref):
-            return Copy(Ref(indices[ref.index]))
+            copied = change(ref)
+            return Copy(copied) if isinstance(copied, Ref) else copied
         case _:
-            return argument
+            return change(argument)
 
 
-def renumbered_step(step: Step, indices: Mapping[int, int]) -> Step:
-    """Return the step with its references renumbered."""
+def mapped_step(step: Step, change: Callable[[Argument], Argument]) -> Step:
+    """Return the step with ``mapped`` arguments."""
     return step._replace(
-        args=tuple(renumbered(value, indices) for value in step.args),
-        kwargs=tuple((key, renumbered(value, indices)) for key, value in step.kwargs),
+        args=tuple(mapped(value, change) for value in step.args),
+        kwargs=tuple((key, mapped(value, change)) for key, value in step.kwargs),
     )
+
+
+def renumbered_step(step: Step, indices: Mapping[int, int] | Sequence[int]) -> Step:
+    """Return the step with each reference to ``i`` changed to ``indices[i]``."""
+    return mapped_step(step, lambda part: Ref(indices[part.index]) if type(part) is Ref else part)
 
 
 def arranged(
@@ -469,10 +510,8 @@ def arranged(
     """
     if order is None:
         order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
-    count = sum(step.in_setup for step in steps)
     indices = {old: new for new, old in enumerate(order)}
-    moved = tuple(renumbered_step(steps[old], indices) for old in order)
-    return Program(moved[:count], moved[count:], cotangents)
+    return Program.of((renumbered_step(steps[old], indices) for old in order), cotangents)
 
 
 def output_refs(program: Program) -> tuple[Ref, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, Ref, renumbered_step, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, Ref, renumbered_step, step_refs, used_by
 from ci_autotest.program.python_names import is_name
 from ci_autotest.program.refusal import refused_as
 
@@ -77,7 +77,7 @@ def module_tree(program: Program) -> Tree:
     is_named = len(roots) > 1 or is_leaf or bool(program.setup)
     prefixes = {root: f"{_ROOT}_{i}" if i else _ROOT for i, root in enumerate(roots)} if is_named else {}
     calls = {i: _path(module.path, prefixes) for i, module in within.items() if _is_whole(steps[i], module, known)}
-    used = {ref.index for step in steps for ref in step_refs(step)}
+    used = used_by(steps)
     called = {within[i].path for i in calls}
     absorbed = {
         i for i, module in within.items()

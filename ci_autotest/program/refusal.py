@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import error_text
-from ci_autotest.program.ir import OUTPUT, Program, Ref, Step, output_refs
+from ci_autotest.program.ir import Program, Step, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,16 +89,10 @@ def refused_outputs(program: Program) -> tuple[int, ...]:
     return tuple(i for i, ref in enumerate(output_refs(program)) if refused_as(program.steps[ref.index]) is not None)
 
 
-def ended_at(program: Program, index: int) -> Program:
-    """Return the program up to step ``index`` of its body, with that step's value as its only output."""
-    output = Step(OUTPUT, "output", (Ref(index),), (), "output")
-    return Program(program.setup, (*program.body[: index + 1 - len(program.setup)], output))
-
-
 def bare_at_end(program: Program) -> Program:
     """Return the program with a refused last step unmarked, so that its exception ends the program."""
     last = len(program.body) - 2
     if last < 0 or refused_as(program.body[last]) is None:
         return program
     body = program.body
-    return Program(program.setup, (*body[:last], bare(body[last]), body[-1]), program.cotangents)
+    return program.with_body((*body[:last], bare(body[last]), body[-1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import List
+from ci_autotest.program.ir import mapped
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Program, Step
@@ -52,10 +52,4 @@ def with_rows(step: Step, rows: int, own: int) -> Step:
 
 
 def _replaced(argument: Argument, rows: int, own: int) -> Argument:
-    if isinstance(argument, int) and not isinstance(argument, bool):
-        return own if argument == rows else argument
-    if isinstance(argument, tuple):
-        return tuple(_replaced(item, rows, own) for item in argument)
-    return (
-        List(tuple(_replaced(item, rows, own) for item in argument.items)) if isinstance(argument, List) else argument
-    )
+    return mapped(argument, lambda part: own if type(part) is int and part == rows else part)

@@ -33,7 +33,6 @@ from ci_autotest.program.ir import (
     Slice,
     Step,
     TensorSpec,
-    cotangent_key,
     is_mode,
 )
 from ci_autotest.program.refusal import is_refusal
@@ -113,7 +112,7 @@ def encode_program(recording: Recording) -> bytes:
         "expected": {key: _plain_spec(spec) for key, spec in recording.expected.items()},
         "facts": {key: _plain(fact) for key, fact in recording.facts.items()},
         "note": dict(recording.note),
-        **plain_data(recording.tensors, {**_specs(program), **recording.expected}),
+        **plain_data(recording.tensors, {**program.specs, **recording.expected}),
     }
     return (json.dumps(plain, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
@@ -124,7 +123,7 @@ def encode_tensors(recording: Recording) -> bytes:
     The library writes numpy arrays, which cannot be bfloat16, or takes raw pointers. Its format is a JSON head and the
     bytes (source: the safetensors format description, 0.8), so files are written here and read by the library.
     """
-    specs = {**_specs(recording.program), **recording.expected}
+    specs = {**recording.program.specs, **recording.expected}
     head: dict[str, Any] = {"__metadata__": {"schema": SCHEMA}}
     offset = 0
     tensors = dict(sorted(recording.tensors.items()))
@@ -212,12 +211,6 @@ def _decode_tensors(data: bytes) -> dict[str, bytes]:
         raise ProgramError(message) from error
     # Sorted, because the order in which the library returns tensors changes from process to process.
     return {name: bytes(entry["data"]) for name, entry in sorted(entries)}
-
-
-def _specs(program: Program) -> dict[str, TensorSpec]:
-    found = {step.target: step.args[0] for step in program.steps if step.op == "placeholder"}
-    found |= {cotangent_key(i): spec for i, spec in enumerate(program.cotangents) if spec is not None}
-    return {key: spec for key, spec in found.items() if isinstance(spec, TensorSpec)}
 
 
 def _plain_step(step: Step) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, TensorSpec, output_refs, step_refs
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs, used_by
 
 if TYPE_CHECKING:
-    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.program.ir import Program
 
 #: The method that runs a backward pass.
 BACKWARD: Final = "backward"
@@ -63,14 +63,9 @@ def _outside(program: Program) -> set[int]:
 
 def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> Part:
     steps, own = program.steps, set(indices)
-    states = {index for index, step in enumerate(steps) if (spec := _spec(step)) and spec.state}
+    states = {index for index, step in enumerate(steps) if (spec := step.spec) and spec.state}
     taken = dict.fromkeys(ref.index for index in indices for ref in step_refs(steps[index]))
     takes = tuple(index for index in taken if index not in own and index not in states and index >= len(program.setup))
-    used = {ref.index for index, step in enumerate(steps) if index not in own for ref in step_refs(step)}
+    used = used_by(step for index, step in enumerate(steps) if index not in own)
     used |= {ref.index for ref in output_refs(program)}
     return Part(indices, is_forward, takes, tuple(index for index in indices if index in used))
-
-
-def _spec(step: Step) -> TensorSpec | None:
-    spec = step.args[0] if step.op == PLACEHOLDER else None
-    return spec if isinstance(spec, TensorSpec) else None

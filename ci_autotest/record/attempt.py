@@ -16,7 +16,7 @@ from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import expected_input, has_expectation
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, follows_from
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.batch_dimensions import batch_of
@@ -245,10 +245,7 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
     steps = program.steps
     if program.setup:
         return False  # Parameters of a module are inputs too.
-    needed = {len(steps) - 1}
-    for index in range(len(steps) - 1, -1, -1):
-        if index in needed:
-            needed |= {ref.index for ref in step_refs(steps[index])}
+    needed = follows_from(steps, len(steps) - 1)
     return all(steps[index].target in keys for index in needed if steps[index].op == PLACEHOLDER)
 
 

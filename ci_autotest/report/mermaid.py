@@ -63,11 +63,7 @@ def _label(text: str) -> str:
 
 def gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the edges between leaves that require grad and outputs that get a gradient."""
-    leaves = {
-        i
-        for i, step in enumerate(program.steps)
-        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
-    }
+    leaves = {i for i, step in enumerate(program.steps) if (spec := step.spec) is not None and spec.requires_grad}
     weighted = zip(output_refs(program), program.cotangents, strict=False)
     outputs = {ref.index for ref, spec in weighted if spec is not None}
     below = _reached(leaves, edges)

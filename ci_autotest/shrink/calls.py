@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.call_probe import is_over_old_memory
+from ci_autotest.program.edit import ending_at, keeping
 from ci_autotest.program.ir import (
     NO_GRAD,
     OUTPUT,
@@ -14,9 +15,11 @@ from ci_autotest.program.ir import (
     Recording,
     Ref,
     Step,
+    follows_from,
     output_refs,
     renumbered_step,
     step_refs,
+    used_by,
 )
 
 if TYPE_CHECKING:
@@ -90,24 +93,17 @@ def given_back(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
     """Yield the sequence with the value that differs as an output, because a repro compares outputs."""
     program, ref = best().program, Ref(culprit())
     if ref not in output_refs(program) and program.steps[ref.index].op != PLACEHOLDER:
-        output = Step(OUTPUT, "output", (*output_refs(program), ref), (), "output")
-        yield _with_data(best(), Program(program.setup, (*program.body[:-1], output)))
+        yield _with_data(best(), ending_at(program, len(program.steps) - 2, (*output_refs(program), ref)))
 
 
 def _only(recording: Recording, culprit: int) -> Recording:
     """Return the sequence that ends with the value that differs, as its only output."""
-    program = recording.program
-    count = culprit + 1 - len(program.setup)
-    body = (*program.body[:count], Step(OUTPUT, "output", (Ref(culprit),), (), "output"))
-    return _with_data(recording, Program(program.setup, body))
+    return _with_data(recording, ending_at(recording.program, culprit))
 
 
 def _removable(program: Program, culprit: int) -> list[int]:
     """Return the calls that the value that differs does not depend on."""
-    needed = {culprit}
-    for index in range(culprit, -1, -1):
-        if index in needed:
-            needed |= {ref.index for ref in step_refs(program.steps[index])}
+    needed = follows_from(program.steps, culprit)
     return [index for index, _ in program.calls if index not in needed]
 
 
@@ -122,14 +118,10 @@ def _without(recording: Recording, removed: set[int]) -> Recording:
     steps = [*program.steps[:-1], output]
     start = len(program.setup)
     gone |= _unused_setup(steps, start, gone)
-    used = {ref.index for index, step in enumerate(steps) if index not in gone for ref in step_refs(step)}
+    used = used_by(step for index, step in enumerate(steps) if index not in gone)
     # An input goes last, because it becomes unused only when its calls are gone.
     gone |= {i for i, step in enumerate(steps) if step.op == PLACEHOLDER and i >= start and i not in used}
-    kept = [index for index in range(len(steps)) if index not in gone]
-    places = {old: new for new, old in enumerate(kept)}
-    moved = [renumbered_step(steps[index], places) for index in kept]
-    count = sum(1 for index in kept if index < start)
-    return _with_data(recording, Program(tuple(moved[:count]), tuple(moved[count:])))
+    return _with_data(recording, keeping(Program.of(steps), set(range(len(steps))) - gone)[0])
 
 
 def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
@@ -137,7 +129,7 @@ def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
 
     Whatever refers to a module may change it: a container's ``eval()`` is kept with the part that is called.
     """
-    needed = {ref.index for index in range(start, len(steps)) if index not in gone for ref in step_refs(steps[index])}
+    needed = used_by(steps[index] for index in range(start, len(steps)) if index not in gone)
     grew = True
     while grew:
         before = len(needed)
@@ -160,8 +152,8 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     steps = list(program.steps)
     for index in others:
         steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs, modes=step.modes)
-    moved = tuple(renumbered_step(steps[index], places) for index in order)
-    alike = Recording(Program(moved[:start], moved[start:]), recording.tensors, recording.note)
+    moved = Program.of(renumbered_step(steps[index], places) for index in order)
+    alike = Recording(moved, recording.tensors, recording.note)
     # Nothing is removed by name; this drops the inputs that only the replaced calls used.
     return _without(alike, set())
 
@@ -183,11 +175,9 @@ def _original(value: Argument, steps: Sequence[Step]) -> Argument:
 
 
 def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:
-    program, count = recording.program, len(recording.program.setup)
-    steps = tuple(changed.get(index, step) for index, step in enumerate(program.steps))
-    return _with_data(recording, Program(steps[:count], steps[count:]))
+    steps = (changed.get(index, step) for index, step in enumerate(recording.program.steps))
+    return _with_data(recording, Program.of(steps))
 
 
 def _with_data(recording: Recording, program: Program) -> Recording:
-    keys = {step.target for step in program.steps if step.op == PLACEHOLDER}
-    return Recording(program, {key: recording.tensors[key] for key in keys}, recording.note)
+    return Recording(program, {key: recording.tensors[key] for key in program.specs}, recording.note)

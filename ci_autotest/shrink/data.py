@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, TensorSpec, cotangent_key
+from ci_autotest.program.ir import Program, Recording
 from ci_autotest.program.literals import array_of, rounded_bytes
 from ci_autotest.values.dtypes import DTYPES, PARTS
 
@@ -34,7 +34,7 @@ def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[R
     if not gradient:
         yield from _without_gradients(best())
     # Inputs before cotangents, and `t2` before `t10`.
-    for key in sorted(_specs(best()), key=lambda key: (key.startswith("cotangent_"), len(key), key)):
+    for key in sorted(best().program.specs, key=lambda key: (key.startswith("cotangent_"), len(key), key)):
         # An earlier trial may have dropped it.
         if key in best().tensors:
             yield from _simpler_tensor(best, key)
@@ -49,8 +49,8 @@ def zeroed(recording: Recording) -> Recording:
 def _without_gradients(recording: Recording) -> Iterator[Recording]:
     program = recording.program
     steps = tuple(
-        step._replace(args=(replace(step.args[0], requires_grad=False),))
-        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
+        step._replace(args=(replace(spec, requires_grad=False),))
+        if (spec := step.spec) is not None and spec.requires_grad
         else step
         for step in program.body
     )
@@ -59,15 +59,8 @@ def _without_gradients(recording: Recording) -> Iterator[Recording]:
         yield Recording(Program(program.setup, steps, ()), tensors, recording.note)
 
 
-def _specs(recording: Recording) -> dict[str, TensorSpec]:
-    program = recording.program
-    found = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
-    found |= {cotangent_key(i): spec for i, spec in enumerate(program.cotangents) if spec is not None}
-    return {key: spec for key, spec in found.items() if isinstance(spec, TensorSpec)}
-
-
 def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recording]:
-    spec = _specs(best())[key]
+    spec = best().program.specs[key]
     if DTYPES[spec.dtype].kind == "boolean":
         return
     current = _numbers(best().tensors[key], spec.dtype)

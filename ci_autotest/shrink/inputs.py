@@ -18,13 +18,13 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     DType,
-    List,
     Program,
     Recording,
     TensorSpec,
     contiguous_strides,
     cotangent_key,
     is_unpacking,
+    mapped_step,
 )
 from ci_autotest.program.literals import array_of
 from ci_autotest.values.dtypes import FLOAT8, FLOATING, ITEM_SIZE
@@ -43,9 +43,9 @@ def simpler_inputs(best: Callable[[], Recording]) -> Iterator[Recording]:
     Args:
         best: Returns the best recording; it is called again after each trial.
     """
-    if any(not spec.is_contiguous for spec in specs(best()).values()):
+    if any(not spec.is_contiguous for spec in best().program.specs.values()):
         yield _resized(best(), {})
-    dtypes = {spec.dtype for spec in specs(best()).values()}
+    dtypes = {spec.dtype for spec in best().program.specs.values()}
     # An operator that takes or gives float8 does so by its own cast, which another input does not change.
     if dtypes & (FLOATING - {"float32"}) and not dtypes & FLOAT8:
         yield _in_float32(best())
@@ -53,17 +53,9 @@ def simpler_inputs(best: Callable[[], Recording]) -> Iterator[Recording]:
     yield from _smaller(best)
 
 
-def specs(recording: Recording) -> dict[str, TensorSpec]:
-    """Return the spec of each input, state and cotangent by key."""
-    program = recording.program
-    found = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
-    found |= {cotangent_key(i): spec for i, spec in enumerate(program.cotangents) if spec is not None}
-    return {key: spec for key, spec in found.items() if isinstance(spec, TensorSpec)}
-
-
 def _smaller(best: Callable[[], Recording]) -> Iterator[Recording]:
     """Move each size toward 1: directly at first, then by bisection between a size that passes and one that fails."""
-    for size in sorted({n for spec in specs(best()).values() for n in spec.shape if n > 1}, reverse=True):
+    for size in sorted({n for spec in best().program.specs.values() for n in spec.shape if n > 1}, reverse=True):
         low, high = 0, size
         while high - low > 1:
             # Most sizes do not matter, and the first trial then ends the search.
@@ -79,7 +71,7 @@ def _smaller(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 def _is_mentioned(program: Program, size: int) -> bool:
     """Whether a size is among the arguments of a call."""
-    return any(_moved(step, {}, {size: 0}) != step for step in program.steps if step.op != PLACEHOLDER)
+    return any(_with_sizes(step, {size: 0}) != step for step in program.steps if step.op != PLACEHOLDER)
 
 
 def _resized(
@@ -92,7 +84,7 @@ def _resized(
     """Return the recording with contiguous tensors and other sizes; the first elements are kept, or the last ones."""
     tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
     moved: dict[str, TensorSpec] = {}
-    for key, spec in specs(recording).items():
+    for key, spec in recording.program.specs.items():
         shape = tuple(sizes.get(n, n) for n in spec.shape)
         cut = tuple(
             slice(-n, None) if at_end and n != old else slice(0, n) for n, old in zip(shape, spec.shape, strict=True)
@@ -101,15 +93,7 @@ def _resized(
             spec, shape=shape, strides=contiguous_strides(shape), offset=0, storage_size=math.prod(shape)
         )
         tensors[key] = np.ascontiguousarray(_elements(tensors[key], spec)[cut]).tobytes()
-    program = recording.program
-    parts = [
-        tuple(_moved(step, moved, sizes if in_arguments else {}) for step in part)
-        for part in (program.setup, program.body)
-    ]
-    cotangents = tuple(
-        moved[cotangent_key(i)] if spec is not None else None for i, spec in enumerate(program.cotangents)
-    )
-    return Recording(Program(parts[0], parts[1], cotangents), tensors, recording.note)
+    return Recording(_moved(recording.program, moved, sizes if in_arguments else {}), tensors, recording.note)
 
 
 def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
@@ -123,55 +107,41 @@ def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
     return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
 
 
-def _moved(step: Step, moved: dict[str, TensorSpec], sizes: dict[int, int]) -> Step:
-    if step.op == PLACEHOLDER:
-        return step._replace(args=(moved[step.target],))
+def _moved(program: Program, moved: dict[str, TensorSpec], sizes: dict[int, int]) -> Program:
+    """Return the program with other specs of its data, and other sizes in its arguments."""
+    steps = (
+        step._replace(args=(moved[step.target],)) if step.op == PLACEHOLDER else _with_sizes(step, sizes)
+        for step in program.steps
+    )
+    cotangents = tuple(
+        moved[cotangent_key(i)] if spec is not None else None for i, spec in enumerate(program.cotangents)
+    )
+    return Program.of(steps, cotangents)
+
+
+def _with_sizes(step: Step, sizes: dict[int, int]) -> Step:
     if step.op == OUTPUT or is_unpacking(step) or not sizes:
         return step
-    kwargs = tuple((key, _with_sizes(value, sizes)) for key, value in step.kwargs)
-    return step._replace(args=tuple(_with_sizes(arg, sizes) for arg in step.args), kwargs=kwargs)
-
-
-def _with_sizes(argument: Argument, sizes: dict[int, int]) -> Argument:
-    match argument:
-        # Before integers, because in Python `True` is the integer 1.
-        case bool():
-            return argument
-        case int():
-            return sizes.get(argument, argument)
-        case tuple():
-            return tuple(_with_sizes(item, sizes) for item in argument)
-        case List(items):
-            return List(tuple(_with_sizes(item, sizes) for item in items))
-        case _:
-            return argument
+    # The type, because in Python `True` is the integer 1.
+    return mapped_step(step, lambda part: sizes.get(part, part) if type(part) is int else part)
 
 
 def _in_float32(recording: Recording) -> Recording:
     tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
     moved: dict[str, TensorSpec] = {}
-    for key, spec in specs(recording).items():
+    for key, spec in recording.program.specs.items():
         moved[key] = replace(spec, dtype="float32") if spec.dtype in FLOATING else spec
         # A float64 beyond float32 becomes infinite; the trial tells whether the finding still shows.
         if spec.dtype in FLOATING:
             with np.errstate(all="ignore"):
                 tensors[key] = array_of(tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
-    program = recording.program
-    parts = [tuple(_narrowed(_moved(step, moved, {})) for step in part) for part in (program.setup, program.body)]
-    cotangents = tuple(
-        moved[cotangent_key(i)] if spec is not None else None for i, spec in enumerate(program.cotangents)
-    )
-    return Recording(Program(parts[0], parts[1], cotangents), tensors, recording.note)
+    program = _moved(recording.program, moved, {})
+    return Recording(program.with_steps(mapped_step(step, _narrow) for step in program.steps), tensors, recording.note)
 
 
-def _narrowed(step: Step) -> Step:
-    def narrow(argument: Argument) -> Argument:
-        # Otherwise a step would convert back to the dtype that the inputs have no longer.
-        return DType("float32") if isinstance(argument, DType) and argument.name in FLOATING else argument
-
-    return step._replace(
-        args=tuple(narrow(arg) for arg in step.args), kwargs=tuple((key, narrow(value)) for key, value in step.kwargs)
-    )
+def _narrow(part: Argument) -> Argument:
+    # Otherwise a step would convert back to the dtype that the inputs have no longer.
+    return DType("float32") if isinstance(part, DType) and part.name in FLOATING else part
 
 
 def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
@@ -198,9 +168,7 @@ def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _with_step(recording: Recording, index: int, step: Step) -> Recording:
-    program = recording.program
-    steps = [*program.steps]
+    steps = [*recording.program.steps]
     steps[index] = step
-    count = len(program.setup)
     tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
-    return Recording(Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents), tensors, recording.note)
+    return Recording(recording.program.with_steps(steps), tensors, recording.note)

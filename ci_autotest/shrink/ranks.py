@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, shard
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, Step, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ci_autotest.program.ir import Recording, Step, TensorSpec
 
 
 def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:
@@ -78,8 +79,7 @@ def _plainer(shape: tuple[int, ...], on: Distribution | None) -> Iterator[Distri
 
 
 def _specs(recording: Recording) -> list[TensorSpec]:
-    steps = recording.program.steps
-    return [step.args[0] for step in steps if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec)]
+    return [spec for step in recording.program.steps if (spec := step.spec) is not None]
 
 
 def _changed(
@@ -89,12 +89,10 @@ def _changed(
     count = -1
     moved: list[Step] = []
     for step in recording.program.steps:
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec):
+        spec = step.spec
+        if spec is not None:
             count += 1
             if spec.distribution is not None and number in {None, count}:
                 step = step._replace(args=(replace(spec, distribution=change(spec.distribution)),))  # noqa: PLW2901
         moved.append(step)
-    setup = len(recording.program.setup)
-    program = Program(tuple(moved[:setup]), tuple(moved[setup:]), recording.program.cotangents)
-    return replace(recording, program=program)
+    return replace(recording, program=recording.program.with_steps(moved))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.program.ir import OUTPUT, Program, Recording, Ref, Step, renumbered_step, step_refs
+from ci_autotest.program.edit import ending_at
+from ci_autotest.program.ir import Program, Recording, Step, renumbered_step, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,11 +35,7 @@ def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
         program = best().program
         # The best program may have become shorter since the list was made.
         if index < program.calls[-1][0]:
-            body = (
-                *program.body[: index + 1 - len(program.setup)],
-                Step(OUTPUT, "output", (Ref(index),), (), "output"),
-            )
-            yield _with(best(), Program(program.setup, body))
+            yield _with(best(), ending_at(program, index))
 
 
 def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
@@ -84,9 +81,7 @@ def _without(program: Program, index: int, step: Step) -> Program | None:
         return None
     indices = {i: i - (i > index) for i in range(len(program.steps))}
     indices[index] = indices[stand_in]
-    kept = [renumbered_step(other, indices) for i, other in enumerate(program.steps) if i != index]
-    count = len(program.setup)
-    return Program(tuple(kept[:count]), tuple(kept[count:]), program.cotangents)
+    return program.with_steps(renumbered_step(other, indices) for i, other in enumerate(program.steps) if i != index)
 
 
 def _with(recording: Recording, program: Program) -> Recording:

@@ -18,7 +18,6 @@ import torch
 from ci_autotest.alignment.blame.float64_value import distance
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.elements import has_any
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.values.dtypes import FLOAT8, FLOATING, WIDE
 
 if TYPE_CHECKING:
@@ -177,8 +176,8 @@ def _inputs(live: Live) -> list[tuple[str, float]]:
     """Return each floating point input's key and half a unit in the last place of its dtype, relative."""
     found = []
     for step in live.program.body:
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec) and spec.dtype in FLOATING:
+        spec = step.spec
+        if spec is not None and spec.dtype in FLOATING:
             # Nothing computes in float8: elements are converted first, and a unit of theirs would excuse any kernel.
             dtype = "float32" if spec.dtype in FLOAT8 else spec.dtype
             found.append((step.target, torch.finfo(getattr(torch, dtype)).eps / 2))

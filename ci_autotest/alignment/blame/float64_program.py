@@ -14,13 +14,13 @@ import torch
 
 from ci_autotest.program.ir import (
     CALL_METHOD,
-    PLACEHOLDER,
     DType,
     Program,
     Ref,
     Step,
     TensorSpec,
     contiguous_strides,
+    mapped_step,
     renumbered_step,
 )
 from ci_autotest.values.dtypes import WIDE
@@ -54,20 +54,19 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
     places: dict[int, int] = {}
     for i, step in enumerate(program.steps):
         places[i] = len(moved)
-        moved.append(_widened_step(_written_out(renumbered_step(step, places), dtype)))
+        moved.append(mapped_step(_written_out(renumbered_step(step, places), dtype), _widened_argument))
         # Only after the state is loaded, whose dtype is that of the recording.
         if i in loaded:
             moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
-    count = len(program.setup) + len(loaded)
     sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
     for step in program.steps:
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec) and not spec.is_contiguous:
+        spec = step.spec
+        if spec is not None and not spec.is_contiguous:
             # Elements of an expanded input share memory. Perturbing one of them must not move the others.
             view = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset)
             sources[step.target] = view.clone(memory_format=torch.contiguous_format)
     cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
-    return type(live)(Program(tuple(moved[:count]), tuple(moved[count:])), sources, cotangents), places
+    return type(live)(Program.of(moved), sources, cotangents), places
 
 
 def _written_out(step: Step, dtype: torch.dtype) -> Step:
@@ -82,11 +81,6 @@ def _written_out(step: Step, dtype: torch.dtype) -> Step:
         if len(step.args) <= position and given.get(name) is None:
             given[name] = float(getattr(info, number))
     return step._replace(kwargs=tuple(given.items()))
-
-
-def _widened_step(step: Step) -> Step:
-    kwargs = tuple((key, _widened_argument(value)) for key, value in step.kwargs)
-    return step._replace(args=tuple(_widened_argument(arg) for arg in step.args), kwargs=kwargs)
 
 
 def _widened_argument(argument: Argument) -> Argument:

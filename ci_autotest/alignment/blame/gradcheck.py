@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, output_refs
+from ci_autotest.program.ir import output_refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
@@ -32,11 +32,7 @@ def third_opinion(live: Live) -> str:
         ``torch.autograd.gradcheck`` (PyTorch 2.13), of the program along one direction. Its own ``fast_mode`` projects
         in the same way, but on failure it computes both full Jacobians for a message that nobody reads here.
     """
-    keys = [
-        step.target
-        for step in live.program.body
-        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
-    ]
+    keys = [step.target for step in live.program.body if (spec := step.spec) is not None and spec.requires_grad]
     leaves = {key: live.sources[key].detach() for key in keys}
     is_small = sum(leaf.numel() for leaf in leaves.values()) <= _ELEMENTS
     if not leaves or not is_small or not all(_is_smooth(leaf) for leaf in leaves.values()):

@@ -15,7 +15,8 @@ import torch
 from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.localize import search
 from ci_autotest.alignment.single_step import Live
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, List, Program, Ref, Step, follows_from, refs
+from ci_autotest.program.edit import ending_at
+from ci_autotest.program.ir import List, Ref, Step, follows_from, refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.localize.search import Culprit, Sides
@@ -64,10 +65,8 @@ def _until(live: Live, first: int, reference: Trace) -> Live:
         position: _weight(given[position] if position < len(given) else None, reference.values[ref.index], reference)
         for position, ref in enumerate(roots)
     }
-    body = (*program.body[: first - len(program.setup)], Step(OUTPUT, "output", roots, (), "output"))
-    kept = {item.target for item in (*program.setup, *body) if item.op == PLACEHOLDER}
-    sources = {key: source for key, source in live.sources.items() if key in kept}
-    return Live(Program(program.setup, body), sources, cotangents)
+    earlier = ending_at(program, first - 1, roots)
+    return Live(earlier, {key: live.sources[key] for key in earlier.specs}, cotangents)
 
 
 def _given(step: Step) -> tuple[Argument, ...]:

@@ -64,7 +64,7 @@ def with_aliases(live: Live) -> Live | None:
             places[index] += 1
             # A view copies nothing, and autograd knows it as a tensor of its own.
             body.append(Step(CALL_METHOD, "view_as", (taken, taken), (), step.name))
-    return live._replace(program=Program(live.program.setup, tuple(body), live.program.cotangents))
+    return live._replace(program=live.program.with_body(body))
 
 
 def with_zeros(live: Live) -> Live:
@@ -73,7 +73,7 @@ def with_zeros(live: Live) -> Live:
         _with(step, "materialize_grads") if dict(step.kwargs).get("allow_unused") else step
         for step in live.program.body
     )
-    return live._replace(program=Program(live.program.setup, body, live.program.cotangents))
+    return live._replace(program=live.program.with_body(body))
 
 
 def is_absent_on_one_side(program: Program, candidate: Trace, reference: Trace) -> bool:

@@ -26,9 +26,9 @@ from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.program.codegen import names
+from ci_autotest.program.edit import ending_at, users
 from ci_autotest.program.expectations import without_expectations
-from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs, step_refs
-from ci_autotest.program.refusal import ended_at
+from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs
 from ci_autotest.values.verdict import Call, Cotangent, is_of_backward
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
                 accumulated=False, is_alone=True, call=index, others=tuple(same[1:]),
             )  # fmt: skip
     # After a step that only one side refuses, the programs are no longer comparable.
-    cut = live._replace(program=ended_at(live.program, found.step), cotangents={})
+    cut = live._replace(program=ending_at(live.program, found.step), cotangents={})
     is_cut = (found.kind == "leniency" and not backward) or is_expected
     whole = pruned(cut if is_cut else live._replace(program=without_expectations(live.program)))
     seen = examined(whole, sides)
@@ -272,11 +272,10 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
     calls = [index for index, _ in program.calls]
     if backward:
         calls.reverse()
-        users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
-        return [*users, *(i for i in calls if i not in users)][:TRIED_AT_MOST]
+        uses = users(program, found.step)[::-1]
+        return [*uses, *(i for i in calls if i not in uses)][:TRIED_AT_MOST]
     if found.kind in {"mutation", "state"} and not isinstance(found.at, Call):
-        users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
-        return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
+        return (users(program, found.step) or calls)[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:
         return [maker_of(program.steps, found.step)]
     if found.kind == "leniency":

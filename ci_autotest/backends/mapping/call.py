@@ -12,7 +12,7 @@ from ci_autotest.backends.mapping.argument_names import OF_PYTHON
 from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
 from ci_autotest.backends.mapping.random_operators import is_drawn, may_draw
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, ref_to
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, is_in_place, ref_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +118,7 @@ class CallTranslator:
 
     def _target(self, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> str:
         """Return the framework's function, the in-place one for an in-place spelling; empty to keep the target."""
-        writes = writes_to_input(step) or given.get("inplace") is True
+        writes = is_in_place(step.target) or given.get("inplace") is True
         found = row.inplace if writes else row.to
         if not found and not self._table.like_torch:
             form = "in-place form" if writes else "form that is not in place"
@@ -149,16 +149,6 @@ class CallTranslator:
         why = f": {row.reason}" if row.reason else ""
         message = f"{self._table.label} has no counterpart of argument {name!r} of {operator}, here {shown}{why}"
         raise UnsupportedError(message, operator, name)
-
-
-def writes_to_input(step: Step) -> bool:
-    """Whether a call's spelling is in place: it writes to the first argument."""
-    name = step.target.rpartition(".")[2]
-    if step.target.startswith("operator."):
-        return name.startswith("i") and name != "invert"
-    if name.startswith("__"):
-        return name.startswith("__i") and name != "__invert__"
-    return name.endswith("_")
 
 
 def _count(positional: Sequence[str], given: Mapping[str, Argument]) -> int:

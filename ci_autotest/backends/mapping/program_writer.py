@@ -6,7 +6,17 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.mapping.table import ADAPTERS
-from ci_autotest.program.ir import CALL_FUNCTION, DType, List, Ref, Step, TensorSpec, ref_to, renumbered
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    DType,
+    List,
+    Ref,
+    Step,
+    TensorSpec,
+    mapped,
+    ref_to,
+    renumbered_step,
+)
 from ci_autotest.values.dtypes import DTYPES, HALF
 
 if TYPE_CHECKING:
@@ -60,8 +70,7 @@ class Writer:
         """Append a step of the original with updated references."""
         if not self.has_moved:
             return self.add(step)
-        args = tuple(self.moved(argument) for argument in step.args)
-        return self.add(step._replace(args=args, kwargs=tuple((key, self.moved(value)) for key, value in step.kwargs)))
+        return self.add(renumbered_step(step, self.places))
 
     def adapted(self, step: Step, adapter: str | None, value: Argument) -> Argument:
         """Return an argument with updated references; if it has an adapter, append that step and refer to it."""
@@ -79,9 +88,7 @@ class Writer:
         """Return an argument whose references point to the translated steps."""
         if not self.has_moved or type(argument) in _PLAIN:
             return argument
-        if type(argument) is Ref:
-            return ref_to(self.places[argument.index])
-        return renumbered(argument, dict(enumerate(self.places)))
+        return mapped(argument, lambda part: ref_to(self.places[part.index]) if type(part) is Ref else part)
 
 
 def adapter_step(name: str, args: tuple[Argument, ...], step: Step) -> Step:

@@ -112,7 +112,6 @@ class Translator:
     def _mapped(self, program: Program) -> Translated:
         steps = program.steps
         writer = Writer(steps)
-        setup = 0
         idle = idle_hooks(steps)
         for index, step in enumerate(steps):
             # A hook that changes nothing needs no counterpart, so its steps are left out.
@@ -122,10 +121,7 @@ class Translator:
                 writer.give(self._write_refused(step, steps, writer))
             else:
                 writer.give(self._write(step, steps, writer))
-            if step.in_setup:
-                setup = len(writer.steps)
-        done = tuple(writer.steps)
-        return Translated(Program(done[:setup], done[setup:], program.cotangents), writer.places)
+        return Translated(program.with_steps(writer.steps), writer.places)
 
     def _write_refused(self, step: Step, steps: tuple[Step, ...], writer: Writer) -> int:
         """Write a step with an expected refusal after which the body goes on; return the index of its value."""

@@ -11,10 +11,8 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     HOOK,
-    PLACEHOLDER,
     REGISTERS,
     Ref,
-    TensorSpec,
     autocast_dtype,
     step_refs,
 )
@@ -54,8 +52,8 @@ def refuse_float8(program: Program, table: Table) -> None:
         UnsupportedError: The program has such an input.
     """
     for step in program.steps:
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec) and spec.dtype in FLOAT8:
+        spec = step.spec
+        if spec is not None and spec.dtype in FLOAT8:
             message = f"tensors of {spec.dtype} are not passed to {table.label or 'another interpreter'}."
             raise UnsupportedError(message, "torch.Tensor.to")
 

@@ -153,8 +153,8 @@ def _refused(program: Program) -> Unsupported | None:
     if not RANDOM.isdisjoint(written):
         return Unsupported(UnsupportedReason.NOT_SIMULATED, "ranks draw random numbers of their own")
     for step in program.steps:
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec) and spec.distribution and not fits(spec.distribution, len(spec.shape)):
+        spec = step.spec
+        if spec is not None and spec.distribution and not fits(spec.distribution, len(spec.shape)):
             detail = f"placements: {spec.distribution}; an input has {len(spec.shape)} dimensions"
             return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail)
     return None

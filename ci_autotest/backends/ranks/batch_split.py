@@ -14,7 +14,7 @@ from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, fits, local_shapes, shard
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.hook_names import idle_hooks
-from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Program, TensorSpec
+from ci_autotest.program.ir import HOOK, REGISTERS, Program, TensorSpec
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.program.row_counts import steps_with_rows, with_rows
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.program.ir import Step
 
 #: Calls that compute gradients without the hooks by which ranks average them.
 _BESIDE_HOOKS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
@@ -59,12 +58,12 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
         ranks: Number of ranks.
     """
     program = attempt.program
-    named = [spec.distribution.mesh for step in program.body if (spec := spec_of(step)) and spec.distribution]
+    named = [spec.distribution.mesh for step in program.body if (spec := step.spec) and spec.distribution]
     mesh = named[0] if named else (ranks,)
     first, moved = len(program.setup), list(program.body)
     expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
     for index, step in enumerate(program.body):
-        spec = spec_of(step)
+        spec = step.spec
         if spec is None or spec.state or spec.distribution is not None:
             continue
         dimension = (0 if spec.shape else None) if attempt.batch is None else attempt.batch.get(step.target)
@@ -72,18 +71,12 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
             dimension = None
         lies = Distribution(mesh, (REPLICATE if dimension is None else shard(dimension),))
         moved[index] = step._replace(args=(replace(spec, distribution=lies),))
-    return Program(program.setup, tuple(moved), program.cotangents)
-
-
-def spec_of(step: Step) -> TensorSpec | None:
-    """Return the spec of an input; ``None`` for any other step."""
-    spec = step.args[0] if step.op == PLACEHOLDER else None
-    return spec if isinstance(spec, TensorSpec) else None
+    return program.with_body(moved)
 
 
 def ranks_of(program: Program, default: int) -> int:
     """Return the number of ranks that a program names; a shrunk one may have fewer than the candidate."""
-    named = [spec.distribution.ranks for step in program.body if (spec := spec_of(step)) and spec.distribution]
+    named = [spec.distribution.ranks for step in program.body if (spec := step.spec) and spec.distribution]
     return named[0] if named else default
 
 
@@ -106,7 +99,7 @@ def why_not_split(program: Program, ranks: int) -> Unsupported | None:
     split = [
         (step.name, spec, dimension)
         for step in steps
-        if (spec := spec_of(step)) and (dimension := split_dimension(spec)) is not None
+        if (spec := step.spec) and (dimension := split_dimension(spec)) is not None
     ]
     if not split:
         return Unsupported(UnsupportedReason.BATCH, "no input has a batch that ranks could share")
@@ -132,13 +125,13 @@ def _rows(size: int, ranks: int) -> list[int]:
 
 def sliced(program: Program, sources: Mapping[str, Any], ranks: int) -> Slices:
     """Return the parts of a program; its batch can be split."""
-    cut = [spec for step in program.body if (spec := spec_of(step)) and split_dimension(spec) is not None]
+    cut = [spec for step in program.body if (spec := step.spec) and split_dimension(spec) is not None]
     rows = _rows(cut[0].shape[split_dimension(cut[0]) or 0], ranks)
     programs, given = [], []
     for rank in range(ranks):
         own, steps = dict(sources), list(program.body)
         for index, step in enumerate(steps):
-            spec = spec_of(step)
+            spec = step.spec
             dimension = None if spec is None else split_dimension(spec)
             if spec is None or dimension is None:
                 continue
@@ -147,7 +140,7 @@ def sliced(program: Program, sources: Mapping[str, Any], ranks: int) -> Slices:
             steps[index] = step._replace(
                 args=(replace(contiguous_spec(part), requires_grad=spec.requires_grad, distribution=spec.distribution),)
             )
-        programs.append(Program(program.setup, tuple(steps), program.cotangents))
+        programs.append(program.with_body(steps))
         given.append(own)
     return Slices(programs, given, rows)
 
@@ -160,7 +153,7 @@ def with_own_rows(program: Program, slices: Slices) -> Slices | None:
     whole = sum(slices.rows)
     others = [
         size
-        for step in program.body if (spec := spec_of(step)) is not None
+        for step in program.body if (spec := step.spec) is not None
         for dimension, size in enumerate(spec.shape) if dimension != split_dimension(spec)
     ]  # fmt: skip
     sized = steps_with_rows(program, whole)
@@ -172,8 +165,7 @@ def with_sizes(slices: Slices, sized: Sequence[int]) -> Slices:
     whole, programs = sum(slices.rows), []
     for own, rows in zip(slices.programs, slices.rows, strict=True):
         steps = [with_rows(step, whole, rows) if index in sized else step for index, step in enumerate(own.steps)]
-        count = len(own.setup)
-        programs.append(Program(tuple(steps[:count]), tuple(steps[count:]), own.cotangents))
+        programs.append(own.with_steps(steps))
     return slices._replace(programs=programs, sized=tuple(sized))
 
 

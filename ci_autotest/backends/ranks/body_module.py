@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.ranks.batch_split import spec_of
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.ir import PARAMETER
 
@@ -46,7 +45,7 @@ class BodyModule(torch.nn.Module):
         self._own: dict[int, str] = {}
         self._modules_at: list[int] = []
         for index, step in enumerate(program.steps):
-            spec, value = spec_of(step), values[index]
+            spec, value = step.spec, values[index]
             if spec is not None and spec.state and not step.in_setup:
                 self._take_state(index, value, is_parameter=spec.state == PARAMETER)
             elif isinstance(value, _Module):

@@ -23,7 +23,6 @@ from ci_autotest.backends.remote.response import recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, dimension_of, is_placement
-from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.interpreter import Interpreter
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
-    from ci_autotest.program.ir import Step
+    from ci_autotest.program.ir import Program, Step, TensorSpec
 
 #: Dtypes that OneFlow's collectives on the CPU do not take.
 _NOT_SENT: Final = frozenset({"float16", "bfloat16"})
@@ -80,9 +79,7 @@ class GlobalTensorBackend(RemoteBackend):
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs have a distribution."""
         program = distributed(attempt, Meshes(self._ranks, (self._ranks,)), ())
-        steps = tuple(_placeable(step, self._ranks) for step in program.steps)
-        count = len(program.setup)
-        return attempt._replace(program=Program(steps[:count], steps[count:], program.cotangents))
+        return attempt._replace(program=program.with_steps(_placeable(step, self._ranks) for step in program.steps))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch of whole runs."""
@@ -192,7 +189,7 @@ class _At:
 
 def _placeable(step: Step, ranks: int) -> Step:
     """Return a placeholder as OneFlow can place it: replicated if it belongs to a module or cannot be distributed."""
-    spec = _spec(step)
+    spec = step.spec
     if spec is None or not (step.in_setup or _is_fixed(spec, ranks)):
         return step
     return step._replace(args=(replace(spec, distribution=Distribution((ranks,), (REPLICATE,))),))
@@ -200,7 +197,7 @@ def _placeable(step: Step, ranks: int) -> Step:
 
 def _count_of(program: Program, ranks: int) -> int:
     """Return the number of ranks on which a program lies: those of the row, or the fewest for a shrunk one."""
-    lies = any((spec := _spec(step)) is not None and _lies_on_two(spec) for step in program.steps)
+    lies = any((spec := step.spec) is not None and _lies_on_two(spec) for step in program.steps)
     return FEWEST if lies else ranks
 
 
@@ -216,7 +213,7 @@ def _refused(step: Step, count: int, ranks: int) -> Unsupported | None:
         count: The number of ranks of the group that it runs on.
         ranks: The number of ranks of the row.
     """
-    spec = _spec(step)
+    spec = step.spec
     if spec is None or spec.distribution is None:
         return None
     if spec.distribution.mesh != (count,):
@@ -228,11 +225,6 @@ def _refused(step: Step, count: int, ranks: int) -> Unsupported | None:
         detail = f"{spec.distribution} of a {spec.dtype} tensor of shape {list(spec.shape)} on {count} ranks"
         return Unsupported(UnsupportedReason.PLACEMENT_REFUSED, detail)
     return None
-
-
-def _spec(step: Step) -> TensorSpec | None:
-    spec = step.args[0] if step.op == PLACEHOLDER else None
-    return spec if isinstance(spec, TensorSpec) else None
 
 
 def _is_fixed(spec: TensorSpec, ranks: int) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.ranks.batch_plan import Plan, raised_on_slice, weighted_backward
-from ci_autotest.backends.ranks.batch_split import rows_of, spec_of, split_dimension
+from ci_autotest.backends.ranks.batch_split import rows_of, split_dimension
 from ci_autotest.backends.ranks.joins import EACH, SAME, Join, rows_join, total
 from ci_autotest.backends.ranks.slice_comparison import SliceComparison
 from ci_autotest.backends.torch_steps import TorchSteps
@@ -136,7 +136,7 @@ class Lockstep:
     def buffers_of_body(self) -> list[int]:
         """Return the buffers that the body holds besides its modules."""
         steps = enumerate(self.program.steps)
-        return [i for i, step in steps if not step.in_setup and (spec := spec_of(step)) and spec.state == BUFFER]
+        return [i for i, step in steps if not step.in_setup and (spec := step.spec) and spec.state == BUFFER]
 
     def _execute(self, index: int, step: Step) -> None:
         if step.target == BACKWARD and not step.in_setup:
@@ -198,7 +198,7 @@ class Lockstep:
     def _parameters(self, values: Sequence[Any]) -> list[torch.Tensor]:
         found: dict[int, torch.Tensor] = {}
         for index, step in enumerate(self.program.steps[: len(values)]):
-            spec = spec_of(step)
+            spec = step.spec
             if spec is not None and spec.state == PARAMETER and spec.requires_grad:
                 found[id(values[index])] = values[index]
             elif isinstance(values[index], _Module):
@@ -222,7 +222,7 @@ class Lockstep:
         """Return how inputs and what modules hold are joined."""
         found = dict.fromkeys(self.modules(), SAME)
         for index, step in enumerate(self.program.steps):
-            spec = spec_of(step)
+            spec = step.spec
             if spec is not None and not step.in_setup:
                 dimension = split_dimension(spec)
                 found[index] = SAME if dimension is None else Join("rows", dimension)

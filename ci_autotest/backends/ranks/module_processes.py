@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.batch_split import spec_of, split_dimension
+from ci_autotest.backends.ranks.batch_split import split_dimension
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined, total
@@ -177,7 +177,7 @@ class _Merged:
 
         One that is not must be the same on all ranks there.
         """
-        trace, spec = self.trace, spec_of(self._program.steps[index])
+        trace, spec = self.trace, self._program.steps[index].spec
         is_whole = self._plan.expectation is not None and trace.expectation is None and trace.untested is None
         if not is_whole or spec is None or spec.state != BUFFER:
             return False
@@ -207,7 +207,7 @@ class _Merged:
     def _gradient(self, parts: Sequence[torch.Tensor | None], key: GradientKey) -> torch.Tensor | None:
         """Return the gradient of the whole batch; ranks must agree on that of a parameter."""
         index = key if isinstance(key, int) else key[0]
-        spec = spec_of(self._program.steps[index])
+        spec = self._program.steps[index].spec
         if isinstance(key, tuple) or (spec is not None and spec.state):
             fault = _disagreement(parts)
             if fault:

@@ -15,7 +15,6 @@ from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_plan import weighted_backward
-from ci_autotest.backends.ranks.batch_split import spec_of
 from ci_autotest.backends.ranks.body_module import BodyModule
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import CollectiveWatch
@@ -161,7 +160,7 @@ class _Job:
         self._program: Program = recording.program
         self._binding = steps.binding(
             {step.target: source_tensor(recording, step.target, spec)
-             for step in self._program.steps if (spec := spec_of(step)) is not None}
+             for step in self._program.steps if (spec := step.spec) is not None}
         )  # fmt: skip
         self._values: list[Any] = [None] * len(self._program.steps)
         self._at = len(self._program.setup)
@@ -213,7 +212,7 @@ class _Job:
         """Return the body as a module, and as it is wrapped."""
         program, values = self._program, self._values
         for index, step in enumerate(program.steps):
-            spec = spec_of(step)
+            spec = step.spec
             if spec is not None:
                 values[index] = place(self._binding.sources[step.target], spec, self._process.device)
                 if spec.requires_grad and not spec.state and not step.in_setup:

@@ -66,7 +66,7 @@ def distributed(attempt: Attempt, meshes: Meshes, given: tuple[str, ...]) -> Pro
     # The words of an input stay where they are, whatever the mesh is.
     first, *words = _words(attempt.key, 1 + len(places) * _DIMENSIONS)
     # All inputs lie on one mesh, also where a shrunk program names it already.
-    named = [spec.distribution.mesh for step in steps if (spec := _spec(step)) and spec.distribution]
+    named = [spec.distribution.mesh for step in steps if (spec := step.spec) and spec.distribution]
     mesh = named[0] if named else meshes.drawn(first)
     # Summands of infinities, of numbers near them or of zeros have results of their own: NaN for x / 0.
     may_be_partial = attempt.profile not in _NO_SUMMANDS
@@ -74,8 +74,7 @@ def distributed(attempt: Attempt, meshes: Meshes, given: tuple[str, ...]) -> Pro
     for number, index in enumerate(places):
         own = words[number * _DIMENSIONS :][: len(mesh)]
         moved[index] = _with_distribution(steps[index], mesh, given, own, may_be_partial=may_be_partial)
-    count = len(program.setup)
-    return Program(tuple(moved[:count]), tuple(moved[count:]), program.cotangents)
+    return program.with_steps(moved)
 
 
 def _words(key: tuple[int, int], count: int) -> list[int]:
@@ -84,15 +83,10 @@ def _words(key: tuple[int, int], count: int) -> list[int]:
     return words
 
 
-def _spec(step: Step) -> TensorSpec | None:
-    spec = step.args[0] if step.op == PLACEHOLDER else None
-    return spec if isinstance(spec, TensorSpec) else None
-
-
 def _with_distribution(
     step: Step, mesh: tuple[int, ...], given: tuple[str, ...], words: list[int], *, may_be_partial: bool
 ) -> Step:
-    spec = _spec(step)
+    spec = step.spec
     if spec is None or (spec.distribution is not None and fits(spec.distribution, len(spec.shape))):
         return step
     may_be_partial = may_be_partial and spec.dtype != "bool" and not step.in_setup

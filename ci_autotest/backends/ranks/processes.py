@@ -17,7 +17,7 @@ from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.remote.response import elements_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import RankFault
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, TensorSpec, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
 from ci_autotest.program.json_values import argument_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
@@ -87,7 +87,7 @@ def _lying(program: Program, stuck: Stuck) -> dict[int, Distribution]:
     found = {
         index: spec.distribution
         for index, step in enumerate(program.steps)
-        if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec) and spec.distribution is not None
+        if (spec := step.spec) is not None and spec.distribution is not None
     }
     for answer in stuck.answers.values():
         for index, value in [*answer.head.observations.items(), *answer.head.values.items()]:

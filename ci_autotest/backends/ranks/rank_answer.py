@@ -155,7 +155,8 @@ class _Job:
 
     def run(self, recording: Recording, question: Question) -> Answer:
         program = recording.program
-        sources = {key: source_tensor(recording, key, spec) for key, spec in _specs(program).items()}
+        specs = {step.target: spec for step in program.steps if (spec := step.spec) is not None}
+        sources = {key: source_tensor(recording, key, spec) for key, spec in specs.items()}
 
         def see(index: int, value: Any) -> None:
             self._seen[index] = self._described(value)
@@ -237,11 +238,6 @@ class _Job:
 def _raised(error: BaseException, index: int) -> Raise:
     sides = (error.seen, error.expected) if isinstance(error, RankError) else ()
     return Raise(index, type(error).__name__, error_text(error), refusal_of_ranks(error), *sides)
-
-
-def _specs(program: Program) -> dict[str, TensorSpec]:
-    specs = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
-    return {key: spec for key, spec in specs.items() if isinstance(spec, TensorSpec)}
 
 
 def source_tensor(recording: Recording, key: str, spec: TensorSpec) -> torch.Tensor:

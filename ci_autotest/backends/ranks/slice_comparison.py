@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.backends.ranks.batch_split import spec_of, split_dimension
+from ci_autotest.backends.ranks.batch_split import split_dimension
 from ci_autotest.backends.ranks.joins import SAME, Join, is_close, joins_of, slices_join, total
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import has_expectation
@@ -126,7 +126,7 @@ class SliceComparison:
             if any(part is None for part in parts):
                 continue
             index = key if isinstance(key, int) else key[0]
-            spec = spec_of(self._program.steps[index])
+            spec = self._program.steps[index].spec
             dimension = split_dimension(spec) if spec is not None else None
             is_state = isinstance(key, tuple) or bool(spec and spec.state)
             given = [part for part in parts if part is not None]
@@ -148,7 +148,7 @@ class SliceComparison:
                         self._mix(index)
                     found.add((index, name))
         for index, step in enumerate(self._program.steps):
-            spec = spec_of(step)
+            spec = step.spec
             if spec is not None and spec.state and not step.in_setup:
                 whole = self._whole.values[index]
                 if any(not is_close(values[index], whole) for values in slices):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
-from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, spec_of, with_own_rows, with_sizes
+from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, with_own_rows, with_sizes
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
 from ci_autotest.backends.ranks.lockstep import Lockstep
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
@@ -111,7 +111,7 @@ def _trains(program: Program, whole: Trace) -> bool:
     modules = [value for value in whole.values[: len(program.setup)] if isinstance(value, torch.nn.Module)]
     if any(parameter.requires_grad for module in modules for parameter in module.parameters()):
         return True
-    return any(spec.state == PARAMETER and spec.requires_grad for step in program.body if (spec := spec_of(step)))
+    return any(spec.state == PARAMETER and spec.requires_grad for step in program.body if (spec := step.spec))
 
 
 def _expectation(lockstep: Lockstep, plan: Plan) -> Expectation | None:

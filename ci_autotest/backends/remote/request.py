@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ci_autotest.backends.remote.response import elements_of
-from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, output_refs
+from ci_autotest.program.ir import CALL_FUNCTION, output_refs
 from ci_autotest.program.json_values import plain_outline, plain_spec
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Message:
         program, buffers = trace.translated.program, self.buffers
         leaves = []
         for step in program.steps:
-            if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec):
+            if (spec := step.spec) is not None:
                 leaves.append((plain_spec(spec), len(buffers)))
                 buffers.append(elements_of(sources[step.target]))
         # Programs are compared as text, because 1 and True are equal in Python and not the same argument.

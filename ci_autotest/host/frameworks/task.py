@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs, used_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +96,7 @@ def plan(
     reached = _NOTHING.union(*(reach[index] for index, _ in roots))
     inexact = tuple(leaf for leaf in leaves if leaf in reached)
     again = tuple(index for index in sorted(reach) if steps[index].op != PLACEHOLDER)
-    read = {ref.index for index in again for ref in step_refs(steps[index])} - set(again) - set(inexact)
+    read = used_by(steps[index] for index in again) - set(again) - set(inexact)
     given = tuple(index for index in sorted(read) if _is_data(framework, values[index]))
     # A number is a constant of the branch that the program took: it is not traced.
     fixed = {index: values[index] for index in sorted(read) if index not in given}

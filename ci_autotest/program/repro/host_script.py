@@ -18,7 +18,6 @@ from ci_autotest.program.ir import (
     CALL_FUNCTION,
     PLACEHOLDER,
     Program,
-    TensorSpec,
     cotangent_key,
     output_refs,
 )
@@ -245,8 +244,8 @@ def adapters_text(module: str, program: Program) -> str:
 def _bindings(recording: Recording, program: Program) -> list[str]:
     found, named = [], names(program)
     for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec):
+        spec = step.spec
+        if spec is not None:
             grad = ", requires_grad=True" if spec.requires_grad else ""
             lies = lies_text(spec)
             found.append(f"{named[index]} = tensor(*{array_pair(recording, step.target, spec)}{grad}{lies})")

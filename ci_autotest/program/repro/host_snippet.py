@@ -146,8 +146,8 @@ def _reader(file: str) -> list[str]:
 def _made(recording: Recording, program: Program, words: _Words) -> list[str]:
     lines, named = [], names(program)
     for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec):
+        spec = step.spec
+        if spec is not None:
             leaf = words.leaf if spec.requires_grad else ""
             array = array_expression(recording, step.target, spec)
             lines.append(f"{named[index]} = {words.made.format(array, _dtype(spec.dtype, words), leaf)}")

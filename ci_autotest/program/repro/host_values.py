@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.program.codegen import literal
-from ci_autotest.program.ir import PLACEHOLDER, Mapping_, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.ir import Mapping_, TensorSpec, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.program.repro.framework_code import OF_FUNCTIONS
@@ -54,15 +54,7 @@ def _is_stored(spec: TensorSpec) -> bool:
 
 def has_stored(recording: Recording) -> bool:
     """Whether a tensor is too large for a literal, so that it is read from the tensor file."""
-    return any(_is_stored(spec) for spec in _specs(recording).values())
-
-
-def _specs(recording: Recording) -> dict[str, TensorSpec]:
-    """Return the spec of every tensor in the script by key."""
-    found = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
-    cotangents = {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents)}
-    every = {**found, **cotangents, **recording.expected}
-    return {key: spec for key, spec in every.items() if isinstance(spec, TensorSpec)}
+    return any(_is_stored(spec) for spec in {**recording.program.specs, **recording.expected}.values())
 
 
 def host_output_texts(recording: Recording) -> dict[int, str]:

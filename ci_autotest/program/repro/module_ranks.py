@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, names, output_text
 from ci_autotest.program.distribution import dimension_of, local_shapes
-from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs
+from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs, used_by
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
@@ -25,7 +25,7 @@ from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.program.ir import Recording, Step
+    from ci_autotest.program.ir import Recording
 
 #: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
 _MARK: Final = 7_310_579_113_246_801
@@ -68,7 +68,7 @@ def share_lines(recording: Recording) -> list[str]:
     wrap = wrap_of(note) or ("fully_shard" if note["backend"] == "fsdp" else "DistributedDataParallel")
     lines: list[str] = []
     for i in _inputs(recording.program):
-        spec = _spec(recording.program.steps[i])
+        spec = recording.program.steps[i].spec
         dimension = _dimension(spec) if spec else None
         if spec is None or spec.distribution is None or dimension is None or dimension >= len(spec.shape):
             continue
@@ -118,7 +118,7 @@ def module_head(recording: Recording, observed: list[str]) -> str:
     plan = _plan(note)
     rows = {
         named[i]: dimension for i in _inputs(program)
-        if (spec := _spec(program.steps[i])) and (dimension := _dimension(spec)) is not None
+        if (spec := program.steps[i].spec) and (dimension := _dimension(spec)) is not None
     }  # fmt: skip
     states = _states(program)
     wrap = wrap_of(note)
@@ -165,8 +165,7 @@ def _with_mark(program: Program, note: Mapping[str, Any]) -> Program:
             message = f"the note of the program names step {index} as one that holds the number of rows."
             raise ProgramError(message)
         steps[index] = with_rows(steps[index], sum(plan["rows"]), _MARK)
-    count = len(program.setup)
-    return Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents)
+    return program.with_steps(steps)
 
 
 def _slice_steps(recording: Recording) -> str:
@@ -230,29 +229,22 @@ def _sizes(plan: Mapping[str, Any]) -> dict[int, list[int]]:
     return found
 
 
-def _spec(step: Step) -> TensorSpec | None:
-    spec = step.args[0] if step.op == PLACEHOLDER else None
-    return spec if isinstance(spec, TensorSpec) else None
-
-
 def _dimension(spec: TensorSpec) -> int | None:
     return None if spec.distribution is None else dimension_of(spec.distribution.placements[0])
 
 
 def _inputs(program: Program) -> list[int]:
     """Return the inputs of a body."""
-    return [i for i, step in enumerate(program.steps) if not step.in_setup and (spec := _spec(step)) and not spec.state]
+    return [i for i, step in enumerate(program.steps) if not step.in_setup and (spec := step.spec) and not spec.state]
 
 
 def _states(program: Program) -> dict[int, bool]:
     """Return what a body holds besides its modules, and whether it is a parameter."""
     steps = enumerate(program.steps)
-    return {
-        i: spec.state == PARAMETER for i, step in steps if not step.in_setup and (spec := _spec(step)) and spec.state
-    }
+    return {i: spec.state == PARAMETER for i, step in steps if not step.in_setup and (spec := step.spec) and spec.state}
 
 
 def _modules(program: Program) -> list[int]:
     """Return the values of the setup that the body takes."""
-    used = {ref.index for step in program.body for ref in step_refs(step)}
+    used = used_by(program.body)
     return [i for i, step in enumerate(program.setup) if i in used and step.op != PLACEHOLDER]

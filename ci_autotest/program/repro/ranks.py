@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import body_lines, names, output_text
 from ci_autotest.program.distribution import Distribution, is_mesh, is_placement, local_shapes
-from ci_autotest.program.ir import CALL_FUNCTION, LOADS_STATE, PLACEHOLDER, Mapping_, Ref, TensorSpec, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, LOADS_STATE, Mapping_, Ref, TensorSpec, step_refs
 from ci_autotest.program.repro.rank_template import HEAD, PROCESSES, SIMULATED
 
 if TYPE_CHECKING:
@@ -78,19 +78,15 @@ def rank_lines(recording: Recording) -> list[str]:
 def _specs(program: Program) -> dict[str, TensorSpec]:
     """Return the spec of each input and parameter, by the names of ``distributions``."""
     named = names(program)
-    found = {
-        named[index]: step.args[0]
-        for index, step in enumerate(program.steps)
-        if step.op == PLACEHOLDER and not step.in_setup
-    }
+    found = {named[index]: step.spec for index, step in enumerate(program.steps) if not step.in_setup}
     for step in program.setup:
         if step.target == LOADS_STATE and isinstance(step.args[0], Ref) and isinstance(step.args[1], Mapping_):
             found |= {
-                f"{named[step.args[0].index]}.{name}": program.steps[ref.index].args[0]
+                f"{named[step.args[0].index]}.{name}": program.steps[ref.index].spec
                 for name, ref in step.args[1].items
                 if isinstance(ref, Ref)
             }
-    return {name: spec for name, spec in found.items() if isinstance(spec, TensorSpec)}
+    return {name: spec for name, spec in found.items() if spec is not None}
 
 
 def rank_head(recording: Recording) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import expression, literal, names, setup_lines, statement
-from ci_autotest.program.ir import CALL_METHOD, LOADS_STATE, PLACEHOLDER, Ref, step_refs
+from ci_autotest.program.ir import CALL_METHOD, LOADS_STATE, PLACEHOLDER, Ref, used_by
 from ci_autotest.program.python_names import is_path, is_pythons
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def setup_of(recording: Recording) -> list[str]:
         return setup_lines(program)
     loaders = _loaders(recording, classes)
     named = names(program)
-    used = {ref.index for step in program.steps for ref in step_refs(step)}
+    used = used_by(program.steps)
 
     def rename(target: str) -> str:
         return f"({classes[target]} if {IS_CANDIDATE} else {target})" if target in classes else target

@@ -162,8 +162,8 @@ def made_lines(recording: Recording, moved: str = "", *, of_both: bool = False) 
     program, named = recording.program, names(recording.program)
     lines = []
     for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec):
+        spec = step.spec
+        if spec is not None:
             where = "" if spec.device == HOST_DEVICE else moved
             lines.append(f"{named[index]} = {tensor_expression(recording, step.target, spec, where)}")
     lines += setup_of(recording) if of_both else setup_lines(program)

@@ -18,7 +18,6 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     SAVE,
     Ref,
-    TensorSpec,
     cotangent_key,
     is_unpacking,
     output_refs,
@@ -246,8 +245,8 @@ def _without_clashes(recording: Recording) -> Recording:
 def _bindings(program: Program, literals: Mapping[str, str], needs: Needs) -> list[str]:
     found, named = [], names(program)
     for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec):
+        spec = step.spec
+        if spec is not None:
             place = "" if spec.device == HOST_DEVICE or not needs.devices else ".to(device)"
             grad = ".requires_grad_()" if spec.requires_grad else ""
             found.append(f"{named[index]} = {literals[step.target]}{place}{layout_text(spec)}{grad}")
