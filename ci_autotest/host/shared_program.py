@@ -72,11 +72,8 @@ class SharedProgram:
     def overwrites(self) -> bool:
         """Whether the spelling of any step says that it writes to its input."""
         steps = self.example.steps
-        # Functions have the framework's names, of which those of two underscores and of `operator` are Python's.
-        own = (
-            step.target for step in steps if not step.target.endswith("__") and not step.target.startswith("operator.")
-        )
-        return any(target.endswith("_") for target in own) or any(writes_to_receiver(step, steps) for step in steps)
+        # Functions have the framework's names, among which an underscore at the end says that one writes.
+        return any(writes_to_receiver(step, steps) or _says_so(step.target) for step in steps)
 
     @cached_property
     def keeps_memory(self) -> bool:
@@ -92,3 +89,8 @@ class SharedProgram:
             if not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT}
             for ref in step_refs(step)
         )
+
+
+def _says_so(target: str) -> bool:
+    # The underscore of `operator.and_` only tells it from a keyword.
+    return target.endswith("_") and not target.endswith("__") and not target.startswith("operator.")
