@@ -14,8 +14,8 @@ from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.backward_passes import differentiated_twice
 from ci_autotest.program.ir import PLACEHOLDER, writes_to_receiver
-from ci_autotest.program.second_derivatives import differentiated_twice
 from ci_autotest.values.verdict import BackwardPass, Gradient, Misalignment
 
 if TYPE_CHECKING:

@@ -24,17 +24,18 @@ from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
+from ci_autotest.program.backward_passes import creates_graph, with_kept_graphs
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program, is_in_place
 from ci_autotest.program.refusal import refusals
-from ci_autotest.program.second_derivatives import creates_graph
 from ci_autotest.program.targets import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.protocol import Enter, Submission
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Step
 
 
@@ -84,6 +85,17 @@ class CompileBackend(Backend):
     def replace(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Let targets of the setup name other functions."""
         self._torch.replace(functions)
+
+    def adapted(self, attempt: Attempt) -> Attempt:
+        """Return an attempt whose backward passes keep their graphs.
+
+        A compiled graph is one node of autograd, so that the first pass through it would free what a later one needs.
+        """
+        return attempt._replace(program=with_kept_graphs(attempt.program))
+
+    def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
+        """Submit a batch of attempts whose backward passes keep their graphs."""
+        return super().submit(list(map(self.adapted, attempts)), enter)
 
     def run(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.ir import CALL_FUNCTION, Ref
 from ci_autotest.record.values import Value
 
@@ -20,17 +21,15 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
     from ci_autotest.record.protocol import Recorder
 
-_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
-#: Options of ``torch.autograd.grad`` that keep the graph, and the position of the first.
+#: Options of ``torch.autograd.grad`` that keep the graph.
 _KEEPING: Final = ("retain_graph", "create_graph")
-_KEEPING_AT: Final = 3
 
 
 def ends_the_graph(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call frees the graph, or leaves gradients to which an automatic backward pass would add."""
     if target == "torch.autograd.grad":
-        return not any(args[_KEEPING_AT:][: len(_KEEPING)]) and not any(kwargs.get(name) for name in _KEEPING)
-    return target in {"backward", *_FUNCTIONS}
+        return not any(args[PASSES[target] :][: len(_KEEPING)]) and not any(kwargs.get(name) for name in _KEEPING)
+    return target in PASSES
 
 
 def unread(recorder: Recorder) -> Iterator[Value]:

@@ -75,6 +75,18 @@ def test_run__training_step__is_aligned_and_a_fault_in_it_is_found(make_optimize
     assert (verdict.outcome, verdict.operator) == ("misaligned", "torch.tanh")
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_run__passes_through_parts_of_one_graph__are_aligned():
+    def body():
+        shared = real.nn.Linear(3, 3)
+        made = shared(x())
+        first, second = real.nn.Linear(3, 1), real.nn.Linear(3, 1)
+        first(made.detach()).sum().backward()
+        second(made).sum().backward()
+
+    assert tried(body, CompileBackend({"backend": "aot_eager"})).outcome == "aligned"
+
+
 def wrong_compiler(graph, _):
     """Return a function that is off by one in each output."""
     return lambda *inputs: [out + 1 if isinstance(out, real.Tensor) else out for out in graph(*inputs)]

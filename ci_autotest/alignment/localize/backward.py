@@ -15,6 +15,7 @@ import torch
 from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.localize import search
 from ci_autotest.alignment.single_step import Live
+from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.edit import ending_at
 from ci_autotest.program.ir import List, Ref, Step, follows_from, refs
 
@@ -24,15 +25,13 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
     from ci_autotest.values.verdict import Misalignment
 
-_PASSES = frozenset({"backward", "torch.autograd.backward", "torch.autograd.grad"})
-
 
 def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
     """Return the culprit of a misalignment as ``search.localize`` does; after a backward pass, of the gradient."""
     steps = live.program.steps
     # A hook's steps stand where it was registered, and get their values in a later pass.
     is_of_pass = is_of_hook(steps[found.step])
-    passes = [i for i, step in enumerate(steps) if step.target in _PASSES and (i < found.step or is_of_pass)]
+    passes = [i for i, step in enumerate(steps) if step.target in PASSES and (i < found.step or is_of_pass)]
     for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
         until = _until(live, at, traces[1])
         differences, candidate, reference = search.examined(until, sides)[:3]
@@ -46,7 +45,7 @@ def _in_its_pass(culprit: Culprit) -> Culprit:
     """Return a culprit, with a note if its gradient is wrong only after an earlier pass through the same calls."""
     program = culprit.live.program
     through = follows_from(program.steps, len(program.steps) - 1) & {index for index, _ in program.calls}
-    earlier = (i for i, step in enumerate(program.steps) if step.target in _PASSES)
+    earlier = (i for i, step in enumerate(program.steps) if step.target in PASSES)
     if culprit.is_alone or culprit.misalignment.kind != "gradient":
         return culprit
     if not any(through & follows_from(program.steps, index) for index in earlier):
