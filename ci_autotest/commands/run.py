@@ -130,7 +130,8 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
     tools = Tools(
         lambda: means.executor.start(None), means.fork_client, hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
-        replay=request.replay, allowance=Allowance(state.budget.deadline), unwritten=state.unwritten,
+        replay=request.replay, allowance=Allowance(state.budget.deadline), show=progress.stage,
+        unwritten=state.unwritten,
         known=valid_on(request.config.known, datetime.now(timezone.utc).date()),
     )  # fmt: skip
     progress.stage("importing torch and the candidates")
@@ -189,7 +190,7 @@ def _cases(state: RunState, pool: Pool, tools: Tools, world: tuple[Signals, Prog
                 pool.close()
             finally:
                 triage.left = ledger.suspects()
-        look_at(triage, tools, progress.say, signals.held, progress.stage)
+        look_at(triage, tools, progress.say, signals.held)
     except (KeyboardInterrupt, AutotestError):
         with signals.held():
             triage.tell_as_seen(tools)

@@ -10,12 +10,15 @@ import msgspec
 
 from ci_autotest.findings.diagnosis import shown_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.ranks import mesh_of, on_fewest
-from ci_autotest.shrink.shrinker import Inline, Redraw, Replace, Shown, Shrinker
+from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, Replace, Shown, Shrinker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ci_autotest.config import Candidate
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.program.ir import Recording
@@ -27,12 +30,19 @@ if TYPE_CHECKING:
 #: Compiler layers by the backend that stops above the layers below them, the cheapest first.
 #: Source: https://docs.pytorch.org/docs/2.13/torch.compiler_troubleshooting.html, "Ablation".
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
-#: Seconds for shrinking one finding; then the smallest program so far is used. A compiler takes seconds for each trial.
-SECONDS_AT_MOST: Final = 30.0
-#: Seconds for shrinking where each trial has a fresh process, as for a sequence of calls.
-SECONDS_OF_FRESH_TRIALS: Final = 120.0
+#: Trials for shrinking one finding where each has a fresh process, as for a sequence of calls. Trials are counted and
+#: not timed, so that a busy machine finds the same program.
+FRESH_TRIALS_AT_MOST: Final = 120
+#: Trials on a whole compiler, which takes seconds for each.
+COMPILATIONS_AT_MOST: Final = 24
 #: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
+#: Seconds after which shrinking one finding ends all the same: a guard against a candidate that takes seconds a call.
+SECONDS_AT_MOST: Final = 300.0
+
+
+def _show_nothing(_: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,8 @@ class Trial:
         is_alone: Whether each trial has a fresh process, where no call of an earlier trial counts.
         mesh: The mesh on which each proposal must lie, where another group of ranks takes long to start; ``None`` for
             any.
+        most: Number of trials.
+        show: Shows how far shrinking is.
     """
 
     suspect: Suspect
@@ -53,10 +65,8 @@ class Trial:
     compiler: str = ""
     is_alone: bool = False
     mesh: tuple[int, ...] | None = None
-
-    def may_go_on(self, end: float) -> bool:
-        """Whether ``end`` (monotonic seconds) has not passed and there is time left for findings."""
-        return time.monotonic() < end and not self.fresh.is_over
+    most: int = TRIALS_AT_MOST
+    show: Callable[[str], None] = _show_nothing
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
         """Run a program on both sides."""
@@ -98,11 +108,25 @@ class Trial:
 
 def shrink(shown: Shown, trial: Trial) -> Shown:
     """Return the smallest program that shows the same."""
+    return _shrunk(shown, trial, trial.propose)
+
+
+def _shrunk(shown: Shown, trial: Trial, judge: Callable[[Proposal], Shown | None]) -> Shown:
     shrinker = Shrinker(shown)
-    end = time.monotonic() + (SECONDS_OF_FRESH_TRIALS if trial.is_alone else SECONDS_AT_MOST)
-    while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
-        shrinker.tell(trial.propose(proposal))
+    most = min(trial.most, FRESH_TRIALS_AT_MOST) if trial.is_alone else trial.most
+    end = time.monotonic() + SECONDS_AT_MOST
+    while shrinker.trials < most and time.monotonic() < end and not trial.fresh.is_over:
+        proposal = shrinker.propose()
+        if proposal is None:
+            break
+        trial.show(f"shrinking {shown.verdict.operator}: trial {shrinker.trials} of at most {most}, {_told(shrinker)}")
+        shrinker.tell(judge(proposal))
     return shrinker.best
+
+
+def _told(shrinker: Shrinker) -> str:
+    reached = shrinker.size
+    return f"{plural(reached.steps, 'step')}, {plural(reached.elements, 'element')}"
 
 
 def shrink_on_hosts(shown: Shown, trial: Trial) -> Shown:
@@ -138,7 +162,7 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
             is_named = compiler != "eager" or candidate.device == "cpu"
             return confirmed, layer if is_named else ""
         break
-    return shrink(shown, trial), LAYERS.get(real, real)
+    return shrink(shown, replace(trial, most=COMPILATIONS_AT_MOST)), LAYERS.get(real, real)
 
 
 def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | None:
@@ -160,11 +184,8 @@ def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: 
         step: The culprit's index in the body.
         has_backward: Whether the culprit's backward pass ends the worker.
     """
-    shrinker = Shrinker(shown)
-    end = time.monotonic() + SECONDS_AT_MOST
-    while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
-        shrinker.tell(_crashed(proposal, trial, (step, has_backward), shown.verdict))
-    return shrinker.best
+    limited = replace(trial, most=CRASHES_AT_MOST)
+    return _shrunk(shown, limited, lambda proposal: _crashed(proposal, trial, (step, has_backward), shown.verdict))
 
 
 def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
@@ -174,11 +195,11 @@ def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
         shown: The calls; its verdict names the call that ends the worker and is of kind ``stateful``.
         trial: How proposals are tried.
     """
-    shrinker = Shrinker(shown)
-    end = time.monotonic() + SECONDS_AT_MOST
-    while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
-        shrinker.tell(None if isinstance(proposal, Redraw) else _lost_in_call(proposal.recording, trial, shown))
-    return shrinker.best
+
+    def judge(proposal: Proposal) -> Shown | None:
+        return None if isinstance(proposal, Redraw) else _lost_in_call(proposal.recording, trial, shown)
+
+    return _shrunk(shown, replace(trial, most=CRASHES_AT_MOST), judge)
 
 
 def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | None:

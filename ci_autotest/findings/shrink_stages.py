@@ -67,7 +67,7 @@ def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 def shrink_calls(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Shrink a sequence of calls after which one is wrong; each trial runs in a fresh process."""
-    best = driver.shrink(_shown(diagnosis), Trial(diagnosis.suspect, inspection.fresh, is_alone=True))
+    best = driver.shrink(_shown(diagnosis), _alone(diagnosis, inspection))
     return replace(diagnosis, verdict=best.verdict, shown=best, is_shrunk=True)
 
 
@@ -88,8 +88,13 @@ def shrink_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 def shrink_calls_that_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Shrink a sequence of calls of which the last one ends its worker."""
-    trial = Trial(diagnosis.suspect, inspection.fresh, is_alone=True)
-    return replace(diagnosis, shown=driver.shrink_calls_that_crash(_shown(diagnosis), trial), is_shrunk=True)
+    best = driver.shrink_calls_that_crash(_shown(diagnosis), _alone(diagnosis, inspection))
+    return replace(diagnosis, shown=best, is_shrunk=True)
+
+
+def _alone(diagnosis: Diagnosis, inspection: Inspection) -> Trial:
+    """Return how proposals are tried in fresh processes."""
+    return Trial(diagnosis.suspect, inspection.fresh, is_alone=True, show=inspection.tools.show)
 
 
 def _shown(diagnosis: Diagnosis) -> Shown:
@@ -129,4 +134,5 @@ def _trial(suspect: Suspect, shown: Shown, inspection: Inspection) -> Trial:
     """Return how proposals are tried; the ranks of another framework stay as many as they are."""
     candidate = _candidate(suspect, inspection)
     are_hosts = candidate is not None and candidate.backend == "module" and candidate.ranks is not None
-    return Trial(suspect, inspection.fresh, mesh=mesh_of(shown.recording) if are_hosts else None)
+    mesh = mesh_of(shown.recording) if are_hosts else None
+    return Trial(suspect, inspection.fresh, mesh=mesh, show=inspection.tools.show)

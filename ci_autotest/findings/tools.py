@@ -53,6 +53,10 @@ class Allowance:
         return max(_REPRO_LEAST_S, min(_REPRO_TIMEOUT_S, left))
 
 
+def _show_nothing(_: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What all findings of a run are made with.
@@ -70,6 +74,7 @@ class Tools:
         replay: The command that runs a finding's program again, without its folder.
         allowance: The time left.
         known: Rows of differences that are accepted today.
+        show: Shows what is being done, on a terminal.
         unwritten: Sentences about what could not be written; the run goes on and reports them at its end.
     """
 
@@ -84,6 +89,7 @@ class Tools:
     shown: str = "autotest-report"
     replay: str = "ci-autotest replay"
     allowance: Allowance = field(default_factory=Allowance)
+    show: Callable[[str], None] = _show_nothing
     unwritten: list[str] = field(default_factory=list)
     known: tuple[Known, ...] = ()
 

@@ -61,7 +61,6 @@ def look_at(
     tools: Tools,
     say: Callable[[str], None],
     undivided: Callable[[], AbstractContextManager[None]],
-    stage: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make findings of the suspects that are left.
 
@@ -70,11 +69,10 @@ def look_at(
         tools: The tools of the run.
         say: Prints a line for each finding.
         undivided: Returns a block that no signal interrupts, for the move.
-        stage: Shows which suspect is inspected.
     """
     triage.left[:] = [part for suspect in triage.left for part in _split(suspect, tools)]
     for i, suspect in enumerate(tuple(triage.left)):
-        stage(f"finding {i + 1} of {len(triage.left) + i}: {_name(suspect)} on {suspect.candidate}")
+        tools.show(f"finding {i + 1} of {len(triage.left) + i}: {_name(suspect)} on {suspect.candidate}")
         is_inspected = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
         # Read anew each time, because the suspects before have added findings.
         known = {finding.id: finding.confirmed for finding in triage.findings}

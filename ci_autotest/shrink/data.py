@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ci_autotest.program.ir import Program, Recording
-from ci_autotest.program.literals import array_of, rounded_bytes
+from ci_autotest.program.literals import rounded_bytes
+from ci_autotest.shrink.size import SMALL, cost, numbers_of
 from ci_autotest.values.dtypes import DTYPES, PARTS
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 _SINGLE_ELEMENTS: Final = 24
 #: The smallest block of a larger tensor that is zeroed at once is its size divided by this.
 _SMALLEST_BLOCK: Final = 16
-#: Greatest absolute value of a small integer.
-_SMALL: Final = 8
 
 
 def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Recording]:
@@ -63,15 +62,15 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
     spec = best().program.specs[key]
     if DTYPES[spec.dtype].kind == "boolean":
         return
-    current = _numbers(best().tensors[key], spec.dtype)
+    current = numbers_of(best().tensors[key], spec.dtype)
     for simpler in _whole(current):
-        if _cost(simpler) < _cost(current):
+        if cost(simpler) < cost(current):
             yield _with(best(), key, spec.dtype, simpler)
-            current = _numbers(best().tensors[key], spec.dtype)
+            current = numbers_of(best().tensors[key], spec.dtype)
     yield from _blocks(best, key, spec.dtype)
     for i in range(min(current.size, _SINGLE_ELEMENTS)):
         for value in (0.0, 1.0):
-            current = _numbers(best().tensors[key], spec.dtype)
+            current = numbers_of(best().tensors[key], spec.dtype)
             # Zero is the simplest value: where it was kept, one is not tried any more.
             if current[i] in {0.0, value}:
                 break
@@ -82,12 +81,12 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
 
 def _blocks(best: Callable[[], Recording], key: str, dtype: str) -> Iterator[Recording]:
     """Set halves, quarters and smaller blocks of a tensor with many elements to zero."""
-    count = _numbers(best().tensors[key], dtype).size
+    count = numbers_of(best().tensors[key], dtype).size
     length = count // 2
     # Smaller tensors are left to the search by single elements, which reaches each of theirs.
     while count > _SINGLE_ELEMENTS and length >= max(1, count // _SMALLEST_BLOCK):
         for start in range(0, count, length):
-            current = _numbers(best().tensors[key], dtype)
+            current = numbers_of(best().tensors[key], dtype)
             if current[start : start + length].any():
                 simpler = current.copy()
                 simpler[start : start + length] = 0.0
@@ -102,32 +101,10 @@ def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     yield np.arange(current.size, dtype=np.float64)
     with np.errstate(all="ignore"):
         # Adding zero turns -0.0 into 0.0.
-        yield np.rint(np.clip(current, -_SMALL, _SMALL)) + 0.0
+        yield np.rint(np.clip(current, -SMALL, SMALL)) + 0.0
         yield np.rint(current) + 0.0
         yield np.rint(current * 2) / 2 + 0.0
         yield np.rint(current * 16) / 16 + 0.0
-
-
-def _cost(numbers: NDArray[np.float64]) -> int:
-    """Return how complicated the numbers are. A pass proposes only cheaper numbers, so that no pass undoes another."""
-    with np.errstate(all="ignore"):
-        steps = [numbers == 0, numbers == 1, (numbers == np.rint(numbers)) & (np.abs(numbers) <= _SMALL)]
-        steps += [
-            numbers == np.rint(numbers),
-            numbers * 2 == np.rint(numbers * 2),
-            numbers * 16 == np.rint(numbers * 16),
-        ]
-    cost = np.full(numbers.shape, len(steps))
-    # The cheapest property comes last, and overwrites the price of any other that holds too.
-    for price, holds in reversed(list(enumerate(steps))):
-        cost[holds] = price
-    # A sign costs extra, so that -0.0 becomes 0.0.
-    return int(cost.sum()) + int(np.signbit(numbers).sum())
-
-
-def _numbers(data: bytes, dtype: str) -> NDArray[np.float64]:
-    """Return the numbers of a storage in float64; complex numbers as real and imaginary parts in turn."""
-    return array_of(data, PARTS.get(dtype, dtype), (-1,)).astype(np.float64)
 
 
 def _with(recording: Recording, key: str, dtype: str, numbers: NDArray[np.float64]) -> Recording:

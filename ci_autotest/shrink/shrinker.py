@@ -1,7 +1,8 @@
 """The shrinker: it proposes a program, receives its verdict, and keeps the program if it shows the same misalignment.
 
-The rule: a simpler program is kept only if (outcome, operator, kind, blame) stay the same. The shrinker is part of the
-parent process and runs nothing itself, so that a worker that dies in a trial costs only that trial.
+The rule: a program is kept only if it is smaller and (outcome, operator, kind, blame) stay the same. What is smaller is
+``size.size``; the passes only propose. The shrinker is part of the parent process and runs nothing itself, so that a
+worker that dies in a trial costs only that trial.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
 from ci_autotest.shrink.inputs import simpler_inputs
 from ci_autotest.shrink.ranks import simpler_ranks
+from ci_autotest.shrink.size import Size, size
 from ci_autotest.shrink.steps import fewer_steps
 
 if TYPE_CHECKING:
@@ -38,9 +40,15 @@ class Redraw:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A trial that runs a program."""
+    """A trial that runs a program.
+
+    Args:
+        recording: The program.
+        is_completed: Whether the program returns what a repro has to compare, for which it may be larger.
+    """
 
     recording: Recording
+    is_completed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,11 @@ class Shown:
     draws: tuple[Draw, ...] = ()
     profile: str = "ordinary"
 
+    @property
+    def size(self) -> Size:
+        """The size of the program."""
+        return size(self.recording, self.draws, self.profile)
+
 
 @dataclass(slots=True)
 class Shrinker:
@@ -78,12 +91,19 @@ class Shrinker:
     Args:
         best: The smallest program known to show the finding; at first the confirmed failure.
         trials: Proposals made so far.
+        size: Of the best one.
     """
 
     best: Shown
     trials: int = 0
     _passes: Generator[Proposal, bool, None] | None = field(default=None, repr=False)
+    _proposal: Proposal | None = field(default=None, repr=False)
     _answer: bool | None = field(default=None, repr=False)
+    size: Size = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Measure the first program."""
+        self.size = self.best.size
 
     def propose(self) -> Proposal | None:
         """Return the next trial; ``None`` if nothing is left to try."""
@@ -97,14 +117,18 @@ class Shrinker:
         except StopIteration:
             return None
         self.trials += 1
+        self._proposal = proposal
         return proposal
 
     def tell(self, shown: Shown | None) -> None:
         """Take the result of the last proposal; ``None`` if it could not be judged."""
-        kept = shown is not None and is_same(shown.verdict, self.best.verdict)
-        if kept and shown is not None:
-            self.best = shown
-        self._answer = kept
+        self._answer = False
+        if shown is None or not is_same(shown.verdict, self.best.verdict):
+            return
+        is_completed = isinstance(self._proposal, Replace) and self._proposal.is_completed
+        found = shown.size
+        if found < self.size or is_completed:
+            self.best, self.size, self._answer = shown, found, True
 
     def _all(self) -> Generator[Proposal, bool, None]:
         """Yield trials with simpler draws, then fewer steps, then simpler inputs and data.
@@ -133,9 +157,11 @@ class Shrinker:
 
     def _with_fewer_calls(self) -> Generator[Proposal, bool, None]:
         """Make calls identical and leave calls out, twice, because fewer calls allow more of both."""
-        for change in (plain_calls, same_calls, fewer_calls, plain_calls, same_calls, fewer_calls, given_back):
+        for change in (plain_calls, same_calls, fewer_calls, plain_calls, same_calls, fewer_calls):
             for recording in change(lambda: self.best.recording, lambda: self.best.verdict.step):
                 yield Replace(recording)
+        for recording in given_back(lambda: self.best.recording, lambda: self.best.verdict.step):
+            yield Replace(recording, is_completed=True)
 
     def _shortened(self) -> Generator[Proposal, bool, None]:
         """Leave steps out until a whole round makes no progress."""

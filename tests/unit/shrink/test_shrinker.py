@@ -305,3 +305,10 @@ def test_simpler_data__data_already_simple__proposes_little():
     proposals = [numbers(item) for item in simpler_data(lambda: simple, gradient=True)]
     assert [0.0, 0.0] not in proposals
     assert len(proposals) <= 2
+
+
+def test_shrinker__larger_program_that_shows_the_same__is_not_kept():
+    shrinker = Shrinker(Shown(BAD, recording()))
+    assert shrinker.propose() is not None
+    shrinker.tell(Shown(BAD, recording((0.3, -1.7, 0.1))))
+    assert shrinker.best.recording == recording()
