@@ -193,7 +193,7 @@ def random_tensor(
     is_own = low is None and high is None and settle(drawer, _OWN_RANGE)
     if not is_own:
         low, high = (_RANGE[0] if low is None else low), (_RANGE[1] if high is None else high)
-    recorder.is_widened |= is_own or drawer.profile != ORDINARY
+    recorder.notes.is_widened |= is_own or drawer.profile != ORDINARY
     if isinstance(low, int | float) and low == high:
         high = math.nextafter(low, math.inf)  # OneFlow then has this one value
     if isinstance(requires_grad, Generator):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
     from ci_autotest.opinfo.database import Sample
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _COMPRESSED: Final = {
     torch.sparse_csr: "to_sparse_csr", torch.sparse_csc: "to_sparse_csc",
@@ -43,7 +43,7 @@ def record_overload(recorder: Recorder, overload: OpOverload, sample: Sample) ->
         skip("with this seed the sample does not reach the overload")
     inputs = _OverloadInputs(recorder)
     args, kwargs = inputs.of(list(sample.args)), inputs.of(sample.kwargs)
-    recorder.drawer.profile, recorder.profile_applied = ORDINARY, True
+    recorder.drawer.profile, recorder.notes.profile_applied = ORDINARY, True
     found = recorder.call_function(Function(f"torch.ops.{overload}", overload), tuple(args), kwargs)
     results = *_comparable(found), *_comparable(list(_written(overload, args, kwargs)))
     # One that returns nothing and writes nothing is accepted or refused; a body must return something.

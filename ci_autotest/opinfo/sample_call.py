@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ci_autotest.opinfo.database import Entry, Sample
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 #: Elements before the first one of a non-contiguous input, and the distance between two elements.
 _OFFSET, _STEP = 3, 2
@@ -35,7 +35,7 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
     """
     inputs = Inputs(recorder, variant)
     args, kwargs = inputs.of(sample.args), inputs.of(sample.kwargs)
-    recorder.drawer.profile, recorder.profile_applied = variant if inputs.is_varied else ORDINARY, True
+    recorder.drawer.profile, recorder.notes.profile_applied = variant if inputs.is_varied else ORDINARY, True
     call = entry.call if sample.constructor is None else _module(recorder, entry, sample, inputs)
     if variant == ERROR:
         return _refused(recorder, sample, lambda: _call(recorder, call, args, kwargs))

@@ -215,7 +215,7 @@ class EntryBody:
             message = "the reference refuses the sample"
             raise unittest.SkipTest(message)
         sample = self._samples.get(spot.dtype, spot.number)
-        recorder.background = SampleBackground(self._entry, sample, spot._replace(variant=variant), self._rows)
+        recorder.notes.background = SampleBackground(self._entry, sample, spot._replace(variant=variant), self._rows)
         try:
             if isinstance(self._entry, OverloadEntry):
                 return record_overload(recorder, self._entry.call, sample)

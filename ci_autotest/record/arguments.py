@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import inspect
     from collections.abc import Callable, Iterable
 
-    from ci_autotest.record.protocol import Callee as Function
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.function import Function
+    from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 _ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."

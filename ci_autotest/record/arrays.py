@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
 
 #: Functions that make a tensor from an array.
@@ -61,7 +61,7 @@ def _input_of_array(recorder: Recorder, function: Function, args: tuple[Any, ...
         message = f"{function.target} of an array with dtype {array.dtype}: {error}"
         raise AuthorError(message) from error
     if function.target != "torch.tensor":
-        recorder.shared.append((array, array.tobytes()))
+        recorder.outside.shared.append((array, array.tobytes()))
     value: Value = recorder.capture(made)
     return value if device is None or device is NOTHING else value.to(device)
 
@@ -72,7 +72,7 @@ def refuse_written(recorder: Recorder) -> None:
     Raises:
         AuthorError: An array has changed since a tensor was made from it.
     """
-    if any(array.tobytes() != before for array, before in recorder.shared):
+    if any(array.tobytes() != before for array, before in recorder.outside.shared):
         message = (
             "an array was changed after torch.from_numpy made a tensor of it, and that write is not recorded. "
             "Write to the tensor, or pass a copy: torch.from_numpy(array.copy())."

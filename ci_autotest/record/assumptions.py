@@ -24,5 +24,5 @@ def assume(condition: object) -> None:
     recorder = recorder_for("assume")
     if not condition:
         # The attempt is rejected even if the body catches the exception.
-        recorder.assumption = "assume() was false"
+        recorder.notes.assumption = "assume() was false"
         raise FalseAssumption

@@ -162,8 +162,8 @@ class Attempts:
             tracer = self._tracers[key] = Tracer()
         self._prepare(recorder, key)
         ended_at = run_body(recorder, declaration, call, tracer, form)
-        recorder.profile_applied = recorder.profile_applied or drawer.plan.is_applied
-        if recorder.has_given_up:
+        recorder.notes.profile_applied = recorder.notes.profile_applied or drawer.plan.is_applied
+        if recorder.notes.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:
             # A refusal that the author expects is the end of the case, and its draws are all that it makes.
@@ -179,10 +179,10 @@ class Attempts:
         cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
         program = _program(recorder)
         found = _attempt(recorder, program, wanted, key_of(key, case, number), cotangents)
-        if declaration.batch is not None or recorder.added:
-            is_usual = not edits and not recorder.profile_applied
-            found = found._replace(batch=batch_of(program, declaration.batch, recorder.added, is_usual=is_usual))
-        is_outside = recorder.outside and _rests_on(program, recorder.outside)
+        if declaration.batch is not None or recorder.notes.added:
+            is_usual = not edits and not recorder.notes.profile_applied
+            found = found._replace(batch=batch_of(program, declaration.batch, recorder.notes.added, is_usual=is_usual))
+        is_outside = recorder.outside.keys and _rests_on(program, recorder.outside.keys)
         return found._replace(untested=_OUTSIDE) if is_outside else found
 
     def _prepare(self, recorder: Recorder, key: int) -> None:
@@ -216,9 +216,9 @@ def _why_not_large(declaration: Declaration, shapes: int) -> SizeStanding:
 
 def _unfit(recorder: Recorder, wanted: str) -> tuple[str, NoProfile] | None:
     """Return the profile that a case was to have and why it has not; ``None`` if it has it."""
-    if recorder.profile_applied or wanted == ORDINARY:
+    if recorder.notes.profile_applied or wanted == ORDINARY:
         return None
-    return wanted, recorder.profile_obstacle if recorder.drawer.profile == wanted else REJECTED
+    return wanted, recorder.notes.profile_obstacle if recorder.drawer.profile == wanted else REJECTED
 
 
 def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tensor]:
@@ -236,7 +236,9 @@ def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tens
         if taken and any(value is other for other in taken):
             continue
         taken.append(value)
-        found[position] = cotangent(recorder, position, value, are_random=are_random)
+        found[position] = cotangent(
+            recorder.drawer, position, value, are_random=are_random, has_layout=recorder.notes.profile_applied
+        )
     return found
 
 
@@ -251,11 +253,11 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
 
 def _given_up(recorder: Recorder) -> Attempt:
     """Return an attempt that the body has ended, as ``Recorder.has_given_up`` says: there is nothing to try."""
-    applied = recorder.drawer.profile if recorder.profile_applied else ORDINARY
+    applied = recorder.drawer.profile if recorder.notes.profile_applied else ORDINARY
     empty = Program((), (Step(OUTPUT, "output", (), (), "output"),))
     return Attempt(
         empty, recorder.trace, {}, {}, recorder.drawer.log, applied, None,
-        assumption=recorder.assumption, skipped=recorder.skipped, unsupported=recorder.untested,
+        assumption=recorder.notes.assumption, skipped=recorder.notes.skipped, unsupported=recorder.notes.untested,
         grid=recorder.drawer.points,
     )  # fmt: skip
 
@@ -291,16 +293,16 @@ def _attempt(
         cotangents,
         drawer.log,
         # A rejected attempt counts for the profile that it was drawn for.
-        drawer.profile if recorder.profile_applied or refused is not None else ORDINARY,
+        drawer.profile if recorder.notes.profile_applied or refused is not None else ORDINARY,
         refused,
-        has_outside=bool(recorder.outside),
-        remarks=frozenset(recorder.remarks),
+        has_outside=bool(recorder.outside.keys),
+        remarks=frozenset(recorder.notes.remarks),
         unfit=_unfit(recorder, wanted),
-        notes=tuple(recorder.notes),
+        notes=tuple(recorder.notes.lines),
         key=key,
         grid=drawer.points,
         point=tuple(drawer.point),
-        background=recorder.background,
+        background=recorder.notes.background,
         dimensions=drawer.plan.dimensions,
     )
 

@@ -20,7 +20,6 @@ from ci_autotest.record.module_calls import ModuleCalls
 from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import stop_watching
-from ci_autotest.record.recorder import Ended
 from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning, refuse_transform
 from ci_autotest.record.values import Value
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.autograd_functions import Tracer
     from ci_autotest.record.declaration import Declaration
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 
@@ -49,22 +48,22 @@ def run_body(
     try:
         with calling(form, recorder.device):
             ended_at, returned = _called(recorder, declaration, call, tracer)
-        recorder.is_widened = False  # what follows judges the recording itself, and no input excuses it
+        recorder.notes.is_widened = False  # what follows judges the recording itself, and no input excuses it
         if ended_at is None:
-            if recorder.has_given_up:
+            if recorder.notes.has_given_up:
                 return None
             wants_second = form == SECOND_DERIVATIVES and declaration.auto_backward
             record_output(recorder, with_second_derivatives(recorder, returned) if wants_second else returned)
             _refuse_empty(recorder)
-            if recorder.shared:
+            if recorder.outside.shared:
                 refuse_written(recorder)
-            if recorder.captured:
+            if recorder.outside.captured:
                 refuse_unrecorded_writes(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, declaration)}"
         # Another harness draws anew when torch raises a TypeError, as for an argument that only its own framework has.
-        if recorder.is_widened or (declaration.is_foreign and isinstance(error, ArgumentError)):
-            recorder.assumption = message
+        if recorder.notes.is_widened or (declaration.is_foreign and isinstance(error, ArgumentError)):
+            recorder.notes.assumption = message
             return None
         raise AuthorError(message) from error
     except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
@@ -72,8 +71,8 @@ def run_body(
         line, hint = _body_line(error, declaration), meaning(error_text(error))
         if isinstance(error, bdb.BdbQuit):
             hint = ". A worker has no terminal: debug with `ci-autotest run --workers 0`"
-        if recorder.is_widened and isinstance(error, Exception):
-            recorder.assumption = (
+        if recorder.notes.is_widened and isinstance(error, Exception):
+            recorder.notes.assumption = (
                 f"the body does not take inputs that its harness never draws: {error_text(error)}{line}"
             )
             return None
@@ -84,7 +83,7 @@ def run_body(
         stop_watching(recorder)
         recorder.refusal = None  # Its traceback keeps the body's frames alive.
         _restore(recorder)
-        recorder.__class__ = Ended
+        recorder.is_ended = True
         # Modules and generators refer back to the recorder. Without this, the cycle would keep the tensors in memory
         # until the garbage collector runs.
         recorder.modules.clear()
@@ -103,18 +102,18 @@ def _called(
     except AuthorError:
         raise
     except skip_exceptions() as error:
-        recorder.skipped = skip_reason(error)
+        recorder.notes.skipped = skip_reason(error)
         return None, None
     except UnsupportedTest as error:
-        recorder.untested = error.why
+        recorder.notes.untested = error.why
         return None, None
     except FalseAssumption as error:
-        recorder.assumption = f"assume(){_body_line(error, declaration)} was false"
+        recorder.notes.assumption = f"assume(){_body_line(error, declaration)} was false"
         return None, None
     except Exception as error:
         refuse_transform(error)
         if declaration.is_foreign and isinstance(error, AttributeError) and isinstance(error.obj, Value):
-            recorder.untested = Unsupported(UnsupportedReason.OTHER_API, error_text(error))
+            recorder.notes.untested = Unsupported(UnsupportedReason.OTHER_API, error_text(error))
             return None, None
         if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise
@@ -130,7 +129,7 @@ def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal:
     A profile may cause a refusal of its own, for example an in-place write to expanded memory. Such an attempt is
     rejected; it is no error of the author.
     """
-    has_profile = recorder.profile_applied or recorder.drawer.plan.is_applied
+    has_profile = recorder.notes.profile_applied or recorder.drawer.plan.is_applied
     if declaration.raises and (is_met(declaration, refusal) or not has_profile):
         check_demand(declaration, refusal)
         recorder.demand(refusal)
@@ -145,7 +144,7 @@ def _refuse_empty(recorder: Recorder) -> None:
             isinstance(spec := each.args[0], TensorSpec) and spec.placements for each in recorder.steps if each.args
         ):
             detail = "the body says how its inputs lie on ranks, and calls no operator"
-            recorder.untested = Unsupported(UnsupportedReason.RANKS, detail)
+            recorder.notes.untested = Unsupported(UnsupportedReason.RANKS, detail)
             return
         message = "the body calls no operator of torch: there is nothing to compare."
         raise AuthorError(message)
@@ -159,16 +158,16 @@ def _calls_anything(recorder: Recorder) -> bool:
 
 def _restore(recorder: Recorder) -> None:
     """Restore the user's parameters, gradients and optimizers, because they may outlive the case."""
-    for held in recorder.optimizers.values():
+    for held in recorder.outside.optimizers.values():
         restore_optimizer(held)
-    recorder.optimizers.clear()
-    for tensor, data in recorder.given_data.values():
+    recorder.outside.optimizers.clear()
+    for tensor, data in recorder.outside.given_data.values():
         tensor.data.copy_(data)
-    recorder.given_data.clear()
-    recorder.given.clear()
-    for tensor, before in recorder.given_gradients.values():
+    recorder.outside.given_data.clear()
+    recorder.outside.given.clear()
+    for tensor, before in recorder.outside.given_gradients.values():
         tensor.grad = before
-    recorder.given_gradients.clear()
+    recorder.outside.given_gradients.clear()
 
 
 def _body_line(error: BaseException, declaration: Declaration) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
-    from ci_autotest.record.protocol import Recorder as AnyRecorder
+    from ci_autotest.record.recorder import Recorder as AnyRecorder
 
 AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
 #: One case of so many has each form: one or two of the 20 of a plan.
@@ -83,7 +83,12 @@ class OutRecorder(Recorder):
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call whose result is written to a new input."""
-        if "out" not in kwargs and self.plain_tensors is None and not function.is_random and takes_out(function.target):
+        if (
+            "out" not in kwargs
+            and self.outside.plain_tensors is None
+            and not function.is_random
+            and takes_out(function.target)
+        ):
             real_args, _, real_kwargs, _ = split(self, args, kwargs, function)
             results = _put_aside(function, real_args, real_kwargs)
             if results:
@@ -102,7 +107,7 @@ class OutRecorder(Recorder):
         else:
             spec = TensorSpec(dtype, shape, strides, 0, count, requires_grad=False)
             room = self.tensor(torch.full(shape, _HELD, dtype=result.dtype), spec, OUT)
-        self.added.add(self.steps[room._ref.index].target)
+        self.notes.added.add(self.steps[room._ref.index].target)
         # It is certain to be overwritten, so that both sides copy it in their first run.
         keep_copy(self.trace, room._ref.index, room._tensor)
         return room
@@ -138,7 +143,7 @@ def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
     hooks = {*HOOK, *REGISTERS}
     if (
         not recorder.keeps_graph
-        or recorder.plain_tensors is not None
+        or recorder.outside.plain_tensors is not None
         or any(hooks & {*s.modes} for s in recorder.steps)
     ):
         return returned

@@ -16,7 +16,7 @@ _ITERATE: Final = DataLoader.__iter__
 def _iterate(loader: DataLoader[Any]) -> Any:
     recorder = CURRENT.get()
     if recorder is not None:
-        recorder.remarks.add("DataLoader")
+        recorder.notes.remarks.add("DataLoader")
     return _ITERATE(loader)
 
 

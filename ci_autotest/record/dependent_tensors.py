@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.record.draw.draws import Drawer
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
     Size = int | Generator | None
 
@@ -213,10 +213,10 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
         size = drawer.turn_size(name, len(drawer.log) - 1, size, 1, power)
     sizes = [size]
     if drawer.profile == LARGE_SHAPES:
-        recorder.profile_applied = True
+        recorder.notes.profile_applied = True
         return large_size(power, LARGE_ELEMENTS // ELEMENT_CAP)
     if drawer.profile != ORDINARY and shaped(drawer, site, sizes, [0]) and sizes[0] ** power <= ELEMENT_CAP:
-        recorder.profile_applied = True
+        recorder.notes.profile_applied = True
         size = sizes[0]
     drawer.plan.saw(name, size)
     return size
@@ -231,7 +231,7 @@ def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_gr
         spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
         value: Value = recorder.tensor(source, spec)
         return value
-    recorder.profile_applied = True
+    recorder.notes.profile_applied = True
     # Every second element of a longer storage, from an offset.
     storage = torch.zeros(3 + 2 * numel, dtype=source.dtype)
     storage[3::2] = source.reshape(-1)

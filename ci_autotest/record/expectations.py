@@ -21,7 +21,7 @@ from ci_autotest.record.draw.generators import settle
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _NUMBERS: frozenset[str] = frozenset("biufc")
 

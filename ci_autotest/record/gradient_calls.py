@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Step
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 #: Options of ``torch.autograd.grad`` that keep the graph.
 _KEEPING: Final = ("retain_graph", "create_graph")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
 
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 #: Targets that turn elements of a gradient into Python numbers.
 _READING: Final = frozenset({
@@ -73,7 +73,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         AuthorError: The function branches on the gradient, makes tensors with plain torch, or returns no tensor.
     """
     trace, steps, start = recorder.trace, recorder.steps, len(recorder.steps)
-    created = recorder.begin_hook()
+    created = recorder.hook_values = []
     try:
         gradient = recorder.keep(
             Step(CALL_FUNCTION, HOOKED, (receiver._ref,), (), "gradient"), torch.ones_like(receiver._tensor.detach())
@@ -81,7 +81,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         with torch.enable_grad():
             result = function(gradient)
     finally:
-        recorder.end_hook()
+        recorder.hook_values = None
     index = len(steps)
     _refuse(steps[start:], result)
     for i in range(start, index):
@@ -91,7 +91,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         trace.values[i], trace.facts[i] = None, None
     returned = result._ref if isinstance(result, Value) else None
     recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), returned), (), "hook", REGISTERS))
-    live = {value._ref.index: value for value in created if isinstance(value, Value)}
+    live = {value._ref.index: value for value in created}
     binding = TorchSteps(str(recorder.device)).binding(recorder.sources)
     stored = _StoredValues(recorder, live)
     real = receiver._tensor.register_hook(Hook(trace, steps, index, binding, stored))  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ci_autotest.program.ir import Argument
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = (bool, int, float, str, type(None))
 #: Arguments of constructors that are no part of what a module computes.
@@ -73,7 +73,7 @@ class ModuleCalls:
             self._roots.append(root)
         number = next(i for i, other in enumerate(self._roots) if root is other)
         modules = {id(module): f"{number}.{name}".rstrip(".") for name, module in root.named_modules()}
-        captured = self._recorder.captured
+        captured = self._recorder.outside.captured
         states = {
             captured[id(tensor)][1]._ref.index: f"{number}.{name}"
             for name, tensor in chain(root.named_parameters(), root.named_buffers()) if id(tensor) in captured

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ci_autotest.record.protocol import Module as RecordedModule
+    from ci_autotest.record.modules import RecordedModule
 
 BEFORE: Final = "register_forward_pre_hook"
 AFTER: Final = "register_forward_hook"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from ci_autotest.record.function import Function
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 

@@ -38,7 +38,7 @@ class WrapperClass(Function):
         if recorder is None:
             return self.real(*args, **kwargs)
         module = kwargs.get("module", args[0] if args else None)
-        recorder.remarks.add(self.real.__name__)
+        recorder.notes.remarks.add(self.real.__name__)
         if isinstance(module, RecordedModule):
             return _Wrapped.of(module)
         if isinstance(module, torch.nn.Module):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ci_autotest.program.ir import Ref
-    from ci_autotest.record.protocol import ModuleSteps
+    from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.values import Value
 
 #: Methods that change a module; all but the last return it.

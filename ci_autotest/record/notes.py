@@ -1,13 +1,59 @@
-"""Notes of a body about its case; they are shown with a finding."""
+"""What is to be said of a case: by its body, which is shown with a finding, and by the recorder."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.record.context import recorder_for
+from ci_autotest.record.draw.profiles import NO_INPUT
+
+if TYPE_CHECKING:
+    from ci_autotest.backends.trace import Background
+    from ci_autotest.errors import Unsupported
+    from ci_autotest.values.result import NoProfile
 
 _NOTES_AT_MOST: Final = 10
 _NOTE_CHARS: Final = 300
+
+
+class CaseNotes:
+    """What the recorder notes about one attempt.
+
+    Attributes:
+        lines: What the body says about the case.
+        assumption: The false assumption that ended the body; empty if none did.
+        skipped: Why the body skipped the case; empty if it did not.
+        untested: Why no candidate can run the body; ``None`` if it does not ask for that.
+        is_widened: Whether an input is of a kind that the body's own harness never draws, so that the body may not be
+            able to take it.
+        remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
+        background: What the source of the test knows about the case.
+        added: Keys of the inputs that the form of the case has added to those of the body.
+        profile_applied: Whether the attempt's profile changed anything.
+        profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
+    """
+
+    __slots__ = (
+        "added", "assumption", "background", "is_widened", "lines", "profile_applied", "profile_obstacle", "remarks",
+        "skipped", "untested",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.assumption = ""
+        self.skipped = ""
+        self.untested: Unsupported | None = None
+        self.is_widened = False
+        self.remarks: set[str] = set()
+        self.background: Background | None = None
+        self.added: set[str] = set()
+        self.profile_applied = False
+        self.profile_obstacle: NoProfile = NO_INPUT
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the body has ended its case: by a false assumption, a skip, or a request that nothing here meets."""
+        return bool(self.assumption or self.skipped or self.untested)
 
 
 def note(text: object) -> None:
@@ -20,6 +66,6 @@ def note(text: object) -> None:
         AuthorError: Called outside a test.
     """
     recorder = recorder_for("note")
-    if len(recorder.notes) < _NOTES_AT_MOST:
+    if len(recorder.notes.lines) < _NOTES_AT_MOST:
         words = "".join(char if char.isprintable() else " " for char in str(text)).split()
-        recorder.notes.append(" ".join(words)[:_NOTE_CHARS])
+        recorder.notes.lines.append(" ".join(words)[:_NOTE_CHARS])

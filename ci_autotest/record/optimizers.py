@@ -25,7 +25,7 @@ from ci_autotest.record.write_guard import refuse_unrecorded_writes, unrecorded
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _OPTIONS: Final = ("foreach", "fused")
 
@@ -89,8 +89,8 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     if recorder is None:
         return
     refuse_unrecorded_writes(recorder)  # A gradient that was written to is not the one that is recorded.
-    if id(optimizer) not in recorder.optimizers:
-        recorder.optimizers[id(optimizer)] = Held(
+    if id(optimizer) not in recorder.outside.optimizers:
+        recorder.outside.optimizers[id(optimizer)] = Held(
             optimizer,
             {key: {name: _copied(one) for name, one in state.items()} for key, state in optimizer.state.items()},
             [{**group, "params": list(group["params"])} for group in optimizer.param_groups],
@@ -99,7 +99,7 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         # Both implementations pass tensors to kernels that accept no recorded values.
         group.update(dict.fromkeys([name for name in _OPTIONS if name in group], False))
         own = group["params"]
-        values = [recorder.captured[id(one)][1] if id(one) in recorder.captured else one for one in own]
+        values = [recorder.outside.captured[id(one)][1] if id(one) in recorder.outside.captured else one for one in own]
         _move_state(optimizer, own, values)
         states: Any = optimizer.state
         for value in values:
@@ -110,10 +110,10 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
 def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     """Put the plain parameters back, with the elements of their recorded values."""
     recorder = CURRENT.get()
-    if recorder is None or id(optimizer) not in recorder.optimizers:
+    if recorder is None or id(optimizer) not in recorder.outside.optimizers:
         return
     refuse_unrecorded_writes(recorder)  # Writes of the user's own step hooks, which run earlier, would be lost below.
-    for group, before in zip(optimizer.param_groups, recorder.optimizers[id(optimizer)].groups, strict=False):
+    for group, before in zip(optimizer.param_groups, recorder.outside.optimizers[id(optimizer)].groups, strict=False):
         _move_state(optimizer, group["params"], before["params"])
         group["params"] = list(before["params"])
         group.update({name: before[name] for name in _OPTIONS if name in before})

@@ -13,7 +13,7 @@ from ci_autotest.record.gradient_calls import unread
 from ci_autotest.record.values import GradFn, Value
 
 if TYPE_CHECKING:
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _SHOWN_AT_MOST: Final = 80
 #: Results of steps and attributes besides tensors.
@@ -41,7 +41,7 @@ def record_output(recorder: Recorder, returned: object) -> None:
 def _returned(value: object, recorder: Recorder) -> list[Ref]:
     if isinstance(value, Value):
         return [value._ref]
-    held = recorder.captured.get(id(value))
+    held = recorder.outside.captured.get(id(value))
     if held is not None:  # a plain tensor with a recorded value, for example the gradient of a plain parameter
         return [held[1]._ref]
     if value is None or isinstance(value, GradFn):  # whether there is one is `requires_grad`, which is compared

@@ -16,7 +16,7 @@ from ci_autotest.record.modes import modes as modes_in_force
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _NAME: Final = "packed"
 

@@ -25,7 +25,7 @@ from ci_autotest.record.write_guard import unrecorded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _FOREACH: Final = "_foreach_"
 #: ``_foreach_`` functions whose counterpart for a single tensor has another name.
@@ -83,7 +83,7 @@ class PlainTensors(TorchFunctionMode):
         """
         if self._is_paused or any(isinstance(one, Value) for one in given):
             return False
-        return any(id(one) in self._recorder.captured for one in given) or (
+        return any(id(one) in self._recorder.outside.captured for one in given) or (
             not name.endswith("_") and any(isinstance(one, torch.nn.Parameter) for one in given)
         )
 
@@ -115,7 +115,7 @@ class PlainTensors(TorchFunctionMode):
         written = [one for one, version, _ in before if one._version != version]
         for one, version, elements in before:
             if one._version != version:
-                recorder.given_data.setdefault(id(one), (one, elements))
+                recorder.outside.given_data.setdefault(id(one), (one, elements))
         _refresh(recorder, written)
         for one, value in _pairs(found, recorded):
             represent(recorder, one, value)
@@ -135,22 +135,22 @@ class PlainTensors(TorchFunctionMode):
 
 def watch(recorder: Recorder) -> None:
     """Intercept calls of plain torch until the body ends, unless another mode is active."""
-    if recorder.plain_tensors is None and torch._C._len_torch_function_stack() == 0:
-        recorder.plain_tensors = PlainTensors(recorder)
-        recorder.plain_tensors.__enter__()
+    if recorder.outside.plain_tensors is None and torch._C._len_torch_function_stack() == 0:
+        recorder.outside.plain_tensors = PlainTensors(recorder)
+        recorder.outside.plain_tensors.__enter__()  # type: ignore[no-untyped-call]
 
 
 def stop_watching(recorder: Recorder) -> None:
     """Stop intercepting calls of plain torch."""
-    mode, recorder.plain_tensors = recorder.plain_tensors, None
+    mode, recorder.outside.plain_tensors = recorder.outside.plain_tensors, None
     if mode is not None:
-        mode.__exit__(None, None, None)
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def copy_written(recorder: Recorder, tensors: Iterable[object]) -> None:
     """Copy the results of a recorded step that writes in place to the plain tensors that represent its values."""
     for tensor in tensors:
-        held = recorder.captured.get(id(tensor))
+        held = recorder.outside.captured.get(id(tensor))
         if held is None or not isinstance(tensor, torch.Tensor):
             continue
         if not _holds(tensor, held[1]):
@@ -166,11 +166,11 @@ def _holds(tensor: torch.Tensor, value: Value) -> bool:
 
 def copy_data(recorder: Recorder, tensor: torch.Tensor) -> None:
     """Copy the elements of the recorded value that a plain tensor represents to that tensor."""
-    held = recorder.captured.get(id(tensor))
+    held = recorder.outside.captured.get(id(tensor))
     if held is None:
         return
     with unrecorded():
-        recorder.given_data.setdefault(id(tensor), (tensor, tensor.detach().clone()))
+        recorder.outside.given_data.setdefault(id(tensor), (tensor, tensor.detach().clone()))
         tensor.data.copy_(held[1]._tensor.detach())
     _refresh(recorder, [tensor])
 
@@ -181,18 +181,18 @@ def represent(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
         now = value._tensor.detach()
         if tensor.shape == now.shape and not torch.equal(tensor.detach(), now):
             tensor.data.copy_(now)
-        recorder.captured[id(tensor)] = tensor, value, tensor._version
-        recorder.given[id(tensor)] = now.clone()
+        recorder.outside.captured[id(tensor)] = tensor, value, tensor._version
+        recorder.outside.given[id(tensor)] = now.clone()
 
 
 def _refresh(recorder: Recorder, written: list[torch.Tensor]) -> None:
     """Update the known elements of all tensors that share memory with one that was written to."""
     with unrecorded():
         memory = {one.untyped_storage().data_ptr() for one in written}
-        for key, (tensor, value, _) in list(recorder.captured.items()):
+        for key, (tensor, value, _) in list(recorder.outside.captured.items()):
             if tensor.untyped_storage().data_ptr() in memory:
-                recorder.captured[key] = tensor, value, tensor._version
-                recorder.given[key] = tensor.detach().clone()
+                recorder.outside.captured[key] = tensor, value, tensor._version
+                recorder.outside.given[key] = tensor.detach().clone()
 
 
 def _record(

@@ -10,7 +10,7 @@ from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -37,13 +37,14 @@ from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
 from ci_autotest.record.context import is_asked_by_torch
-from ci_autotest.record.draw.profiles import NO_INPUT
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
+from ci_autotest.record.notes import CaseNotes
 from ci_autotest.record.optimizers import with_values
+from ci_autotest.record.outside import Outside
 from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
 from ci_autotest.record.unsupported_uses import refuse, refuse_nested, stale
@@ -56,16 +57,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ci_autotest.backends.trace import Background
-    from ci_autotest.errors import Unsupported
     from ci_autotest.program.refusal import Refusal
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
     from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.modules import RecordedModule
-    from ci_autotest.record.optimizers import Held
-    from ci_autotest.record.plain_tensors import PlainTensors
-    from ci_autotest.values.result import NoProfile
 
 # Faster than the constructor of a named tuple; one step is made for each call of each case.
 _new_step: Final = tuple.__new__
@@ -92,128 +88,77 @@ class Recorder:
     """The recording of one attempt, while its body runs.
 
     Attributes:
-        added: Keys of the inputs that the form of the case has added to those of the body.
+        outside: What came from outside of the recorder.
+        notes: What is to be said of the case.
         steps: The steps in order, setup and body together.
         trace: The values and flags of the steps on the reference.
         saved: What ``torch.save`` has written, by its bytes: each memory, the index of the step, and the containers
             around the tensors.
-        shared: NumPy arrays that became inputs, each with its bytes at that time.
         sources: Data of each placeholder by key; every side gets its own copy.
         refusal: Index and exception of the last step that the reference refused.
         dtype: Dtype of tensors without one; ``None`` for float32.
         has_setup: Whether a module was constructed.
         keeps_graph: Whether an automatic backward pass is still possible, because the body has run none of its own.
-        hook_values: Values that the function of the current hook has created.
         modules: The constructed modules, without their parts.
         module_steps: Recorder of the modules' steps; ``None`` before the first module.
-        captured: Plain tensors by id, each with the recorded value that it represents and its version. They are kept
-            alive, so that no other tensor gets the same id.
-        given_gradients: Plain tensors that got a gradient, by id, each with its gradient before the case.
-        optimizers: Optimizers of plain torch that have stepped, by id, each with its state before the case.
-        given: The elements that a plain tensor got last, by its id; other elements reveal an unrecorded write.
-        given_data: Plain tensors that got new elements, by id, each with its elements before the case.
-        plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
         reads: Attributes that the body read and that are no tensors, by tensor and name.
-        has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
-        outside: Keys of the inputs that may have been computed from such an array.
         outputs: The outputs of the body, flattened.
-        profile_applied: Whether the attempt's profile changed anything.
-        assumption: The false assumption that ended the body; empty if none did.
-        skipped: Why the body skipped the case; empty if it did not.
-        untested: Why no candidate can run the body; ``None`` if it does not ask for that.
-        is_widened: Whether an input is of a kind that the body's own harness never draws, so that the body may not be
-            able to take it.
         marks_modules: Whether steps are marked with the modules that they are recorded in.
-        is_in_hook: Whether a hook's function runs, on ones in place of the gradient, which is not known yet.
-        notes: What the body says about the case.
-        remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
-        background: What the source of the test knows about the case.
-        profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
+        hook_values: Values that the function of a hook has created so far, on ones in place of the gradient, which is
+            not known yet; ``None`` outside of hooks.
+        is_ended: Whether the attempt is over. Values that outlive it cannot record anything.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
-    is_in_hook: ClassVar[bool] = False
     __slots__ = (
-        "added",
-        "assumption",
-        "background",
-        "captured",
         "device",
         "drawer",
         "dtype",
-        "given",
-        "given_data",
-        "given_gradients",
-        "has_left",
         "has_setup",
         "hook_values",
-        "is_widened",
+        "is_ended",
         "keeps_graph",
         "marks_modules",
         "module_steps",
         "modules",
         "notes",
-        "optimizers",
         "outputs",
         "outside",
-        "plain_tensors",
-        "profile_applied",
-        "profile_obstacle",
         "reads",
         "refusal",
-        "remarks",
         "saved",
-        "shared",
-        "skipped",
         "sources",
         "steps",
         "trace",
-        "untested",
         "watched",
     )
 
     def __init__(self, drawer: Drawer, device: torch.device) -> None:
         self.drawer = drawer
         self.device = device
+        self.outside = Outside()
+        self.notes = CaseNotes()
         self.steps: list[Step] = []
         self.trace = Trace()
         self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
         self.saved: dict[bytes, list[tuple[BytesIO, int, Any]]] = {}
-        self.shared: list[tuple[NDArray[Any], bytes]] = []
         self.refusal: tuple[int, Exception] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
-        self.hook_values: list[Any] = []
+        self.hook_values: list[Value] | None = None
+        self.is_ended = False
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
         self.module_steps: ModuleSteps | None = None
-        self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
-        self.optimizers: dict[int, Held] = {}
-        self.given: dict[int, torch.Tensor] = {}
-        self.plain_tensors: PlainTensors | None = None
-        self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self.has_left = False
-        self.assumption = ""
-        self.skipped = ""
-        self.untested: Unsupported | None = None
-        self.is_widened = False
         self.marks_modules = False
-        self.notes: list[str] = []
         self.reads: dict[tuple[Ref, str], object] = {}
-        self.remarks: set[str] = set()
-        self.background: Background | None = None
-        self.outside: set[str] = set()
-        self.added: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
-        self.profile_applied = False
-        self.profile_obstacle: NoProfile = NO_INPUT
 
     @property
-    def has_given_up(self) -> bool:
-        """Whether the body has ended its case: by a false assumption, a skip, or a request that nothing here meets."""
-        return bool(self.assumption or self.skipped or self.untested)
+    def is_in_hook(self) -> bool:
+        """Whether the function of a hook runs."""
+        return self.hook_values is not None
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""
@@ -261,7 +206,7 @@ class Recorder:
         clear_gradients(self)
         found = self.run(step, call, args, kwargs)
         give_gradients(self)
-        if self.given_gradients:
+        if self.outside.given_gradients:
             watch(self)
         return found
 
@@ -275,7 +220,7 @@ class Recorder:
         if form == "method" and isinstance(args[0], Value):
             return args[0]._recorder.call_method(args[0], function.name, args[1:], kwargs)
         found = self.call_function(function, args, kwargs)
-        if self.captured:
+        if self.outside.captured:
             copy_written(self, (*args, *kwargs.values()))
         return found
 
@@ -314,18 +259,20 @@ class Recorder:
         real_args, _, real_kwargs, step_kwargs = split(self, (receiver,), kwargs, None, ARRAY)
         step = Step(CALL_METHOD, ARRAY, (receiver._ref,), step_kwargs, "array", modes_in_force())
         self.run(step, lambda tensor, **given: tensor.numpy(**given).copy(), real_args, real_kwargs)
-        self.has_left = True
+        self.outside.has_left = True
         return read_only(receiver._tensor, real_kwargs)
 
     def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Run a step on the reference and record it, even if the reference refuses it."""
+        if self.is_ended:
+            stale()
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
         try:
-            if self.plain_tensors is None:
+            if self.outside.plain_tensors is None:
                 result = call(*args, **kwargs) if kwargs else call(*args)
             else:
-                with self.plain_tensors.paused():
+                with self.outside.plain_tensors.paused():
                     result = call(*args, **kwargs)
         except AuthorError:
             raise  # From our own code, for example inside a hook; the reference refused nothing.
@@ -354,7 +301,10 @@ class Recorder:
             trace.facts.append((result.requires_grad, result.is_leaf, result._version))
             if self.watched and index in self.watched:
                 keep_copy(trace, index, result)
-            return Value(result, ref_to(index), self)
+            value = Value(result, ref_to(index), self)
+            if self.hook_values is not None:
+                self.hook_values.append(value)
+            return value
         trace.facts.append(None)
         if isinstance(result, _SCALARS):
             return result
@@ -385,10 +335,10 @@ class Recorder:
         Raises:
             AuthorError: The tensor was changed by a write that was not recorded.
         """
-        held = self.captured.get(id(tensor))
+        held = self.outside.captured.get(id(tensor))
         if held is not None and held[2] == tensor._version and holds_source(self, tensor, held[1]._ref.index):
             return held[1]
-        if held is not None and (id(tensor) in self.given or (tensor.requires_grad and tensor.is_leaf)):
+        if held is not None and (id(tensor) in self.outside.given or (tensor.requires_grad and tensor.is_leaf)):
             raise AuthorError(unrecorded_write(tensor))
         if tensor.is_nested:
             refuse_nested()
@@ -398,51 +348,18 @@ class Recorder:
         state = PARAMETER if is_parameter else "" if tensor.requires_grad else BUFFER
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad, state=state)
         value = self.tensor(source, spec, "parameter" if is_parameter else "captured")
-        self.captured[id(tensor)] = (tensor, value, tensor._version)
-        if self.has_left and not tensor.requires_grad:  # It may have been computed from an array.
-            self.outside.add(self.steps[value._ref.index].target)
+        self.outside.captured[id(tensor)] = (tensor, value, tensor._version)
+        if self.outside.has_left and not tensor.requires_grad:  # It may have been computed from an array.
+            self.outside.keys.add(self.steps[value._ref.index].target)
         return value
 
     def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> Handle:
         """Record a hook on a value's gradient."""
         return register_hook(self, receiver, function)
 
-    def begin_hook(self) -> list[Any]:
-        """Start to collect every value; return the list."""
-        self.__class__ = Hooking
-        self.hook_values = []
-        return self.hook_values
-
-    def end_hook(self) -> None:
-        """Stop collecting values."""
-        self.__class__ = Recorder
-
     def seed(self) -> int:
         """Return the seed for the framework's generator before the next step, if that is random."""
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
-
-
-class Hooking(Recorder):
-    """A recorder while a hook's function runs; it collects the values that the function creates."""
-
-    __slots__ = ()
-    is_in_hook: ClassVar[bool] = True
-
-    def keep(self, step: Step, result: Any) -> Any:
-        """Record a step, and collect its value."""
-        value = Recorder.keep(self, step, result)
-        self.hook_values.append(value)
-        return value
-
-
-class Ended(Recorder):
-    """A recorder after its attempt; values that outlive their test cannot record anything."""
-
-    __slots__ = ()
-
-    def run(self, *_: object) -> NoReturn:
-        """Refuse every step."""
-        stale()
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from ci_autotest.record.values import Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = (str, int, float, bool, complex, type(None))
 #: Options of torch's functions that change nothing here.

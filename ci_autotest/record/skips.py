@@ -34,7 +34,7 @@ def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
     why = Unsupported(reason, detail)
     recorder = CURRENT.get()
     if recorder is not None:
-        recorder.untested = why
+        recorder.notes.untested = why
     raise UnsupportedTest(why)
 
 

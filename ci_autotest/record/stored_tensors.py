@@ -50,7 +50,7 @@ def stored_tensor(file: str, key: str | Generator, requires_grad: bool | Generat
     if profile != ORDINARY and (profile != NON_CONTIGUOUS or array.size < 2):  # noqa: PLR2004 - one element has one layout
         is_of_values = profile in VALUE_PROFILES
         found = STORED if is_of_values else obstacle(profile, dtype, is_bounded=False, count=array.size)
-        recorder.profile_obstacle = found
+        recorder.notes.profile_obstacle = found
     value: Any = record_array(recorder, array, dtype, with_grad=has_grad)
     return value  # type: ignore[no-any-return]
 

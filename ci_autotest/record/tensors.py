@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.record.draw.draws import Drawer
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
 
 
@@ -124,8 +124,8 @@ def _unusual(
         array = array.copy()  # small arrays are shared
         fitted = valued(drawer.profile, drawer.streams, site, kind, array, bounds) or fitted
     if not fitted and drawer.profile != ORDINARY:
-        recorder.profile_obstacle = obstacle(drawer.profile, kind, is_bounded=bounds is not None, count=count)
-    recorder.profile_applied = recorder.profile_applied or fitted
+        recorder.notes.profile_obstacle = obstacle(drawer.profile, kind, is_bounded=bounds is not None, count=count)
+    recorder.notes.profile_applied = recorder.notes.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
     return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.program.ir import Ref
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 #: Methods by which torch's own Python code asks for the kind of a tensor before it computes. No framework needs to have
 #: them: the kind of each value is compared at the step that computed it.

@@ -16,7 +16,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from ci_autotest.record.protocol import Recorder
+    from ci_autotest.record.recorder import Recorder
 
 _INSTEAD: Final = (
     "No candidate would repeat that. Construct the module with ci_autotest's torch and update its parameters with "
@@ -34,26 +34,26 @@ def give_gradients(recorder: Recorder) -> None:
     Each gradient is read as a step, so that the plain gradient represents a recorded value.
     """
     with unrecorded():
-        for tensor, value, _ in list(recorder.captured.values()):
+        for tensor, value, _ in list(recorder.outside.captured.values()):
             if not (tensor.requires_grad and tensor.is_leaf):
                 continue
             real = value._tensor.grad
             if real is None:
                 continue
-            if id(tensor) not in recorder.given_gradients:
-                recorder.given_gradients[id(tensor)] = tensor, tensor.grad
+            if id(tensor) not in recorder.outside.given_gradients:
+                recorder.outside.given_gradients[id(tensor)] = tensor, tensor.grad
             gradient = value.grad
             # A copy, so that the body's writes to it do not reach the recorded gradient.
             plain = real.detach().clone()
             tensor.grad = plain
-            recorder.captured[id(plain)] = plain, gradient, plain._version
-            recorder.given[id(plain)] = real.detach().clone()
+            recorder.outside.captured[id(plain)] = plain, gradient, plain._version
+            recorder.outside.given[id(plain)] = real.detach().clone()
 
 
 def clear_gradients(recorder: Recorder) -> None:
     """Clear, as a step, the gradients that the body has cleared on its plain parameters, before a new backward pass."""
-    for tensor, _ in recorder.given_gradients.values():
-        value = recorder.captured[id(tensor)][1]
+    for tensor, _ in recorder.outside.given_gradients.values():
+        value = recorder.outside.captured[id(tensor)][1]
         if tensor.grad is None and value._tensor.grad is not None:
             value.grad = None
 
@@ -66,14 +66,14 @@ def refuse_unrecorded_writes(recorder: Recorder) -> None:
     Raises:
         AuthorError: A plain tensor has other elements than the recorded value that it represents.
     """
-    for tensor, value, version in recorder.captured.values():
-        is_kept = tensor.requires_grad or id(tensor) in recorder.given
+    for tensor, value, version in recorder.outside.captured.values():
+        is_kept = tensor.requires_grad or id(tensor) in recorder.outside.given
         if is_kept and (tensor._version != version or not holds_source(recorder, tensor, value._ref.index)):
             raise AuthorError(unrecorded_write(tensor))
-    for tensor, _ in recorder.given_gradients.values():
+    for tensor, _ in recorder.outside.given_gradients.values():
         if tensor.grad is None:
             continue
-        held = recorder.captured.get(id(tensor.grad))
+        held = recorder.outside.captured.get(id(tensor.grad))
         if (
             held is None
             or held[2] != tensor.grad._version
@@ -92,7 +92,7 @@ def unrecorded_write(tensor: torch.Tensor, owner: str = "") -> str:
 
 def holds_source(recorder: Recorder, tensor: torch.Tensor, index: int) -> bool:
     """Whether a tensor still has its known elements; its version does not tell, as a write to ``.data`` keeps it."""
-    source = recorder.given.get(id(tensor))
+    source = recorder.outside.given.get(id(tensor))
     if source is None:
         step = recorder.steps[index]
         assert step.op == PLACEHOLDER  # noqa: S101 - a captured tensor that got no elements is an input

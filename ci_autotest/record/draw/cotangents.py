@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -18,30 +18,26 @@ _WIDE: Final = frozenset(getattr(torch, name) for name in DIFFERENTIABLE if ITEM
 _NAMES: Final = {getattr(torch, name): name for name in DIFFERENTIABLE}
 
 
-class _Drawing(Protocol):
-    """The attributes of a recorder that a cotangent needs."""
-
-    drawer: Drawer
-    profile_applied: bool
-
-
-def cotangent(drawing: _Drawing, position: int, output: torch.Tensor, *, are_random: bool) -> torch.Tensor:
+def cotangent(
+    drawer: Drawer, position: int, output: torch.Tensor, *, are_random: bool, has_layout: bool
+) -> torch.Tensor:
     """Return the gradient of an output, with its shape and dtype: random and signed, or ones.
 
     Args:
-        drawing: The recorder of the attempt.
+        drawer: Of the attempt.
         position: Position of the output.
         output: The output on the reference; it requires grad.
         are_random: Whether to draw the gradient; otherwise it is ones.
+        has_layout: Whether the case's profile may change its layout.
     """
-    drawer, dtype, shape = drawing.drawer, output.dtype, output.shape
+    dtype, shape = output.dtype, output.shape
     if dtype in _WIDE:
         array = elements(drawer.streams, f"cotangent{position}", _NAMES[dtype], (output.numel(),), (-1.0, 1.0))
     else:
         array = drawer.streams.cotangent(position, output.numel(), drawer.seed)
     source = torch.from_numpy(array.reshape(shape))
     source = source if source.dtype is dtype else source.to(dtype)
-    if drawing.profile_applied and drawer.profile == NON_CONTIGUOUS:
+    if has_layout and drawer.profile == NON_CONTIGUOUS:
         source = _strided(source, drawer.turn + position)
     return source if are_random else torch.ones_like(source)
 

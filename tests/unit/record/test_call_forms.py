@@ -82,6 +82,16 @@ def test_out__replacement_of_several_results__has_all_of_them_put_there():
     assert found == ["aligned", "misaligned"]
 
 
+def test_out__after_a_hook__is_given_as_before():
+    def body():
+        x = random_tensor(ndim=1).requires_grad_()
+        x.register_hook(lambda gradient: gradient * 2)
+        return torch.exp(x.detach())
+
+    calls = [step for _, step in in_form("out", body).program.calls if step.target == "torch.exp"]
+    assert ["out" in dict(step.kwargs) for step in calls] == [True]
+
+
 def test_second_derivatives__taken__have_the_gradients_as_outputs():
     attempt = in_form("second_derivatives", exponential)
     assert [step.target for _, step in attempt.program.calls] == ["torch.exp", "torch.autograd.grad"]

@@ -1,0 +1,48 @@
+"""What came into a body from outside of its recorder: plain tensors, optimizers, arrays; and what writes to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
+    from numpy.typing import NDArray
+
+    from ci_autotest.record.optimizers import Held
+    from ci_autotest.record.plain_tensors import PlainTensors
+    from ci_autotest.record.values import Value
+
+
+class Outside:
+    """What came into one attempt from outside.
+
+    Attributes:
+        captured: Plain tensors by id, each with the recorded value that it represents and its version. They are kept
+            alive, so that no other tensor gets the same id.
+        optimizers: Optimizers of plain torch that have stepped, by id, each with its state before the case.
+        given: The elements that a plain tensor got last, by its id; other elements reveal an unrecorded write.
+        given_data: Plain tensors that got new elements, by id, each with its elements before the case.
+        given_gradients: Plain tensors that got a gradient, by id, each with its gradient before the case.
+        plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
+        shared: NumPy arrays that became inputs, each with its bytes at that time.
+        has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
+        keys: Of the inputs that may have been computed from such an array.
+    """
+
+    __slots__ = (
+        "captured", "given", "given_data", "given_gradients", "has_left", "keys", "optimizers", "plain_tensors",
+        "shared",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
+        self.optimizers: dict[int, Held] = {}
+        self.given: dict[int, torch.Tensor] = {}
+        self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self.plain_tensors: PlainTensors | None = None
+        self.shared: list[tuple[NDArray[Any], bytes]] = []
+        self.has_left = False
+        self.keys: set[str] = set()
