@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.elements import NAMES, same_bits, ulp_distance, wide
+from ci_autotest.alignment.elements import NAMES, ulp_distance, wide
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.program.edit import users
 from ci_autotest.program.ir import PLACEHOLDER, maker_of
 from ci_autotest.values.aligned_error import AlignedError, joined_errors

@@ -8,7 +8,8 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.blame.reference_error import allowed_by
-from ci_autotest.alignment.elements import close, difference, has_any, metric_of, mismatches, same_bits
+from ci_autotest.alignment.elements import close, difference, has_any, metric_of, mismatches
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.values.tolerance import Tolerance
 from ci_autotest.values.verdict import Misalignment
 

@@ -17,7 +17,6 @@ import torch
 from ci_autotest.alignment.blame.reference_error import ExactValues
 from ci_autotest.alignment.compare import compare, placed
 from ci_autotest.alignment.device_copies import as_moved
-from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.gradients import gradient_differences
 from ci_autotest.alignment.rank_faults import with_rank_faults
@@ -30,6 +29,7 @@ from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.result_bands import OutOfBoundsError
+from ci_autotest.backends.sameness import is_same, same_bits
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.codegen import names
@@ -355,8 +355,7 @@ def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observat
 
 
 def _is_same_leaf(left: Any, right: Any) -> bool:
-    is_alike = isinstance(left, _Tensor) and isinstance(right, _Tensor) and left.is_leaf and left.dtype is right.dtype
-    return is_alike and left.shape == right.shape and same_bits(left.detach(), right.detach())
+    return isinstance(left, _Tensor) and isinstance(right, _Tensor) and left.is_leaf and is_same(left, right)
 
 
 def is_of_hook(step: Step) -> bool:

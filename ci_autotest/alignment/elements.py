@@ -5,7 +5,6 @@ Bits come first: a bitwise-equal pair costs about a microsecond. Other pairs are
 
 from __future__ import annotations
 
-import ctypes
 import math
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,9 @@ import torch
 
 from ci_autotest.alignment.element_text import decimal, hexadecimal
 from ci_autotest.alignment.metrics import Measured, measure, misaligned_as_a_whole
-from ci_autotest.values.dtypes import BITS, FLOATING, ITEM_SIZE
+from ci_autotest.backends.sameness import BITS as _INTEGERS
+from ci_autotest.backends.sameness import dense
+from ci_autotest.values.dtypes import BITS, FLOATING
 from ci_autotest.values.tolerance import ANY, ULP_LIMIT, Tolerance
 from ci_autotest.values.verdict import Difference
 
@@ -25,13 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_memcmp = ctypes.CDLL(None).memcmp
-_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_memcmp.restype = ctypes.c_int
-
 # Bound before any test file is imported: a test that patches torch must not turn a misaligned kernel green.
 _allclose: Final = torch.allclose
-_equal: Final = torch.equal
 _isclose: Final = torch.isclose
 _any: Final = torch.Tensor.any
 _sum: Final = torch.Tensor.sum
@@ -42,15 +38,12 @@ _less: Final = np.less
 _errstate: Final = np.errstate
 _FLOAT64: Final = np.float64
 
-#: Integers of the same size, which order the bits of floating dtypes.
-_BITS: Final = {getattr(torch, name): getattr(torch, f"int{8 * ITEM_SIZE[name]}") for name in FLOATING}
 _STRIDED: Final = torch.strided
 _LARGEST: Final = 2**63 - 1
 #: Names of dtypes without the prefix ``torch.``.
 NAMES: Final[dict[torch.dtype, str]] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
 }
-_LAZY: Final = frozenset(dtype for dtype in NAMES if dtype.is_complex)
 #: Dtypes that NumPy has, too. Tensors of up to ``FEW`` elements are compared there, because its calls cost less.
 OF_NUMPY: Final = frozenset(getattr(torch, name) for name in FLOATING - BITS.keys())
 FEW: Final = 4096
@@ -59,45 +52,6 @@ FEW: Final = 4096
 def has_any(mask: torch.Tensor) -> bool:
     """Whether any element is true."""
     return bool(_item(_any(mask)))
-
-
-def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same bits.
-
-    ``memcmp`` over contiguous host memory: seven times as fast as ``torch.equal`` on a million
-    elements, and it tells -0.0 from 0.0. Lazily negated and conjugated views and other layouts go
-    through torch.
-    """
-    if (
-        candidate.is_cpu
-        and reference.is_cpu
-        and candidate.layout is _STRIDED
-        and reference.layout is _STRIDED
-        and candidate.is_contiguous()
-        and reference.is_contiguous()
-        and not (candidate.is_neg() or reference.is_neg())
-        and (reference.dtype not in _LAZY or not (candidate.is_conj() or reference.is_conj()))
-    ):
-        ours, theirs = candidate.data_ptr(), reference.data_ptr()
-        # Autograd's lazy zeros, for example the gradient of `sgn`, have a size and no memory.
-        if ours and theirs:
-            return not _memcmp(ours, theirs, reference.nbytes)
-    left, right = dense(candidate), dense(reference)
-    if left.dtype == torch.complex32:  # `torch.equal` has no such kernel.
-        left, right = torch.view_as_real(left), torch.view_as_real(right)
-    if left.dtype in _BITS:
-        bits = _BITS[left.dtype]
-        return _equal(left.view(bits), right.view(bits))
-    return _equal(left, right)
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements on the host, dense and in order, without lazy conjugation: the same shape and dtype."""
-    found = tensor.detach()
-    if found.layout is not torch.strided:
-        found = found.to_dense()
-    found = found.cpu().resolve_conj().resolve_neg().contiguous()
-    return found if found.data_ptr() or not found.numel() else found.clone()  # Lazy zeros have no memory.
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -241,10 +195,10 @@ def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tens
     Bits read as sign and magnitude are ordered like the numbers; a NaN is infinitely far from a
     number.
     """
-    if candidate.dtype is not reference.dtype or candidate.dtype not in _BITS:
+    if candidate.dtype is not reference.dtype or candidate.dtype not in _INTEGERS:
         return None
     left, right = dense(candidate), dense(reference)
-    bits = _BITS[candidate.dtype]
+    bits = _INTEGERS[candidate.dtype]
     ordered = []
     for tensor in (left, right):
         integer = tensor.view(bits).to(torch.int64)

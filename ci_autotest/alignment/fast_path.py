@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import NAMES, close, same_bits
+from ci_autotest.alignment.elements import NAMES, close
 from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.remote.response import ResponseModule
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.expectations import has_expectation

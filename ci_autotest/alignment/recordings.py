@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.input_copies import contiguous_spec, span
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.program.ir import (
     OUTPUT,

@@ -8,18 +8,17 @@ once, so that the next repeat gets their memory. As for a probe, a difference is
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 
-from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import Failure
 from ci_autotest.program.call_probe import is_write
 from ci_autotest.program.call_sequence import GRAD, is_repeatable
 from ci_autotest.program.ir import PLACEHOLDER, UNPACK, maker_of, step_refs
-from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.verdict import Verdict
-
-
-_FLOAT8: Final = frozenset(getattr(torch, name) for name in FLOAT8)
 
 
 def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
@@ -102,13 +98,4 @@ def _is_input(step: Step, steps: Sequence[Step]) -> bool:
 def _is_same(value: object, before: object) -> bool:
     if not (isinstance(value, torch.Tensor) and isinstance(before, torch.Tensor)):
         return not isinstance(before, torch.Tensor)
-    return (
-        value.dtype is before.dtype
-        and value.shape == before.shape
-        and value.layout is before.layout
-        # NaN is not equal to itself, but its bits are; sparse layouts and float8 have no `torch.equal`.
-        and (
-            (value.layout is torch.strided and value.dtype not in _FLOAT8 and torch.equal(value, before))
-            or same_bits(value, before)
-        )
-    )
+    return is_same(value, before)

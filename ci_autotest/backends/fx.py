@@ -24,6 +24,7 @@ from ci_autotest.backends.body_function import backward_of_whole, begun, prepare
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.fx_graph import STEP, modules_of, printed, to_graph_module
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
@@ -256,6 +257,4 @@ def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _is_same(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(
-        left[name].dtype is value.dtype and torch.equal(left[name], value) for name, value in right.items()
-    )
+    return left.keys() == right.keys() and all(is_same(left[name], value) for name, value in right.items())

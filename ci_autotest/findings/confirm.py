@@ -62,16 +62,11 @@ def question(suspect: Suspect) -> Confirm:
     )
 
 
-def is_same(verdict: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts have the same outcome, operator and kind."""
-    return (verdict.outcome, verdict.operator, verdict.kind) == (other.outcome, other.operator, other.kind)
-
-
 def _confirmed(diagnosis: Diagnosis, again: Tried, inspection: Inspection) -> Diagnosis:
     """Return a case after its second run: confirmed, nondeterministic, stateful or flaky."""
     suspect = diagnosis.suspect
     is_nondeterministic = again.verdict.kind == "nondeterminism"
-    is_repeated = is_same(again.verdict, diagnosis.verdict)
+    is_repeated = again.verdict.identity == diagnosis.verdict.identity
     if is_nondeterministic or not is_repeated:
         with_state = _stateful(suspect, again, inspection)
         if with_state is not None:
@@ -92,7 +87,9 @@ def _on_suspected_operator(again: Tried, suspect: Suspect, inspection: Inspectio
     if not _is_other_operator(again, suspect):
         return again
     once = inspection.fresh.ask(msgspec.structs.replace(question(suspect), twice=False))
-    is_repeated = isinstance(once, Tried) and suspect.verdict is not None and is_same(once.verdict, suspect.verdict)
+    is_repeated = (
+        isinstance(once, Tried) and suspect.verdict is not None and once.verdict.identity == suspect.verdict.identity
+    )
     return once if isinstance(once, Tried) and is_repeated else again
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ci_autotest.errors import OutputError
-from ci_autotest.findings.confirm import is_same, question
+from ci_autotest.findings.confirm import question
 from ci_autotest.findings.crash import lost_again
 from ci_autotest.findings.diagnosis import RunAgain, flaky, identity_id, rendered
 from ci_autotest.findings.writer import NO_FOLDER, script_status, unverified
@@ -27,7 +27,7 @@ def confirm_loader(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         return lost_again(diagnosis, again)
     if isinstance(again, Broken):
         return diagnosis.settled(f"not confirmed: {again.message}")
-    if not is_same(again.verdict, diagnosis.verdict):
+    if again.verdict.identity != diagnosis.verdict.identity:
         return flaky(diagnosis.suspect, again)
     # A finding of a loader has no program, so there is nothing to shrink.
     return replace(diagnosis, verdict=again.verdict, script=again.script, is_confirmed=True, is_shrunk=True)

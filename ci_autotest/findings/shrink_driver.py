@@ -14,7 +14,7 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.ranks import mesh_of, on_fewest
-from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, Replace, Shown, Shrinker
+from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, Replace, Shown, Shrinker, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,11 +168,7 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
 def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | None:
     if not isinstance(answer, Tried) or not answer.program:
         return None
-    found, verdict = answer.verdict, wanted
-    same = (found.outcome, found.operator, found.kind, found.blame) == (
-        verdict.outcome, verdict.operator, verdict.kind, verdict.blame,
-    )  # fmt: skip
-    return shown_of(answer) if same else None
+    return shown_of(answer) if is_same(answer.verdict, wanted) else None
 
 
 def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: bool = False) -> Shown:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ci_autotest.findings import shrink_driver as driver
-from ci_autotest.findings.confirm import is_same, question
+from ci_autotest.findings.confirm import question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
 from ci_autotest.findings.shrink_driver import Trial
 from ci_autotest.program.serialize import encode_program, encode_tensors
@@ -54,7 +54,7 @@ def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
         if other.test.id in seen or len(seen) > VARIANTS_AT_MOST:
             continue
         again = inspection.fresh.ask(question(other))
-        if not isinstance(again, Tried) or not is_same(again.verdict, best.verdict):
+        if not isinstance(again, Tried) or again.verdict.identity != best.verdict.identity:
             seen[other.test.id] = ()  # The other cases of this test are not tried.
             continue
         shown, _ = _smallest(other, shown_of(again), inspection)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import close, has_any, same_bits
+from ci_autotest.alignment.elements import close, has_any
 from ci_autotest.alignment.tolerance_rules import Called
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.backends.trace import Observation
 from ci_autotest.power.outcome import PLAIN, outcome, reference

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 
-from ci_autotest.alignment.elements import dense, same_bits
 from ci_autotest.backends.autograd_engine import gradients as gradients_of
+from ci_autotest.backends.sameness import components, is_near
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.power.call import tensors_in
 from ci_autotest.power.mutated_torch import answered
@@ -143,29 +143,8 @@ def differs(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors differ by more than the rounding of their largest element."""
     if one.shape != other.shape or one.dtype is not other.dtype:
         return True
-    if same_bits(one, other):
-        return False
-    if not (one.is_floating_point() or one.is_complex()):
-        return not torch.equal(dense(one), dense(other))
-    left, right = (_wide(each) for each in (one, other))
-    finite = torch.isfinite(left) & torch.isfinite(right)
-    if not torch.equal(_names(left[~finite]), _names(right[~finite])):
-        return True
-    left, right = left[finite], right[finite]
-    if not right.numel():
-        return False
-    bound = _ROUNDING * torch.finfo(other.dtype).eps * right.abs().max()
-    return bool((left - right).abs().max() > bound)
-
-
-def _names(values: torch.Tensor) -> torch.Tensor:
-    """Return numbers that can be compared, in place of NaN and infinities."""
-    return torch.nan_to_num(values, 0.5, 1.0, -1.0)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    found = dense(tensor)
-    return torch.view_as_real(found).double() if found.is_complex() else found.double()
+    is_inexact = other.is_floating_point() or other.is_complex()
+    return not is_near(one, other, _ROUNDING * torch.finfo(other.dtype).eps if is_inexact else 0.0)
 
 
 class Hidden(NamedTuple):
@@ -184,7 +163,7 @@ class Hidden(NamedTuple):
 
 def hidden(wrong: torch.Tensor, right: torch.Tensor, rtol: float, atol: float) -> Hidden:
     """Return the greatest error of a tensor beside what ``atol + rtol * |right|`` allows there; NaN aligns with NaN."""
-    left, expected = (_wide(each).reshape(-1) for each in (wrong, right))
+    left, expected = (components(each).reshape(-1) for each in (wrong, right))
     is_same = (left == expected) | (left.isnan() & expected.isnan())
     error = torch.where(is_same, 0.0, (left - expected).abs()).nan_to_num(math.inf, math.inf)
     at = int(error.argmax())

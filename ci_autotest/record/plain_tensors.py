@@ -17,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import public_name
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import is_in_place
 from ci_autotest.record.values import Value
@@ -161,7 +162,7 @@ def copy_written(recorder: Recorder, tensors: Iterable[object]) -> None:
 def _holds(tensor: torch.Tensor, value: Value) -> bool:
     """Whether a tensor has its value's elements; versions do not tell, because running statistics do not count them."""
     with unrecorded():
-        return tensor.shape == value._tensor.shape and torch.equal(tensor.detach(), value._tensor.detach())
+        return is_same(tensor, value._tensor)
 
 
 def copy_data(recorder: Recorder, tensor: torch.Tensor) -> None:
@@ -179,7 +180,7 @@ def represent(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
     """Let a plain tensor represent a recorded value; copy its elements, because random operators give others."""
     with unrecorded():
         now = value._tensor.detach()
-        if tensor.shape == now.shape and not torch.equal(tensor.detach(), now):
+        if tensor.shape == now.shape and not is_same(tensor, now):
             tensor.data.copy_(now)
         recorder.outside.captured[id(tensor)] = tensor, value, tensor._version
         recorder.outside.given[id(tensor)] = now.clone()

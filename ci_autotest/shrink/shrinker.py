@@ -200,6 +200,4 @@ class Shrinker:
 
 def is_same(verdict: Verdict, wanted: Verdict) -> bool:
     """Whether a verdict is about the same misalignment."""
-    return (verdict.outcome, verdict.operator, verdict.kind, verdict.blame) == (
-        wanted.outcome, wanted.operator, wanted.kind, wanted.blame,
-    )  # fmt: skip
+    return verdict.identity == wanted.identity and verdict.blame == wanted.blame

@@ -287,6 +287,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     accepted: tuple[Verdict, ...] = ()
 
     @property
+    def identity(self) -> tuple[Outcome, str, Kind | None]:
+        """What a verdict on another run must have to be the same: outcome, operator and kind."""
+        return self.outcome, self.operator, self.kind
+
+    @property
     def is_no_case(self) -> bool:
         """Whether the verdict is reported beside a case that has an outcome of its own."""
         return self.is_of_a_rejected_attempt or self.is_beside_another or self.kind == "stateful"

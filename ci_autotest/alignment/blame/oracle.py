@@ -23,16 +23,8 @@ from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse_by_reference
 from ci_autotest.alignment.element_text import hexadecimal
-from ci_autotest.alignment.elements import (
-    dense,
-    has_any,
-    is_whole,
-    metric_of,
-    mismatches,
-    ulp_distance,
-    whole_distance,
-    wide,
-)
+from ci_autotest.alignment.elements import has_any, is_whole, metric_of, mismatches, ulp_distance, whole_distance, wide
+from ci_autotest.backends.sameness import dense
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import torch
 
 from ci_autotest.alignment.aliasing import joined_results, lost_aliases
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.localize.output_aliases import (
     is_absent_on_one_side,
     with_aliases,
@@ -25,6 +24,7 @@ from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import ending_at, users
 from ci_autotest.program.expectations import without_expectations

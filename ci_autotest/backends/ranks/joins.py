@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import torch
 
+from ci_autotest.backends.sameness import is_near, is_same
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -104,7 +106,7 @@ def _fits(parts: Sequence[torch.Tensor], whole: torch.Tensor, join: Join, shares
         return False
     if join.kind == "same":
         # Slices that are only close to each other are a mean of their own, whose ranks need not hold the same bits.
-        return all(torch.equal(part, parts[0]) for part in parts[1:]) and is_close(parts[0], whole)
+        return all(is_same(part, parts[0]) for part in parts[1:]) and is_close(parts[0], whole)
     return is_close(joined(parts, join, shares), whole)
 
 
@@ -112,12 +114,4 @@ def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors are the same up to the order in which sums were added."""
     if left.dtype is not right.dtype or left.shape != right.shape:
         return False
-    left, right = left.detach(), right.detach()
-    ratio = _RATIOS.get(right.dtype)
-    if ratio is None:
-        return torch.equal(left, right)
-    wide = torch.complex128 if right.is_complex() else torch.float64
-    left, right = left.to(wide), right.to(wide)
-    sizes = right.abs()[torch.isfinite(right)]
-    greatest = float(sizes.max()) if sizes.numel() else 0.0
-    return torch.allclose(left, right, rtol=ratio, atol=ratio * greatest, equal_nan=True)
+    return is_near(left, right, _RATIOS.get(right.dtype, 0.0))

@@ -18,7 +18,8 @@ from ci_autotest.backends.ranks.module_rank import FSDP, Answer, PlainPart, Ques
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.processes import recording_of
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
-from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, is_same, module_of
+from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import BUFFER

@@ -13,7 +13,8 @@ from torch.distributed.tensor import DTensor
 
 from ci_autotest.backends.ranks.parts import distribution_of, part_of
 from ci_autotest.backends.ranks.ranks import PartError, numbered, other_bits
-from ci_autotest.backends.remote.response import ResponseModule, elements_of
+from ci_autotest.backends.remote.response import ResponseModule
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.program.distribution import local_shapes
 
 if TYPE_CHECKING:
@@ -95,15 +96,6 @@ def disagreement(wholes: Sequence[torch.Tensor]) -> tuple[str, str] | None:
         rest = [rank for rank in range(len(wholes)) if rank not in others]
         return other_bits(others, rest), SAME_BITS
     return None
-
-
-def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors have the same dtype, shape and bits."""
-    return (
-        left.dtype is right.dtype
-        and left.shape == right.shape
-        and bytes(elements_of(left)) == bytes(elements_of(right))
-    )
 
 
 def plain_value(value: Any) -> Any:

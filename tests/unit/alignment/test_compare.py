@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import close, difference, same_bits, ulp_distance
+from ci_autotest.alignment.elements import close, difference, ulp_distance
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.values.tolerance import Tolerance, tolerance_for

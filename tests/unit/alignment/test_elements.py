@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from ci_autotest.alignment.elements import close, mismatches, same_bits
+from ci_autotest.alignment.elements import close, mismatches
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.values.tolerance import Tolerance
 
 SPECIAL = [0.0, -0.0, 1.0, 1.0 + 1e-6, -1.0, 1e-40, 3e38, -3e38, float("inf"), float("-inf"), float("nan")]

@@ -8,9 +8,9 @@ import pytest
 import torch as real
 
 from ci_autotest import cpu_device, gpu_device, random_tensor, torch
-from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.input_copies import place
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import (
     body_lines,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.recordings import to_bytes
+from ci_autotest.backends.sameness import same_bits
 from ci_autotest.program.literals import short_text, tensor_text
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
