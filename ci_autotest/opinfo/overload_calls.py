@@ -216,7 +216,8 @@ def _as(kind: str, value: Any, length: int | None, *, is_optional: bool) -> Any:
         return _MISSING
     if kind.startswith("List["):
         inner = kind[len("List[") : -1]
-        return _as_list(inner.removeprefix("Optional[").removesuffix("]"), value, length, may_be_none=inner != kind)
+        may_be_none = inner.startswith("Optional[")
+        return _as_list(inner[len("Optional[") : -1] if may_be_none else inner, value, length, may_be_none=may_be_none)
     is_tensor = isinstance(value, torch.Tensor)
     if kind == "Tensor":
         return value if is_tensor else torch.tensor(value) if isinstance(value, _NUMBERS) else _MISSING
