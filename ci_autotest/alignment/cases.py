@@ -311,7 +311,7 @@ def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace
         return again
     # Without copies, as the first run was.
     another = _run(attempt, contender.backend)
-    return judge_first_run(attempt, (trace, another), sides) or again
+    return judge_first_run(attempt, (trace, another), sides) or again._replace(is_first_run_off=True)
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

@@ -69,12 +69,15 @@ class Judged(NamedTuple):
     Attributes:
         expectation: What the candidate was held against; ``None`` for the reference's run of the whole program.
         trace: The candidate's run, if the reference rejected the attempt; its calls count as those of cases do.
+        is_first_run_off: Whether the case is aligned in every later run, so that errors of the first mean nothing: the
+            reference differed from itself.
     """
 
     verdict: Verdict
     live: Live
     expectation: Expectation | None = None
     trace: Trace | None = None
+    is_first_run_off: bool = False
 
 
 def live_of(attempt: Attempt) -> Live:

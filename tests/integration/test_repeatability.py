@@ -236,3 +236,12 @@ def test_judge__gradient__is_told_what_gradcheck_says():
     sentence = judged(record(lambda: torch.tanh(x())), doubled).verdict.oracle
     assert "gradcheck confirms the float64 gradient" in sentence
     assert "ULP from it" in sentence
+
+
+def test_judged__first_run_of_the_reference_was_off__is_aligned_and_not_measured():
+    attempt = record(lambda: torch.exp(x(requires_grad=False)))
+    kept = judged(attempt, TorchBackend())
+    attempt.trace.values[1].add_(1)
+    found = judged(attempt, TorchBackend())
+    assert (kept.verdict.outcome, kept.is_first_run_off) == ("aligned", False)
+    assert (found.verdict.outcome, found.is_first_run_off) == ("aligned", True)

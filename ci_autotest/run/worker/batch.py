@@ -74,7 +74,7 @@ class Batch(NamedTuple):
     allocated_bytes: int
 
 
-class Judged(NamedTuple):
+class BatchVerdicts(NamedTuple):
     """What a batch shows on one candidate, before it is counted.
 
     Attributes:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
-from ci_autotest.alignment.verdict import judged_operators, judged_with_guard, live_of
+from ci_autotest.alignment.verdict import Judged, judged_operators, judged_with_guard, live_of
 from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import AuthorError
-from ci_autotest.run.worker.batch import Judged
+from ci_autotest.run.worker.batch import BatchVerdicts
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.probe_runner import ProbeRunner
 from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verdict
@@ -52,7 +52,7 @@ class BatchComparison:
         self.probes = ProbeRunner(worker_context, beacon)
         self._repeated_windows: set[tuple[str, str, int]] = set()
 
-    def compare(self, run: TestRun, name: str, batch: Batch) -> Judged:
+    def compare(self, run: TestRun, name: str, batch: Batch) -> BatchVerdicts:
         """Compare one candidate's traces of a batch with the reference."""
         contender, attempts = run.contender(name), batch.attempts
         traces = batch.submissions[name].traces()
@@ -62,23 +62,24 @@ class BatchComparison:
         sure = aligned_in_batch(attempts, contender, traces, enter)
         # The fast path does not know that nothing of an untested attempt was compared.
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
-        verdicts = self._verdicts(batch, contender, traces, sure, enter)
+        judged = self._judged(batch, contender, traces, sure, enter)
+        verdicts = {position: one.verdict for position, one in judged.items()}
         sure -= verdicts.keys()
         # Before probes and repeated calls, which write other values to the same memory.
-        errors = dict(_aligned_errors(batch, traces, verdicts))
+        errors = dict(_aligned_errors(batch, traces, judged))
         suspected: dict[int, Verdict] = {}
         if name != REFERENCE_CANDIDATE:
             probed = list(self.probes.shown(run, name, batch, traces, verdicts))
             if contender.backend.is_in_process and contender.backend.shows_steps:
                 suspected |= dict(self._repeat_suspicions(run, name, batch, traces, sure, probed))
             suspected |= {shown.position: shown.difference for shown in probed if shown.difference is not None}
-        return Judged(traces, sure, verdicts, suspected, errors)
+        return BatchVerdicts(traces, sure, verdicts, suspected, errors)
 
-    def _verdicts(
+    def _judged(
         self, batch: Batch, contender: Contender, traces: Sequence[Trace], sure: Collection[int], enter: Enter
-    ) -> dict[int, Verdict]:
-        """Return the verdicts on the cases that are not surely aligned, and on guarded ones that are not at all."""
-        verdicts = {}
+    ) -> dict[int, Judged]:
+        """Judge the cases that are not surely aligned, and guarded ones that are not at all, by position."""
+        found = {}
         for position, attempt in enumerate(batch.attempts):
             case = batch.spots[position][0]
             has_guard = contender.has_guard and is_guarded_case(case)
@@ -88,38 +89,37 @@ class BatchComparison:
             enter(position)
             if position not in sure:
                 asked = contender._replace(has_guard=has_guard, checks_operators=is_checked)
-                verdict = self._verdict(attempt, asked, traces[position])
-            elif (found := self._looked_into(attempt, contender, has_guard=has_guard)) is not None:
-                verdict = found
+                judged = self._judge(attempt, asked, traces[position])
+            elif (looked := self._looked_into(attempt, contender, has_guard=has_guard)) is not None:
+                judged = looked
             else:
                 continue
-            if attempt.untested and verdict.outcome == "aligned":
-                verdict = unsupported_verdict(attempt.untested)
-            verdicts[position] = verdict
-            if verdict.kind is not None:
+            if attempt.untested and judged.verdict.outcome == "aligned":
+                judged = judged._replace(verdict=unsupported_verdict(attempt.untested))
+            found[position] = judged
+            if judged.verdict.kind is not None:
                 retire_if_spoiled(self._worker_context.devices)
-        return verdicts
+        return found
 
-    def _looked_into(self, attempt: Attempt, contender: Contender, *, has_guard: bool) -> Verdict | None:
-        """Return the verdict on a surely aligned case with guard bands or checks of operators; ``None`` if right."""
+    def _looked_into(self, attempt: Attempt, contender: Contender, *, has_guard: bool) -> Judged | None:
+        """Judge a surely aligned case with guard bands or checks of operators; ``None`` if it is right."""
         if out_of_scope(contender.backend, attempt) is not None:
             return None
         try:
             judge = judged_with_guard if has_guard else judged_operators
-            found = judge(live_of(attempt), contender.beside(self._worker_context.reference))
+            return judge(live_of(attempt), contender.beside(self._worker_context.reference))
         except (AuthorError, HostLostError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-            return unreadable_verdict(attempt.program, error)
-        return None if found is None else found.verdict
+            return Judged(unreadable_verdict(attempt.program, error), live_of(attempt))
 
-    def _verdict(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
+    def _judge(self, attempt: Attempt, contender: Contender, trace: Trace) -> Judged:
         try:
-            return judge_case(attempt, contender, self._worker_context.reference, trace).verdict
+            return judge_case(attempt, contender, self._worker_context.reference, trace)
         except (AuthorError, HostLostError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-            return unreadable_verdict(attempt.program, error)
+            return Judged(unreadable_verdict(attempt.program, error), live_of(attempt))
 
     def _repeat_suspicions(
         self,
@@ -163,12 +163,13 @@ class BatchComparison:
 
 
 def _aligned_errors(
-    batch: Batch, traces: Sequence[Trace], verdicts: Mapping[int, Verdict]
+    batch: Batch, traces: Sequence[Trace], judged: Mapping[int, Judged]
 ) -> Iterator[tuple[int, tuple[AlignedError, ...]]]:
     """Yield the position of each aligned case that is measured, and its greatest errors."""
     for position, attempt in enumerate(batch.attempts):
-        verdict = verdicts.get(position)
-        if is_measured(batch.spots[position][0]) and (verdict is None or verdict == ALIGNED):
+        one = judged.get(position)
+        is_aligned = one is None or (one.verdict == ALIGNED and not one.is_first_run_off)
+        if is_measured(batch.spots[position][0]) and is_aligned:
             # Foreign tensors: reading them may raise anything, and an aligned case stays aligned.
             with suppress(Exception):
                 yield position, errors_of(attempt.program, traces[position], attempt.trace)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.operator_usage import OperatorUsage
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.config import Candidate
-    from ci_autotest.run.worker.batch import Batch, Judged
+    from ci_autotest.run.worker.batch import Batch, BatchVerdicts
     from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.probes import ProbeCounts
     from ci_autotest.values.result import NoProfile
@@ -92,7 +92,7 @@ class BatchCounts:
         """Seconds since the counting began."""
         return time.perf_counter() - self._begun
 
-    def count(self, batch: Batch, counted: Sequence[int], judged: Mapping[str, Judged]) -> None:
+    def count(self, batch: Batch, counted: Sequence[int], judged: Mapping[str, BatchVerdicts]) -> None:
         """Count the cases of a batch.
 
         Args:
@@ -152,7 +152,7 @@ class BatchCounts:
             if not has_outcome and name not in found.lenient:
                 self._count_verdict(name, judged.verdict)
 
-    def _count_case(self, candidate: str, batch: Batch, position: int, judged: Judged) -> None:
+    def _count_case(self, candidate: str, batch: Batch, position: int, judged: BatchVerdicts) -> None:
         verdict, attempt = judged.verdicts.get(position), batch.attempts[position]
         # Cases without a verdict are counted together, as those that the fast path is sure of.
         if verdict is not None:
@@ -200,7 +200,7 @@ class BatchCounts:
             count[0] += cases
             count[1] += cases * is_case_aligned
 
-    def _place(self, name: str, batch: Batch, counted: Sequence[int], judged: Judged) -> None:
+    def _place(self, name: str, batch: Batch, counted: Sequence[int], judged: BatchVerdicts) -> None:
         """Collect how the arguments of each operator lay on the ranks of a group, in the cases that were compared."""
         for position in counted:
             lay = judged.traces[position].distributions
@@ -262,7 +262,7 @@ class BatchCounts:
         return dict(sorted(found.items()))
 
 
-def _is_of_values_only(batch: Batch, position: int, judged: Judged) -> bool:
+def _is_of_values_only(batch: Batch, position: int, judged: BatchVerdicts) -> bool:
     """Whether a case has gradients on the reference and was compared without them, for the candidate has none."""
     has_backward = judged.traces[position].has_backward or not batch.attempts[position].cotangents
     return not has_backward and is_aligned(judged.verdicts.get(position)) is not None
