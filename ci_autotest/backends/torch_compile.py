@@ -90,8 +90,10 @@ class CompileBackend(Backend):
         """Return an attempt whose backward passes keep their graphs.
 
         A compiled graph is one node of autograd, so that the first pass through it would free what a later one needs.
+        A program whose second pass is refused stays as it is.
         """
-        return attempt._replace(program=with_kept_graphs(attempt.program))
+        program = attempt.program
+        return attempt if refusals(program.steps) else attempt._replace(program=with_kept_graphs(program))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch of attempts whose backward passes keep their graphs."""

@@ -87,6 +87,19 @@ def test_run__passes_through_parts_of_one_graph__are_aligned():
     assert tried(body, CompileBackend({"backend": "aot_eager"})).outcome == "aligned"
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_adapted__second_pass_is_refused__keeps_no_graph():
+    def body():
+        loss = torch.exp(x()).sum()
+        loss.backward()
+        with pytest.raises(RuntimeError):
+            loss.backward()
+        return loss
+
+    attempt = record(body)
+    assert CompileBackend({"backend": "aot_eager"}).adapted(attempt) is attempt
+
+
 def wrong_compiler(graph, _):
     """Return a function that is off by one in each output."""
     return lambda *inputs: [out + 1 if isinstance(out, real.Tensor) else out for out in graph(*inputs)]
