@@ -5,6 +5,7 @@ Sizes are compared part by part, so that a program with fewer steps is smaller w
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ class Size(NamedTuple):
         steps: Inputs, calls and steps of the setup.
         arguments: Arguments of all steps, without the data of inputs.
         draws: How far the draws are from the simplest ones; 0 for a program that no draws lead to.
-        elements: Of the storages of all inputs and cotangents.
+        elements: Of all inputs and cotangents, and what else their storages hold.
         ranks: Of the mesh, and placements that are not replicated.
         unusual: Inputs that are not contiguous, not float32 or require grad, modes, and calls on computed values.
         calls: Different calls, because equal ones print as a loop.
@@ -67,13 +68,18 @@ def size(recording: Recording, draws: Iterable[Draw] = (), profile: str = _ORDIN
         steps=len(program.steps),
         arguments=sum(map(_arguments, program.steps)),
         draws=sum(map(_distance, draws)) + (profile != _ORDINARY),
-        elements=sum(spec.storage_size for spec in specs.values()),
+        elements=sum(map(_elements, specs.values())),
         ranks=sum(map(_ranks, specs.values())),
         unusual=sum(map(_unusual, specs.values())) + sum(_unusual_call(step, program) for step in body),
         calls=len({step._replace(name="") for step in body}),
         numbers=sum(cost(numbers_of(recording.tensors[key], spec.dtype)) for key, spec in specs.items())
         + sum(map(_constants, body)),
     )
+
+
+def _elements(spec: TensorSpec) -> int:
+    # An expanded input has a small storage and is no simpler for it.
+    return max(math.prod(spec.shape), spec.storage_size)
 
 
 def _arguments(step: Step) -> int:

@@ -48,6 +48,7 @@ LARGER = {
         replace(SPEC, dtype="float16"), np.frombuffer(DATA, "<f4").astype("<f2").tobytes()
     ),
     "an input that is not contiguous": recording(replace(SPEC, strides=(1, 2))),
+    "an input that is expanded": recording(replace(SPEC, strides=(0, 1), storage_size=2), floats(0.0, 0.0)),
     "a mode": recording(calls=(CALL._replace(modes=NO_GRAD),)),
     "a copy": recording(calls=(CALL._replace(args=(Copy(Ref(0)), 1)),)),
     "a larger constant": recording(calls=(CALL._replace(args=(Ref(0), 9)),)),
