@@ -12,7 +12,7 @@ import numpy as np
 from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, autocast_dtype
-from ci_autotest.values.dtypes import FLOAT8
+from ci_autotest.values.dtypes import DTYPES, FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,6 +106,9 @@ class TorchLike:
             return np.asarray(bits >> 16, np.uint16).reshape(value.shape)
         if name_of(value.dtype) in FLOAT8:
             value = value.view(self._dtype("uint8"))
+        if name_of(value.dtype) not in DTYPES:
+            message = f"elements of {name_of(value.dtype)} that NumPy can hold"
+            raise LackingError(message)
         return np.array(value.numpy(), order="C")
 
     def is_tensor(self, value: Any) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from ci_autotest.host.frameworks import mindspore, oneflow, oneflow_global, paddle, torch_like
 from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
+from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.frameworks.torch_like import TorchLike
 
 if TYPE_CHECKING:
@@ -129,3 +130,10 @@ def test_lacking__module_of_the_users_says_it__is_an_error():
 def test_lacking__call_that_has_no_such_argument__is_lacking():
     error = caught(lambda: torch.nn.functional.softmax(torch.ones(2), dimension=0))  # type: ignore[call-arg]
     assert TorchLike("torch", "cpu").lacking(error) == "softmax() got an unexpected keyword argument 'dimension'"
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates quantised tensors
+def test_array__of_a_quantised_tensor__is_what_numpy_lacks():
+    quantised = torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.quint8)
+    with pytest.raises(LackingError, match="elements of quint8 that NumPy can hold"):
+        TorchLike("torch", "cpu").array(quantised)
