@@ -24,7 +24,7 @@ from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.backward_passes import creates_graph, with_kept_graphs
+from ci_autotest.program.backward_passes import creates_graph, goes_through_earlier_calls, with_kept_graphs
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program, is_in_place
@@ -47,6 +47,11 @@ _KEPT: Final = (
 
 #: Where torch 2.13 compiles such a gradient, the result has no gradient, or torch refuses its backward pass.
 _CURVED: Final = "a gradient is differentiated again (create_graph=True), which graphs of AOTAutograd do not allow"
+#: Such a graph is one node of autograd, which needs all of its values for a pass through a part of it.
+_SHARED: Final = (
+    "a backward pass goes through calls that were made before another pass, and what they saved was written to in "
+    "between, which one compiled graph does not allow"
+)
 #: The compiler that runs the graph as it is; all others differentiate it ahead of time.
 _EAGER: Final = "eager"
 
@@ -123,6 +128,9 @@ class CompileBackend(Backend):
             trace.shown = frozenset(bound)
             return trace
         outputs = self._call(program, [trace.values[index] for index in bound], trace)
+        if trace.untested is not None and not outputs:
+            trace.shown = frozenset(bound)
+            return trace
         see_outputs(program, trace, outputs, frozenset(bound), snapshots=snapshots)
         return trace
 
@@ -151,6 +159,9 @@ class CompileBackend(Backend):
             found = function(*arguments)
         except FOREIGN as error:
             pass_interrupt(error)
+            if type(error) is RuntimeError and self._compiler != _EAGER and goes_through_earlier_calls(program):
+                trace.untested = Unsupported(UnsupportedReason.NO_GRAPH, _SHARED)
+                return ()
             trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
             return ()
         if not counter.graphs:

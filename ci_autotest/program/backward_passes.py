@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import step_refs
+from ci_autotest.program.ir import follows_from, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,14 @@ def with_kept_graphs(program: Program) -> Program:
         else:
             steps[i] = step._replace(kwargs=tuple({**kwargs, "retain_graph": True}.items()))
     return program.with_steps(steps) if len(passes) > 1 else program
+
+
+def goes_through_earlier_calls(program: Program) -> bool:
+    """Whether a backward pass goes through calls that were made before another pass."""
+    steps = program.steps
+    passes = [i for i, step in enumerate(steps) if step.target in PASSES]
+    calls = {i for i, _ in program.calls}
+    return any(calls & {i for i in follows_from(steps, later) if i < passes[0]} for later in passes[1:])
 
 
 def _given(step: Step, name: str, position: int) -> Argument:

@@ -88,6 +88,20 @@ def test_run__passes_through_parts_of_one_graph__are_aligned():
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_run__pass_through_a_graph_that_was_written_to__is_unsupported():
+    def body():
+        made = real.nn.Linear(3, 3)(x())
+        first, second = real.nn.Linear(3, 3), real.nn.Linear(3, 1)
+        second(first(made.detach())).sum().backward()
+        with real.no_grad():
+            second.weight.add_(1)
+        second(first(made)).sum().backward()
+
+    found = tried(body, CompileBackend({"backend": "aot_eager"}))
+    assert (found.outcome, found.reason) == ("unsupported", UnsupportedReason.NO_GRAPH)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_adapted__second_pass_is_refused__keeps_no_graph():
     def body():
         loss = torch.exp(x()).sum()
