@@ -35,6 +35,10 @@ LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
 FRESH_TRIALS_AT_MOST: Final = 120
 #: Trials on a whole compiler, which takes seconds for each.
 COMPILATIONS_AT_MOST: Final = 24
+#: Calls of all trials of one finding, because a trial of a long program takes as long as many of a short one; and where
+#: each trial is compiled.
+CALLS_AT_MOST: Final = 20_000
+COMPILED_CALLS_AT_MOST: Final = 2_000
 #: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
 #: Seconds after which shrinking one finding ends all the same: a guard against a candidate that takes seconds a call.
@@ -57,6 +61,7 @@ class Trial:
         mesh: The mesh on which each proposal must lie, where another group of ranks takes long to start; ``None`` for
             any.
         most: Number of trials.
+        most_calls: Number of calls of all of them.
         show: Shows how far shrinking is.
     """
 
@@ -66,6 +71,7 @@ class Trial:
     is_alone: bool = False
     mesh: tuple[int, ...] | None = None
     most: int = TRIALS_AT_MOST
+    most_calls: int = CALLS_AT_MOST
     show: Callable[[str], None] = _show_nothing
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
@@ -114,8 +120,9 @@ def shrink(shown: Shown, trial: Trial) -> Shown:
 def _shrunk(shown: Shown, trial: Trial, judge: Callable[[Proposal], Shown | None]) -> Shown:
     shrinker = Shrinker(shown)
     most = min(trial.most, FRESH_TRIALS_AT_MOST) if trial.is_alone else trial.most
-    end = time.monotonic() + SECONDS_AT_MOST
-    while shrinker.trials < most and time.monotonic() < end and not trial.fresh.is_over:
+    end, calls = time.monotonic() + SECONDS_AT_MOST, 0
+    while shrinker.trials < most and calls < trial.most_calls and time.monotonic() < end and not trial.fresh.is_over:
+        calls += len(shrinker.best.recording.program.calls)
         proposal = shrinker.propose()
         if proposal is None:
             break
@@ -146,6 +153,7 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
     The whole compiler takes seconds for each new shape, but its upper layers take milliseconds.
     """
     real = str(candidate.options.get("backend", "inductor"))
+    trial = replace(trial, most_calls=COMPILED_CALLS_AT_MOST)
     for compiler, layer in LAYERS.items():
         # This is the candidate's own compiler: deeper layers do not belong to it.
         if compiler == real:

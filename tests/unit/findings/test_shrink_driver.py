@@ -138,3 +138,16 @@ def test_shrink_on_hosts__ranks_of_a_framework__two_are_tried_once_and_no_other_
     assert best.recording.program.body[0].args[0].distribution.ranks == ranks
     # One group after the other, however many trials each has.
     assert [count for count, _ in groupby(worker.asked)] == [4, 2]
+
+
+def test_shrink__long_program__has_fewer_trials():
+    def trials(calls):
+        worker = Worker(lambda compiler, size: False)
+        steps = tuple(Step(CALL_FUNCTION, "torch.exp", (Ref(i),), (), "exp") for i in range(calls))
+        start = recording()
+        output = Step(OUTPUT, "output", (Ref(calls),), (), "output")
+        shown = Shown(BAD, replace(start, program=Program((), (start.program.body[0], *steps, output))))
+        shrink(shown, Trial(SUSPECT, worker, most_calls=100))
+        return len(worker.asked)
+
+    assert (trials(100), trials(50), trials(25)) == (1, 2, 4)
