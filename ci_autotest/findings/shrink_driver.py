@@ -38,7 +38,7 @@ COMPILATIONS_AT_MOST: Final = 24
 #: Calls of all trials of one finding, because a trial of a long program takes as long as many of a short one; and where
 #: each trial is compiled.
 CALLS_AT_MOST: Final = 20_000
-COMPILED_CALLS_AT_MOST: Final = 2_000
+COMPILED_CALLS_AT_MOST: Final = 1_000
 #: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
 #: Seconds after which shrinking one finding ends all the same: a guard against a candidate that takes seconds a call.
