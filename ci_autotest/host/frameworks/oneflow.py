@@ -130,6 +130,8 @@ class OneFlow(TorchLike):
         for tensor in inputs:
             if not tensor.is_leaf:
                 tensor.retain_grad()  # ``backward`` keeps gradients of leaves only
+            elif tensor.grad is not None:
+                tensor.grad = None  # ``backward`` adds to what a pass of the body's own has left.
         self._module.autograd.backward(list(outputs), list(weights))
         return [tensor.grad for tensor in inputs]
 

@@ -137,3 +137,11 @@ def test_array__of_a_quantised_tensor__is_what_numpy_lacks():
     quantised = torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.quint8)
     with pytest.raises(LackingError, match="elements of quint8 that NumPy can hold"):
         TorchLike("torch", "cpu").array(quantised)
+
+
+def test_gradients__after_a_pass_of_the_bodys_own__are_of_this_pass():
+    x = torch.ones(3, requires_grad=True)
+    x.sum().backward()
+    # torch stands for OneFlow, whose functions have the same names.
+    found = oneflow.OneFlow("torch", "cpu").gradients([x * 2], [torch.ones(3)], [x])
+    assert [gradient.tolist() for gradient in found] == [[2.0, 2.0, 2.0]]
