@@ -14,8 +14,7 @@ import torch
 
 from ci_autotest.alignment.element_text import decimal, hexadecimal
 from ci_autotest.alignment.metrics import Measured, measure, misaligned_as_a_whole
-from ci_autotest.backends.sameness import BITS as _INTEGERS
-from ci_autotest.backends.sameness import dense
+from ci_autotest.backends.sameness import INTEGERS, dense
 from ci_autotest.values.dtypes import BITS, FLOATING
 from ci_autotest.values.tolerance import ANY, ULP_LIMIT, Tolerance
 from ci_autotest.values.verdict import Difference
@@ -195,10 +194,10 @@ def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tens
     Bits read as sign and magnitude are ordered like the numbers; a NaN is infinitely far from a
     number.
     """
-    if candidate.dtype is not reference.dtype or candidate.dtype not in _INTEGERS:
+    if candidate.dtype is not reference.dtype or candidate.dtype not in INTEGERS:
         return None
     left, right = dense(candidate), dense(reference)
-    bits = _INTEGERS[candidate.dtype]
+    bits = INTEGERS[candidate.dtype]
     ordered = []
     for tensor in (left, right):
         integer = tensor.view(bits).to(torch.int64)

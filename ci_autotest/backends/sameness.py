@@ -24,7 +24,7 @@ _memcmp.restype = ctypes.c_int
 _equal: Final = torch.equal
 
 #: Integers of the same size, which order the bits of floating dtypes.
-BITS: Final = {getattr(torch, name): getattr(torch, f"int{8 * ITEM_SIZE[name]}") for name in FLOATING}
+INTEGERS: Final = {getattr(torch, name): getattr(torch, f"int{8 * ITEM_SIZE[name]}") for name in FLOATING}
 _STRIDED: Final = torch.strided
 
 
@@ -43,7 +43,7 @@ def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
         and candidate.is_contiguous()
         and reference.is_contiguous()
         and not (candidate.is_neg() or reference.is_neg())
-        and not (candidate.is_conj() or reference.is_conj())
+        and not (reference.dtype.is_complex and (candidate.is_conj() or reference.is_conj()))
     ):
         ours, theirs = candidate.data_ptr(), reference.data_ptr()
         # Autograd's lazy zeros, for example the gradient of `sgn`, have a size and no memory.
@@ -52,8 +52,8 @@ def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
     left, right = dense(candidate), dense(reference)
     if left.dtype == torch.complex32:  # `torch.equal` has no such kernel.
         left, right = torch.view_as_real(left), torch.view_as_real(right)
-    if left.dtype in BITS:
-        bits = BITS[left.dtype]
+    if left.dtype in INTEGERS:
+        bits = INTEGERS[left.dtype]
         return _equal(left.view(bits), right.view(bits))
     return _equal(left, right)
 

@@ -152,14 +152,15 @@ class CompileBackend(Backend):
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
         if self.on_step is not None:
             self.on_step(first)
+        written = python_function(program, self.device, self.functions)
         try:
             torch._dynamo.reset()
-            written = python_function(program, self.device, self.functions)
             function = torch.compile(written, backend=counter, **self._options)
             found = function(*arguments)
         except FOREIGN as error:
             pass_interrupt(error)
-            if type(error) is RuntimeError and self._compiler != _EAGER and goes_through_earlier_calls(program):
+            is_of_shared_graph = type(error) is RuntimeError and self._compiler != _EAGER
+            if is_of_shared_graph and goes_through_earlier_calls(program) and _runs(written, arguments):
                 trace.untested = Unsupported(UnsupportedReason.NO_GRAPH, _SHARED)
                 return ()
             trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
@@ -168,6 +169,16 @@ class CompileBackend(Backend):
             detail = "nothing was compiled: torch.compile ran the body eagerly"
             trace.untested = Unsupported(UnsupportedReason.NOT_COMPILED, detail)
         return tuple(found)
+
+
+def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    """Whether a body runs without a compiler, so that an error is none of its kernels'."""
+    try:
+        function(*arguments)
+    except FOREIGN as error:
+        pass_interrupt(error)
+        return False
+    return True
 
 
 class _Counter:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.findings.diagnosis import shown_of
+from ci_autotest.findings.tools import show_nothing
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
@@ -45,10 +46,6 @@ CRASHES_AT_MOST: Final = 80
 SECONDS_AT_MOST: Final = 300.0
 
 
-def _show_nothing(_: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Trial:
     """How proposals are tried.
@@ -72,7 +69,7 @@ class Trial:
     mesh: tuple[int, ...] | None = None
     most: int = TRIALS_AT_MOST
     most_calls: int = CALLS_AT_MOST
-    show: Callable[[str], None] = _show_nothing
+    show: Callable[[str], None] = show_nothing
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
         """Run a program on both sides."""

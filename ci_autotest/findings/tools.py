@@ -53,8 +53,8 @@ class Allowance:
         return max(_REPRO_LEAST_S, min(_REPRO_TIMEOUT_S, left))
 
 
-def _show_nothing(_: str) -> None:
-    pass
+def show_nothing(_: str) -> None:
+    """Show nothing, where nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Tools:
     shown: str = "autotest-report"
     replay: str = "ci-autotest replay"
     allowance: Allowance = field(default_factory=Allowance)
-    show: Callable[[str], None] = _show_nothing
+    show: Callable[[str], None] = show_nothing
     unwritten: list[str] = field(default_factory=list)
     known: tuple[Known, ...] = ()
 

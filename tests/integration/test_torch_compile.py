@@ -97,8 +97,16 @@ def test_run__pass_through_a_graph_that_was_written_to__is_unsupported():
             second.weight.add_(1)
         second(first(made)).sum().backward()
 
-    found = tried(body, CompileBackend({"backend": "aot_eager"}))
+    backend = CompileBackend({"backend": "aot_eager"})
+    found = tried(body, backend)
     assert (found.outcome, found.reason) == ("unsupported", UnsupportedReason.NO_GRAPH)
+
+    def refusing(*_):
+        message = "no such kernel"
+        raise RuntimeError(message)
+
+    backend.functions = {"torch.nn.functional.linear": refusing}
+    assert judged(record(body), backend).verdict.outcome == "misaligned"
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
