@@ -73,8 +73,7 @@ class LocalExecutor:
         environ: The parent's environment.
         limits: What each worker may take.
         added: Variables of each slot's workers, such as the GPU that they see; one entry for each slot.
-        fork_client: Forks the workers beside the slots and, once it is warm, the later workers of each slot. The first
-            worker of a slot is always spawned.
+        fork_client: Forks the workers; without one they are spawned.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class LocalExecutor:
         self._limits = limits
         self._added = tuple(added)
         self._fork_client = fork_client
-        self._begun: set[int] = set()
 
     @property
     def slots(self) -> int:
@@ -103,12 +101,8 @@ class LocalExecutor:
         """
         try:
             added = self._added[slot or 0]
-            # A slot's first worker is spawned, so that a run which loses none does not pay for preloading.
-            if self._fork_client is not None and (
-                slot is None or (slot in self._begun and self._fork_client.is_warm())
-            ):
+            if self._fork_client is not None:
                 return self._fork_client.start(added)
-            self._begun.add(slot or 0)
             return WorkerProcess(self._environ, self._limits, added)
         except OSError as error:
             folder = tempfile.gettempdir()

@@ -1,6 +1,6 @@
 """The parent's side of the fork server, which provides fresh workers and runs scripts within milliseconds.
 
-The preloaded process starts with the first job, so a run without findings does not pay for it.
+The server starts with the first job.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
     from ci_autotest.run.process import Limits
     from ci_autotest.run.worker_start import Start
 
-_SERVE: Final = "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
-_WORKER: Final = f"{_SERVE}from ci_autotest.run.fork_server import main; main(int(sys.argv[2]), sys.argv[3:], [])"
-_ALONE: Final = "\nmain(int(sys.argv[1]), sys.argv[2:], ['ci_autotest'])\n"
+#: Serves as text, because the server must not be able to import the package: its scripts run without it.
+_SERVE: Final = "\nmain(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])\n"
 #: Seconds that the preloaded process may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
@@ -107,16 +107,8 @@ class ForkClient:
         self._limits = limits
         self._modules = tuple(modules)
         self._added = {**(added or {}), TOKEN: new_token()}
-        self._is_warm = False
-        self._sockets: dict[bool, socket.socket] = {}
+        self._socket: socket.socket | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-
-    def is_warm(self) -> bool:
-        """Whether a worker can be forked at once; if not, start preloading."""
-        if _CAN_FORK and not self._is_warm:
-            with contextlib.suppress(OSError):
-                self._is_warm = bool(self._socket(is_alone=False).recv(1, socket.MSG_DONTWAIT))
-        return self._is_warm
 
     def start(self, added: Mapping[str, str] | None = None) -> WorkerProcess:
         """Return a fresh worker: a forked one, or a spawned one if the system cannot fork.
@@ -156,7 +148,6 @@ class ForkClient:
                     "needs_package": needs_package,
                 },
                 (output.fileno(),),
-                is_alone=True,
             )  # fmt: skip
         try:
             return self._status(child, time.monotonic() + timeout_s)
@@ -177,56 +168,66 @@ class ForkClient:
         return None
 
     def close(self) -> None:
-        """End the preloaded processes and everything that they forked."""
-        for held in self._sockets.values():
-            held.close()
+        """End the server and everything that it forked."""
+        self._drop()
         for process in self._processes:
             end_group(process.pid)
             process.wait()
         end_children_of(self._added[TOKEN])
-        self._sockets, self._processes = {}, []
+        self._processes = []
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
 
     def _launch_worker(self, start: Start) -> Child:
-        job: dict[str, object] = {"kind": "worker", "own": dict(start.added)}
-        return self._fork(job, (start.output, *start.descriptors), is_alone=False)
+        return self._fork({"kind": "worker", "own": dict(start.added)}, (start.output, *start.descriptors))
 
-    def _fork(self, job: dict[str, object], descriptors: tuple[int, ...], *, is_alone: bool) -> Child:
+    def _fork(self, job: dict[str, object], descriptors: tuple[int, ...]) -> Child:
         for is_last in (False, True):
             status, to_write = os.pipe()
             try:
-                socket.send_fds(self._socket(is_alone=is_alone), [json.dumps(job).encode()], [to_write, *descriptors])
+                socket.send_fds(self._connected(), [json.dumps(job).encode()], [to_write, *descriptors])
                 os.close(to_write)
                 return Child(status)
             except OSError:
-                # Something outside killed the preloaded process: start another, but only once.
+                # Something outside killed the server: start another, but only once.
                 with contextlib.suppress(OSError):
                     os.close(to_write)
-                self._sockets.pop(is_alone).close()
+                self._drop()
                 if is_last:
                     raise
         raise AssertionError
 
-    def _socket(self, *, is_alone: bool) -> socket.socket:
-        if is_alone not in self._sockets:
+    def _connected(self) -> socket.socket:
+        """Return the socket of the server, and start it before."""
+        if self._socket is None:
             # This kind of socket keeps the bytes of one job together with its descriptors.
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            fd = str(theirs.fileno())
-            if is_alone:
-                # As text, because this process must not be able to import the package: its scripts run without it.
-                text = Path(fork_server.__file__).read_text("utf-8") + _ALONE
-                words = ["-I", "-c", text, fd, "torch", *self._modules]
-            else:
-                words = ["-c", _WORKER, package_folder(), fd, "ci_autotest.run.worker.dispatch", *self._modules]
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            text = Path(fork_server.__file__).read_text("utf-8") + _SERVE
+            words = [package_folder(), json.dumps(_isolated_path()), "torch", *self._modules]
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                    [sys.executable, "-c", text, str(theirs.fileno()), *words],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),), start_new_session=True,
                     env={**worker_environ(self._environ), **self._added},
                 )
             )  # fmt: skip
             theirs.close()
-            self._sockets[is_alone] = ours
-        return self._sockets[is_alone]
+        return self._socket
+
+
+@cache
+def _isolated_path() -> list[str]:
+    """Return the import path of ``python -I``."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", "import json, sys; print(json.dumps(sys.path))"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 def preloaded(candidates: Sequence[Candidate]) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 A spawned process costs one or two seconds of imports. A fork of a process that has run nothing costs milliseconds and
 is just as fresh: no thread was started, no operator was called, no user file was imported.
 
-This file imports only the standard library, so that ``python -I`` can run its text with this package hidden. Each job
-arrives as JSON with its descriptors over a Unix socket. For each job the server forks a keeper. The keeper forks the
-job's process, sends its id, waits for it and sends its status.
+This file imports only the standard library, so that a process can run its text without being able to import this
+package: the scripts that it forks run with the package hidden. For workers it forks a server once that imports the
+package too. Each job arrives as JSON with its descriptors over a Unix socket. For each job the server forks a keeper.
+The keeper forks the job's process, sends its id, waits for it and sends its status.
 """
 
 from __future__ import annotations
@@ -20,42 +21,98 @@ import signal
 import socket
 import struct
 import sys
+from typing import NoReturn
 
 #: The form in which a keeper sends a process id, then a wait status.
 NUMBER = struct.Struct("<i")
+#: What a worker imports.
+_WORKER = "ci_autotest.run.worker.dispatch"
 _JOB_BYTES = 1 << 16
 _DESCRIPTORS = 5
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG = 1
 
 
-def main(descriptor: int, modules: list[str], hidden: list[str]) -> None:
+def main(descriptor: int, package_folder: str, isolated_path: list[str], modules: list[str]) -> NoReturn:
     """Serve jobs until the parent is gone.
 
     Args:
         descriptor: The socket's descriptor.
+        package_folder: The folder that contains this package, for the workers.
+        isolated_path: Import path of the scripts, as ``python -I`` has it.
         modules: Modules to import before the first job.
-        hidden: Modules that no job can import.
     """
     _end_with_parent()
-    listener = socket.socket(fileno=descriptor)
+    # The current folder is not on the import path: a `torch/` or `json.py` there would hide the real one.
+    sys.path[:] = [folder for folder in sys.path if folder]
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]
     # Nobody waits for the keepers: with this the system removes them as they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    listener.send(b".")  # `ForkClient.is_warm` waits for this byte.
+    listener = socket.socket(fileno=descriptor)
+    workers: socket.socket | None = None
     while True:
-        data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
-        if not data:
-            os._exit(0)
-        if os.fork() == 0:
+        data, descriptors = _received(listener)
+        job = json.loads(data)
+        if job["kind"] == "worker":
+            workers = _passed_on(data, descriptors, workers, (listener, package_folder))
+        elif os.fork() == 0:
             listener.close()
-            _keep(json.loads(data), descriptors)
+            if workers is not None:
+                workers.close()
+            sys.path[:] = isolated_path
+            _keep(job, descriptors)
         for opened in descriptors:
             os.close(opened)
+
+
+def _received(listener: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next job with its descriptors; this process ends with whoever sends them."""
+    data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
+    if not data:
+        os._exit(0)
+    return data, descriptors
+
+
+def _passed_on(
+    data: bytes, descriptors: list[int], workers: socket.socket | None, own: tuple[socket.socket, str]
+) -> socket.socket:
+    """Give a job to the server of workers, which starts with the first one and again after it was killed."""
+    if workers is not None:
+        with contextlib.suppress(OSError):
+            socket.send_fds(workers, [data], descriptors)
+            return workers
+        workers.close()
+    listener, package_folder = own
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        for opened in (listener, ours):
+            opened.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _serve_workers(theirs, package_folder)
+    theirs.close()
+    # A server that cannot import the package ends, and the job's pipe with it, which tells the one who asked for it.
+    socket.send_fds(ours, [data], descriptors)
+    return ours
+
+
+def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
+    """Import what workers need, and fork a worker for each job."""
+    try:
+        _end_with_parent()
+        sys.path.append(package_folder)
+        importlib.import_module(_WORKER)
+        while True:
+            data, descriptors = _received(listener)
+            if os.fork() == 0:
+                listener.close()
+                _keep(json.loads(data), descriptors)
+            for opened in descriptors:
+                os.close(opened)
+    finally:
+        os._exit(1)
 
 
 def _end_with_parent() -> None:
@@ -67,7 +124,7 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def _keep(job: dict[str, object], descriptors: list[int]) -> None:
+def _keep(job: dict[str, object], descriptors: list[int]) -> NoReturn:
     """Fork the job's process, and send its id and its wait status."""
     _end_with_parent()
     # While the signal is ignored, `waitpid` finds no child.
@@ -89,7 +146,7 @@ def _keep(job: dict[str, object], descriptors: list[int]) -> None:
     os._exit(0)
 
 
-def _run(job: dict[str, object], output: int, others: list[int]) -> None:
+def _run(job: dict[str, object], output: int, others: list[int]) -> NoReturn:
     """Run the job in this process: a worker or a script."""
     code = 70
     try:
@@ -101,9 +158,8 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         if job["kind"] == "worker":
             work = importlib.import_module("ci_autotest.run.worker.main").main  # hidden from scripts
             work([str(opened) for opened in others])
-        if job["needs_package"]:
-            for name in [name for name, module in sys.modules.items() if module is None]:  # type: ignore[redundant-expr]
-                del sys.modules[name]
+        if not job["needs_package"]:
+            sys.modules["ci_autotest"] = None  # type: ignore[assignment]
         code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
     except BaseException as error:  # noqa: BLE001 - the process ends here and reports only its status
         sys.excepthook(type(error), error, error.__traceback__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ from ci_autotest.run.messages import Hello, Ready
 from ci_autotest.run.orphan_processes import TOKEN, adopt
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.worker_loss import WorkerLostError
-from tests.projects import processes, wait_until
+from tests.projects import Project, processes, python, wait_until
 
 HELLO = Hello(
     root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
@@ -59,9 +60,7 @@ def test_start__worker_that_is_ended__says_by_what(fork_client):
         pytest.param(
             "try:\n    import ci_autotest\nexcept ImportError:\n    raise SystemExit(7)", 7, id="this package is hidden"
         ),
-        pytest.param(
-            "import sys; sys.exit(4 if sys.flags.isolated and 'torch' in sys.modules else 0)", 4, id="isolated"
-        ),
+        pytest.param("import sys; sys.exit(4 if 'torch' in sys.modules else 0)", 4, id="torch is there"),
         pytest.param("import beside; raise SystemExit(beside.VALUE)", 9, id="a folder of the caller's"),
     ],
 )
@@ -70,6 +69,19 @@ def test_run_script__gives_its_status(fork_client, tmp_path, text, status):
     script.write_text(text)
     (tmp_path / "beside.py").write_text("VALUE = 9")
     assert fork_client.run_script(script, [str(tmp_path)], 300 if status is not None else 1) == status
+
+
+def test_run_script__import_path__is_that_of_an_isolated_interpreter_and_what_the_caller_adds(tmp_path):
+    script, told = tmp_path / "script.py", tmp_path / "told"
+    script.write_text(f"import json, sys; open({str(told)!r}, 'w').write(json.dumps(sys.path))")
+    held = ForkClient({**os.environ, "PYTHONPATH": "/elsewhere"}, Limits(60))
+    try:
+        held.start().close()  # A server of workers beside it adds the package to its own path only.
+        assert held.run_script(script, ["/beside"], 300) == 0
+    finally:
+        held.close()
+    isolated = python(Project(tmp_path), "-I", "-c", "import json, sys; print(json.dumps(sys.path))")
+    assert json.loads(told.read_text()) == [*json.loads(isolated.out), "/beside"]
 
 
 def test_run_script__what_it_starts__is_ended_with_it(fork_client, tmp_path):
@@ -134,12 +146,26 @@ def test_start__worker_that_takes_too_much__is_ended():
         held.close()
 
 
-def test_is_warm__asked_until_it_is__then_starts_at_once():
-    held = ForkClient(os.environ, Limits(60))
+def test_start__server_of_workers_was_ended__starts_another(fork_client):
+    first = fork_client.start()
+    first.ask(HELLO)
+    keeper = parent_of(first._process.pid)
+    os.kill(parent_of(keeper), signal.SIGKILL)
+    assert wait_until(lambda: not is_alive(first._process.pid), 60)
+    first.close()
+    second = fork_client.start()
+    assert isinstance(second.ask(HELLO), Ready)
+    second.close()
+
+
+def test_start__package_that_cannot_be_imported__is_told_by_the_worker_itself(tmp_path):
+    (tmp_path / "msgspec.py").write_text("raise ImportError('a broken msgspec')")
+    held = ForkClient({**os.environ, "PYTHONPATH": str(tmp_path)}, Limits(60))
     try:
-        assert (held.is_warm(), wait_until(held.is_warm, 300)) == (False, True)
         worker = held.start()
-        assert isinstance(worker.ask(HELLO), Ready)
+        with pytest.raises(WorkerLostError) as lost:
+            worker.ask(HELLO)
+        assert "a broken msgspec" in lost.value.output
         worker.close()
     finally:
         held.close()
@@ -168,6 +194,11 @@ def looked_at(worker: WorkerProcess) -> None:
     worker.ask(HELLO)
     time.sleep(0.1)
     worker.check()
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - a file of the system's
+        return int(file.read().rpartition(")")[2].split()[1])
 
 
 def is_alive(pid: int) -> bool:
