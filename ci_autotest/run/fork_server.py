@@ -25,8 +25,8 @@ from typing import NoReturn
 
 #: The form in which a keeper sends a process id, then a wait status.
 NUMBER = struct.Struct("<i")
-#: What a worker imports.
-_WORKER = "ci_autotest.run.worker.dispatch"
+#: What a worker imports; the second with the first test module.
+_WORKER = ("ci_autotest.run.worker.dispatch", "ci_autotest.testing", "numpy.random")
 _JOB_BYTES = 1 << 16
 _DESCRIPTORS = 5
 #: Source: prctl(2).
@@ -103,7 +103,8 @@ def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
     try:
         _end_with_parent()
         sys.path.append(package_folder)
-        importlib.import_module(_WORKER)
+        for name in _WORKER:
+            importlib.import_module(name)
         while True:
             data, descriptors = _received(listener)
             if os.fork() == 0:
