@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 import yaml
 
+from tests import fork_server
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -73,10 +75,12 @@ class Project:
         self.configure(candidates=[{"name": "kernels", "backend": "substitute", "replace": dict(replace)}], **keys)
 
     def start(self, *words: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        server = {} if any(name.startswith(("PYTHON", "LD_")) for name in environ or ()) else fork_server.variables()
         return subprocess.Popen(
             [sys.executable, "-m", "ci_autotest", *words],
             cwd=self.folder,
-            env=environment(environ),
+            env={**environment(environ), **server},
+            pass_fds=[int(number) for number in server.values()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -22,7 +22,7 @@ from ci_autotest.run import fork_server
 from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
 from ci_autotest.run.process import WorkerProcess
 from ci_autotest.run.resident_memory import MemoryWatch
-from ci_autotest.run.worker_start import package_folder, worker_environ
+from ci_autotest.run.worker_start import FORK_SERVER, package_folder, worker_environ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Serves as text, because the server must not be able to import the package: its scripts run without it.
 _SERVE: Final = "\nmain(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])\n"
+#: What `torch.testing.assert_close` imports when it is first called, which takes a second.
+SCRIPT_IMPORTS: Final = ("torch.distributed.tensor",)
 #: Seconds that the preloaded process may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
@@ -145,7 +147,7 @@ class ForkClient:
             child = self._fork(
                 {
                     "kind": "script", "script": str(script), "paths": list(paths), "own": own,
-                    "needs_package": needs_package,
+                    "needs_package": needs_package, "imports": SCRIPT_IMPORTS,
                 },
                 (output.fileno(),),
             )  # fmt: skip
@@ -205,18 +207,41 @@ class ForkClient:
         if self._socket is None:
             # This kind of socket keeps the bytes of one job together with its descriptors.
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            text = Path(fork_server.__file__).read_text("utf-8") + _SERVE
-            words = [package_folder(), json.dumps(_isolated_path()), "torch", *self._modules]
-            self._processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", text, str(theirs.fileno()), *words],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),), start_new_session=True,
-                    env={**worker_environ(self._environ), **self._added},
-                )
-            )  # fmt: skip
+            environ = {**worker_environ(self._environ), **self._added}
+            if self._modules or not _is_copied(self._environ.get(FORK_SERVER), theirs, environ):
+                self._processes.append(start_server(theirs, environ, self._modules))
             theirs.close()
         return self._socket
+
+
+def start_server(
+    listener: socket.socket, environ: Mapping[str, str], modules: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a server that imports torch and ``modules``, and takes jobs from a socket."""
+    text = Path(fork_server.__file__).read_text("utf-8") + _SERVE
+    words = [package_folder(), json.dumps(_isolated_path()), "torch", *modules]
+    return subprocess.Popen(
+        [sys.executable, "-c", text, str(listener.fileno()), *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        pass_fds=(listener.fileno(),), start_new_session=True, env=dict(environ),
+    )  # fmt: skip
+
+
+def _is_copied(given: str | None, listener: socket.socket, environ: Mapping[str, str]) -> bool:
+    """Whether a server that is ready already makes a copy of itself for this process, with its environment and folder.
+
+    Args:
+        given: Descriptor of that server's socket, which this process was started with.
+        listener: Where the copy takes jobs from.
+        environ: Its environment.
+    """
+    job = json.dumps({"kind": "server", "environ": dict(environ), "folder": str(Path.cwd())}).encode()
+    if given is None or len(job) > fork_server.JOB_BYTES:
+        return False
+    with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(int(given))) as server:
+        socket.send_fds(server, [job], [listener.fileno()])
+        return True
+    return False
 
 
 @cache

@@ -21,16 +21,19 @@ import signal
 import socket
 import struct
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 #: The form in which a keeper sends a process id, then a wait status.
 NUMBER = struct.Struct("<i")
 #: What a worker imports; the second with the first test module.
 _WORKER = ("ci_autotest.run.worker.dispatch", "ci_autotest.testing", "numpy.random")
-_JOB_BYTES = 1 << 16
+#: Most bytes of a job.
+JOB_BYTES = 1 << 16
 _DESCRIPTORS = 5
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG = 1
+#: Where the program found a variable at its start, and how long its value was.
+_PLACES: dict[str, tuple[int | None, int]] = {}
 
 
 def main(descriptor: int, package_folder: str, isolated_path: list[str], modules: list[str]) -> NoReturn:
@@ -45,56 +48,76 @@ def main(descriptor: int, package_folder: str, isolated_path: list[str], modules
     _end_with_parent()
     # The current folder is not on the import path: a `torch/` or `json.py` there would hide the real one.
     sys.path[:] = [folder for folder in sys.path if folder]
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    _import(modules)
     # Nobody waits for the keepers: with this the system removes them as they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(fileno=descriptor)
     workers: socket.socket | None = None
     while True:
-        data, descriptors = _received(listener)
-        job = json.loads(data)
+        job, descriptors = _received(listener)
         if job["kind"] == "worker":
-            workers = _passed_on(data, descriptors, workers, (listener, package_folder))
-        elif os.fork() == 0:
-            listener.close()
-            if workers is not None:
+            workers = workers or _started_workers(listener, package_folder, descriptors)
+            if not _is_sent(workers, job, descriptors):
                 workers.close()
-            sys.path[:] = isolated_path
-            _keep(job, descriptors)
+                workers = _started_workers(listener, package_folder, descriptors)
+                # If it cannot import the package it ends, and the job's pipe with it, which tells whoever waits.
+                _is_sent(workers, job, descriptors)
+        elif job["kind"] == "script":
+            _import(job["imports"])
+            if os.fork() == 0:
+                listener.close()
+                if workers is not None:
+                    workers.close()
+                sys.path[:] = isolated_path
+                _keep(job, descriptors)
+        else:
+            # The copy gets a copy of the server of workers, too.
+            workers = workers or _started_workers(listener, package_folder, descriptors)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            _is_sent(workers, job, [theirs.fileno()])
+            theirs.close()
+            if os.fork() == 0:
+                listener.close()
+                workers.close()
+                listener, workers = _copied(job, descriptors), ours
+                continue
+            ours.close()
         for opened in descriptors:
             os.close(opened)
 
 
-def _received(listener: socket.socket) -> tuple[bytes, list[int]]:
+def _import(modules: list[str]) -> None:
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _received(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Return the next job with its descriptors; this process ends with whoever sends them."""
-    data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
+    data, descriptors, _, _ = socket.recv_fds(listener, JOB_BYTES, _DESCRIPTORS)
     if not data:
         os._exit(0)
-    return data, descriptors
+    return json.loads(data), descriptors
 
 
-def _passed_on(
-    data: bytes, descriptors: list[int], workers: socket.socket | None, own: tuple[socket.socket, str]
-) -> socket.socket:
-    """Give a job to the server of workers, which starts with the first one and again after it was killed."""
-    if workers is not None:
-        with contextlib.suppress(OSError):
-            socket.send_fds(workers, [data], descriptors)
-            return workers
-        workers.close()
-    listener, package_folder = own
+def _is_sent(workers: socket.socket, job: dict[str, Any], descriptors: list[int]) -> bool:
+    try:
+        socket.send_fds(workers, [json.dumps(job).encode()], descriptors)
+    except OSError:
+        return False  # Something outside killed it.
+    return True
+
+
+def _started_workers(listener: socket.socket, package_folder: str, descriptors: list[int]) -> socket.socket:
+    """Fork the server of workers and return its socket; ``listener`` and ``descriptors`` are not for it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
-        for opened in (listener, ours):
-            opened.close()
-        for descriptor in descriptors:
-            os.close(descriptor)
+        listener.close()
+        ours.close()
+        for opened in descriptors:
+            os.close(opened)
         _serve_workers(theirs, package_folder)
     theirs.close()
-    # A server that cannot import the package ends, and the job's pipe with it, which tells the one who asked for it.
-    socket.send_fds(ours, [data], descriptors)
     return ours
 
 
@@ -106,14 +129,28 @@ def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
         for name in _WORKER:
             importlib.import_module(name)
         while True:
-            data, descriptors = _received(listener)
+            job, descriptors = _received(listener)
             if os.fork() == 0:
                 listener.close()
-                _keep(json.loads(data), descriptors)
+                if job["kind"] == "worker":
+                    _keep(job, descriptors)
+                listener = _copied(job, descriptors)
+                continue
             for opened in descriptors:
                 os.close(opened)
     finally:
         os._exit(1)
+
+
+def _copied(job: dict[str, Any], descriptors: list[int]) -> socket.socket:
+    """Make this process a server of its own, with another environment and folder; return its socket."""
+    _end_with_parent()
+    os.setsid()
+    os.chdir(job["folder"])
+    for name in [name for name in os.environ if name not in job["environ"]]:
+        del os.environ[name]
+    _set_own_variables(job["environ"])
+    return socket.socket(fileno=descriptors[0])
 
 
 def _end_with_parent() -> None:
@@ -125,7 +162,7 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def _keep(job: dict[str, object], descriptors: list[int]) -> NoReturn:
+def _keep(job: dict[str, Any], descriptors: list[int]) -> NoReturn:
     """Fork the job's process, and send its id and its wait status."""
     _end_with_parent()
     # While the signal is ignored, `waitpid` finds no child.
@@ -147,7 +184,7 @@ def _keep(job: dict[str, object], descriptors: list[int]) -> NoReturn:
     os._exit(0)
 
 
-def _run(job: dict[str, object], output: int, others: list[int]) -> NoReturn:
+def _run(job: dict[str, Any], output: int, others: list[int]) -> NoReturn:
     """Run the job in this process: a worker or a script."""
     code = 70
     try:
@@ -155,13 +192,13 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for opened, wanted in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(opened, wanted)
-        _set_own_variables({str(name): str(value) for name, value in job["own"].items()})  # type: ignore[attr-defined]
+        _set_own_variables({str(name): str(value) for name, value in job["own"].items()})
         if job["kind"] == "worker":
             work = importlib.import_module("ci_autotest.run.worker.main").main  # hidden from scripts
             work([str(opened) for opened in others])
         if not job["needs_package"]:
             sys.modules["ci_autotest"] = None  # type: ignore[assignment]
-        code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
+        code = _script(str(job["script"]), [str(path) for path in job["paths"]])
     except BaseException as error:  # noqa: BLE001 - the process ends here and reports only its status
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
@@ -182,8 +219,11 @@ def _set_own_variables(own: dict[str, str]) -> None:
     system = ctypes.CDLL(None)
     system.getenv.restype = ctypes.c_void_p
     for name, value in own.items():
-        if len(os.environb.get(name.encode(), b"")) == len(value.encode()):
-            ctypes.memmove(system.getenv(name.encode()), value.encode(), len(value.encode()))
+        key, text = name.encode(), value.encode()
+        # After the first change the system's own copy is elsewhere.
+        place, length = _PLACES.setdefault(name, (system.getenv(key), len(os.environb.get(key, b""))))
+        if place and length == len(text):
+            ctypes.memmove(place, text, length)
         os.environ[name] = value
 
 

@@ -23,6 +23,9 @@ _SECRET: Final = (
     "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
 )  # fmt: skip
 
+#: Environment variable with the descriptor of a socket to a fork server that has imported torch already.
+FORK_SERVER: Final = "CI_AUTOTEST_FORK_SERVER"
+
 #: One thread, the fault handler on, no TF32.
 #:
 #: Source: NVIDIA's documentation of ``NVIDIA_TF32_OVERRIDE``, and cuBLAS's of ``CUBLAS_WORKSPACE_CONFIG``
@@ -80,5 +83,7 @@ def package_folder() -> str:
 
 def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for foreign code: no secrets, and the variables of a worker."""
-    kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
+    # The descriptor of a server is closed in other processes, so its number means nothing there.
+    left_out = (*_SECRET, FORK_SERVER)
+    kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in left_out)}
     return {**kept, **WORKER_VARIABLES}

@@ -16,6 +16,9 @@ from junitparser import JUnitXml
 from ci_autotest.report.report_json import json_schema
 from tests.projects import Project, ended, processes
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 pytestmark = pytest.mark.heavy
 MARK = "CI_AUTOTEST_CHAOS"
 KERNELS = """

@@ -8,6 +8,9 @@ import pytest
 
 from tests.projects import Project, outcomes
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 pytestmark = pytest.mark.heavy
 
 TESTS = """

@@ -15,6 +15,9 @@ from tests.projects import Done, Project, finding_of, outcomes, processes, toget
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 MARK = "CI_AUTOTEST_FAULTS"
 KERNELS = """
 import ctypes

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 MATRIX = pytest.mark.matrix
 KERNELS = """
 import torch

@@ -12,6 +12,9 @@ from tests.projects import Project, finding_of, outcomes
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 KERNELS = '''
 import builtins
 import contextlib

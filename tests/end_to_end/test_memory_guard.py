@@ -6,6 +6,9 @@ import pytest
 
 from tests.projects import Project
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 KERNELS = """
 import ctypes
 

@@ -13,6 +13,9 @@ import pytest
 from tests.fakes.rank_faults.rank_faults import FAULTS
 from tests.projects import Project, processes
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 pytestmark = pytest.mark.heavy
 FAKES = Path(__file__).parent.parent / "fakes"
 MARK = "CI_AUTOTEST_RANKS"

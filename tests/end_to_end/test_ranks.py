@@ -8,6 +8,9 @@ import pytest
 
 from tests.projects import Project, outcomes, processes, wait_until
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 pytestmark = pytest.mark.heavy
 
 #: torch 2.13 has no rule for a negative dimension that is cut: each rank sums its own part.

@@ -12,6 +12,9 @@ import pytest
 
 from tests.projects import Project, ended, processes, wait_until
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 pytestmark = pytest.mark.heavy
 pytest.importorskip("ray", reason="needs ci-autotest[ray]")
 

@@ -15,6 +15,9 @@ from tests.projects import Done, Project, ended, finding_of, outcomes, processes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 pytestmark = pytest.mark.heavy
 ray_cluster = pytest.importorskip("ray.cluster_utils", reason="needs ci-autotest[ray]")
 

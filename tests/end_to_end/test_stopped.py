@@ -19,6 +19,9 @@ from ci_autotest.report.report_json import json_schema
 from tests.projects import Project, ended, environment, wait_until
 from tests.stopping import WAYS, Stop, stopped, stops, usual_s
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 MARK = "CI_AUTOTEST_STOPPED"
 KERNELS = """
 import time

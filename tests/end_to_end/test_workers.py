@@ -14,6 +14,9 @@ from tests.projects import Project, ended, finding_of, outcomes, processes, wait
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: What is looked at is processes, signals or limits.
+OWN_SERVER = True
+
 MARK = "CI_AUTOTEST_WORKERS"
 #: Seconds within which everything must be gone; a loaded machine takes many, and what stays is found after any number.
 GONE_S = 100
