@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import textwrap
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest import environments
+from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.exit_status import FINE
 from ci_autotest.commands.request import hello_for
 from ci_autotest.environments import BESIDE_TORCH, RECIPES
 from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.report.coverage import catalogue
-from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.messages import Broken, Examine, Examined
 from ci_autotest.run.pool import Pool
-from ci_autotest.run.process import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,16 +60,16 @@ def doctor(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
     # Those that a run of the suite counts as tested, so that both give the same number.
     operators = [operator for own in catalogue().suite.values() for operator in own if operator in public]
     missing = []
-    pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello_for(request, 0))
-    try:
+    with (
+        single_processes(request, environ, _SILENCE_S) as executor,
+        closing(Pool(executor, hello_for(request, 0))) as pool,
+    ):
         for info, candidate in zip(pool.ready().candidates, request.candidates, strict=True):
             found = _examined(pool, info, operators)
             stream.writelines(f"{line}\n" for line in _lines(found, candidate, is_named=candidate.required))
             stream.flush()
             if candidate.required and found.examined is None:
                 missing.append(candidate.name)
-    finally:
-        pool.close()
     if missing:
         message = f"not available: {', '.join(missing)}. The lines above say what is missing."
         raise UnavailableError(message)

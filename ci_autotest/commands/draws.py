@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ci_autotest.commands.draw_log import DrawLog, render
+from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.exit_status import NOTHING
 from ci_autotest.commands.replay import say
 from ci_autotest.commands.request import discovered, hello_for
@@ -14,10 +16,8 @@ from ci_autotest.errors import AuthorError, UnavailableError, UsageError
 from ci_autotest.program.codegen import function_text
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
-from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.messages import Confirm, Record, Tried
 from ci_autotest.run.pool import Pool
-from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ci_autotest.run.executor import Executor
     from ci_autotest.run.messages import TestInfo
 
-_SILENCE_S: Final = 300.0
-
 
 def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
     """Print the draws, the program and the verdict of a case; edited draws replace the test's own.
@@ -39,15 +37,12 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
         UsageError: The path does not name exactly one test, or an edit names a draw that the case does not make.
         AuthorError: The test cannot be run.
     """
-    limits = Limits(duration_s(request.config.case_timeout, "case_timeout"))
-    test = _test(log, request, LocalExecutor(environ, Limits(_SILENCE_S)))
     candidate = request.candidates[0].name
-    fresh = SingleWorker(lambda: WorkerProcess(environ, limits), hello_for(request, log.seed))
-    try:
-        log = _placed(log, fresh, test, candidate)
-        answer = fresh.ask(_confirm(log, test, candidate))
-    finally:
-        fresh.close()
+    with single_processes(request, environ, duration_s(request.config.case_timeout, "case_timeout")) as executor:
+        test = _test(log, request, executor)
+        with closing(SingleWorker(lambda: executor.start(None), hello_for(request, log.seed))) as fresh:
+            log = _placed(log, fresh, test, candidate)
+            answer = fresh.ask(_confirm(log, test, candidate))
     if not isinstance(answer, Tried):
         return say(answer, candidate, stream)
     # Only the attempt shows which draws the case makes, so the edits are checked after it.
@@ -61,11 +56,8 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
 
 
 def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:
-    pool = Pool(executor, hello_for(request, log.seed))
-    try:
+    with closing(Pool(executor, hello_for(request, log.seed))) as pool:
         found = discovered(pool, request)
-    finally:
-        pool.close()
     for item in found.broken:
         message = f"{item.test} {item.message}\n{item.traceback}"
         raise AuthorError(message)

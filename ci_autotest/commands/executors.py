@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest import config as configuration
@@ -12,7 +13,7 @@ from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.process import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.commands.request import Request
@@ -107,7 +108,23 @@ def local_means(
     slots = machine_resources.slots(workers, cores, devices, _gpus_together(request, len(devices)))
     limits = Limits(_silence_s(request), memory_limit(request, len(slots)), echo)
     fork_client = ForkClient(environ, limits, preloaded(request.candidates), slots[0])
-    return Means(LocalExecutor(environ, limits, slots, fork_client), fork_client)
+    return Means(LocalExecutor(fork_client, slots), fork_client)
+
+
+@contextmanager
+def single_processes(request: Request, environ: Mapping[str, str], silence_s: float) -> Iterator[LocalExecutor]:
+    """Yield what starts one process at a time, for commands that run no suite.
+
+    Args:
+        request: What the command was asked for; its limit of memory holds.
+        environ: The parent's environment.
+        silence_s: Seconds without progress after which a process is ended.
+    """
+    fork_client = ForkClient(environ, Limits(silence_s, memory_limit(request, 1)), preloaded(request.candidates))
+    try:
+        yield LocalExecutor(fork_client)
+    finally:
+        fork_client.close()
 
 
 def _workers(request: Request) -> int | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.commands.case_dispatch import Plan, cases_of
+from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.exit_status import FAILED, FINE
 from ci_autotest.commands.request import Request, discovered, hello_for
 from ci_autotest.commands.selected_tests import chosen_tests
 from ci_autotest.findings.database import FOLDER, Database
 from ci_autotest.plan import shard_of
 from ci_autotest.report.markdown_text import plural
-from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.pool import Pool
-from ci_autotest.run.process import Limits
 from ci_autotest.values.case import GRID_AT_MOST
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, sha
     """Print the tests by file, and the files that cannot be imported; with ``shards``, the cases of each shard."""
     if shards is not None:
         shard_of(f"1/{shards}")  # Refuses more shards than a run may have.
-    hello = hello_for(replace(request, candidates=()), 0)  # Nothing runs, so no candidate is started.
-    pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
-    try:
+    nothing = replace(request, candidates=())  # Nothing runs, so no candidate is started.
+    with (
+        single_processes(nothing, environ, _SILENCE_S) as executor,
+        closing(Pool(executor, hello_for(nothing, 0))) as pool,
+    ):
         found = discovered(pool, request)
-    finally:
-        pool.close()
     tests = chosen_tests(found.tests, request, ()).tests
     if shards is None:
         _show_tests(tests, request, stream)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING
 from ci_autotest.commands.request import Request, hello_for
 from ci_autotest.config import duration_s, named_by, of_reference
@@ -13,7 +15,6 @@ from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import named_in
 from ci_autotest.report.finding_message import sides
 from ci_autotest.run.messages import Broken, Tried, TryProgram
-from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -62,11 +63,12 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         )
         raise ProgramError(message)
     silence_s = duration_s(request.config.case_timeout, "case_timeout")
-    fresh = SingleWorker(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0, _own_files(request)))
-    try:
+    hello = hello_for(request, 0, _own_files(request))
+    with (
+        single_processes(request, environ, silence_s) as executor,
+        closing(SingleWorker(lambda: executor.start(None), hello)) as fresh,
+    ):
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
-    finally:
-        fresh.close()
     return say(answer, candidate.name, stream)
 
 

@@ -6,14 +6,13 @@ import tempfile
 from typing import TYPE_CHECKING, Protocol
 
 from ci_autotest.errors import OutputError
-from ci_autotest.run.process import WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.run.fork_client import ForkClient
     from ci_autotest.run.messages import FromWorker, Message
-    from ci_autotest.run.process import Limits
+    from ci_autotest.run.process import WorkerProcess
     from ci_autotest.run.worker_loss import WorkerLostError
 
 
@@ -70,23 +69,13 @@ class LocalExecutor:
     """Start workers on this machine.
 
     Args:
-        environ: The parent's environment.
-        limits: What each worker may take.
+        fork_client: Forks the workers.
         added: Variables of each slot's workers, such as the GPU that they see; one entry for each slot.
-        fork_client: Forks the workers; without one they are spawned.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        limits: Limits,
-        added: Sequence[Mapping[str, str]] = ({},),
-        fork_client: ForkClient | None = None,
-    ) -> None:
-        self._environ = environ
-        self._limits = limits
-        self._added = tuple(added)
+    def __init__(self, fork_client: ForkClient, added: Sequence[Mapping[str, str]] = ({},)) -> None:
         self._fork_client = fork_client
+        self._added = tuple(added)
 
     @property
     def slots(self) -> int:
@@ -100,10 +89,7 @@ class LocalExecutor:
             OutputError: The system has no room for the files or the process of a worker.
         """
         try:
-            added = self._added[slot or 0]
-            if self._fork_client is not None:
-                return self._fork_client.start(added)
-            return WorkerProcess(self._environ, self._limits, added)
+            return self._fork_client.start(self._added[slot or 0])
         except OSError as error:
             folder = tempfile.gettempdir()
             message = (
@@ -112,4 +98,4 @@ class LocalExecutor:
             raise OutputError(message) from error
 
     def close(self) -> None:
-        """Do nothing: a local executor holds nothing."""
+        """Do nothing: what it starts ends with its owner, and the fork client is the caller's."""

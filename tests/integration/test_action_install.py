@@ -38,7 +38,8 @@ environment.install_package(python, os.environ)
 code = "import setuptools, ci_autotest.cli; print('installed beside', setuptools.__version__)"
 subprocess.run([str(python), "-I", "-c", code], check=True)
 """
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+#: The oldest and the newest, and those between in ``make matrix``.
+VERSIONS = ["3.10", *(pytest.param(version, marks=pytest.mark.matrix) for version in ("3.11", "3.12")), "3.13"]
 
 
 def interpreter(version: str) -> str:
