@@ -106,7 +106,10 @@ class Project:
         return self.script(self.folder / output / finding["repro"], None, *path)
 
     def script(self, script: Path, environ: Mapping[str, str] | None, *path: Path) -> Done:
-        """Run a script in isolation, this package hidden."""
+        """Run a script in isolation, this package hidden; where a server runs it, all that it writes is in ``out``."""
+        ran = fork_server.script_run(script, [str(folder) for folder in path], GREATEST_S) if not environ else None
+        if ran is not None:
+            return Done(*ran, "")
         done = subprocess.run(
             [sys.executable, "-I", "-c", ALONE, str(script), *map(str, path)],
             cwd="/",
@@ -133,6 +136,7 @@ def ended(process: subprocess.Popen[str], timeout_s: float = GREATEST_S) -> Done
 
 def together(*commands: Callable[[], T]) -> list[T]:
     """Return what commands give that are begun two at a time: most of a run is waiting for one worker."""
+    fork_server.variables()  # Starts the server in this thread.
     with ThreadPoolExecutor(2) as pool:
         return [future.result() for future in [pool.submit(command) for command in commands]]
 

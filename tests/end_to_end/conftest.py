@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests import fork_server
 from tests.action_repository import Repository, checked_out
 
 if TYPE_CHECKING:
@@ -43,19 +41,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTo
 def pytest_xdist_auto_num_workers() -> int:
     """Return half as many processes again as there are cores: a run waits for its worker, and its worker for the run."""
     return (os.cpu_count() or 2) * 3 // 2
-
-
-@pytest.fixture(scope="session", autouse=True)
-def shared_server() -> Iterator[None]:
-    with fork_server.shared():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_server(request: pytest.FixtureRequest, shared_server: None) -> Iterator[None]:
-    """Give the commands of a module that looks at processes, environments or limits a server of their own."""
-    with fork_server.unused() if getattr(request.module, "OWN_SERVER", False) else nullcontext():
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,6 @@ from tests.projects import Done, Project, finding_of, outcomes, processes
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 pytestmark = pytest.mark.heavy
 NPU = {"name": "npu", "backend": "torch", "device": "npu", "module": "toy_npu"}
 ALIGNED = """

@@ -11,9 +11,6 @@ from ci_autotest.report.coverage import catalogue
 from tests.candidates import python_of
 from tests.projects import Done, Project, processes
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 TOY = "import torch\nfrom torch import *\n__version__, device, Tensor = '1.0', torch.device, torch.Tensor\ndel exp\n"
 SUITE = len(
     {one for own in catalogue().suite.values() for one in own}

@@ -14,9 +14,6 @@ import pytest
 import tests.quality.bodies
 from tests.projects import Project, outcomes, processes, wait_until
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 pytestmark = pytest.mark.heavy
 
 #: Everything of torch, and faults of its own.

@@ -20,9 +20,6 @@ from tests.projects import Done, Project, environment, outcomes, processes, wait
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 #: Modules of the user's by name; each is taken for a framework with torch's names.
 MODULES = {
     "aborts": "import os\nos.abort()\n",

@@ -9,9 +9,6 @@ from junitparser import JUnitXml
 
 from tests.projects import Project, finding_of, outcomes, processes, python
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 DATA = """
 import os
 import signal

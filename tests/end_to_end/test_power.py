@@ -150,7 +150,7 @@ def test_power__kernels_of_the_configuration__are_what_counts(tmp_path):
 
 
 def test_power__budget_that_is_over__names_what_was_not_run(project):
-    done = project.command("power", "--workers", "1", "--budget", "1s", "--output", "short")
+    done = project.command("power", "--workers", "1", "--budget", "1ms", "--output", "short")
 
     tests = project.report("short")["power"]["tests"]
     assert {test.get("unscored") for test in tests} >= {"not_run"}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.projects import Project
 from tests.quality import remembering
 from tests.quality.kernel_runs import failures_of_kernel
 
@@ -121,21 +119,28 @@ def test_calls__twenty_cases__are_as_many_as_the_docs_say(tmp_path):
     assert calls["backward"] >= BACKWARD
 
 
-def report_of(names: list[str], folder: Path, **row: object) -> tuple[int, dict]:
-    (folder / "autotest_bodies.py").write_text(TESTS)
-    candidates = [
-        {
-            "name": name, "backend": "substitute",
-            "replace": {remembering.ALL[name][1]: f"tests.quality.remembering.{name}"}, **row,
-        }
-        for name in names
-    ]  # fmt: skip
-    (folder / "autotest.yml").write_text(json.dumps({"paths": ["."], "candidates": candidates}))
-    done = subprocess.run(
-        [sys.executable, "-m", "ci_autotest", "run"], cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+def report_of(names: list[str], folder: Path, **row: object) -> tuple[int, dict[str, Any]]:
+    """Run the tests on kernels that remember, whose module lies in the project."""
+    project = Project(folder, greatest_s=1800)
+    project.write("remembering.py", Path(remembering.__file__).read_text("utf-8"))
+    return ran(
+        project,
+        TESTS,
+        [
+            {
+                "name": name, "backend": "substitute", "replace": {remembering.ALL[name][1]: f"remembering.{name}"}, **row,
+            }
+            for name in names
+        ],
     )  # fmt: skip
-    return done.returncode, json.loads((folder / "autotest-report" / "report.json").read_text())
+
+
+def ran(project: Project, tests: str, candidates: list[dict[str, object]]) -> tuple[int, dict[str, Any]]:
+    """Run tests on candidates with the workers of a default run."""
+    project.write("autotest_bodies.py", tests)
+    project.configure(paths=["."], candidates=candidates)
+    done = project.command("run")
+    return done.status, project.report()
 
 
 FEW = [
@@ -203,14 +208,10 @@ def crashing(x):
 """
 
 
-def run(folder: Path, tests: str, candidates: list[dict]) -> tuple[int, dict, str]:
-    (folder / "autotest_bodies.py").write_text(tests)
-    (folder / "kernels.py").write_text(KERNELS)
-    (folder / "autotest.yml").write_text(json.dumps({"paths": ["."], "candidates": candidates}))
-    done = subprocess.run(
-        [sys.executable, "-m", "ci_autotest", "run"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    return done.returncode, json.loads((folder / "autotest-report" / "report.json").read_text()), done.stdout
+def run(folder: Path, tests: str, candidates: list[dict]) -> tuple[int, dict]:
+    project = Project(folder)
+    project.write("kernels.py", KERNELS)
+    return ran(project, tests, candidates)
 
 
 def row(function: str, **more: object) -> dict:
@@ -218,19 +219,19 @@ def row(function: str, **more: object) -> dict:
 
 
 def test_run__kernel_is_wrong_by_chance__is_no_kernel_that_remembers(tmp_path):
-    _, report, _ = run(tmp_path, TESTS, [row("by_chance")])
+    _, report = run(tmp_path, TESTS, [row("by_chance")])
     assert "stateful" not in {item["kind"] for item in report["findings"] if item["outcome"] == "misaligned"}
 
 
 def test_run__kernel_ends_its_process_in_a_probe__is_a_crash_of_its_operator(tmp_path):
-    status, report, _ = run(tmp_path, TESTS, [row("crashing")])
+    status, report = run(tmp_path, TESTS, [row("crashing")])
     (found,) = report["findings"]
     assert (status, found["outcome"], found["operator"], found["confirmed"]) == (1, "crashed", "torch.tanh", True)
     assert "copy_" in found["program"]
 
 
 def test_run__result_of_a_probe_cannot_be_read__is_a_finding(tmp_path):
-    status, report, _ = run(tmp_path, TESTS, [row("unreadable_again")])
+    status, report = run(tmp_path, TESTS, [row("unreadable_again")])
     (found,) = report["findings"]
     assert (status, found["outcome"], found["operator"], found["blame"]) == (1, "misaligned", "torch.tanh", "candidate")
     assert "no kernel reads this" in found["message"]
@@ -238,14 +239,14 @@ def test_run__result_of_a_probe_cannot_be_read__is_a_finding(tmp_path):
 
 def test_run__isolated_kernel_and_check_graph__is_unsupported(tmp_path):
     tests = TESTS.replace("@autotest()\ndef tanh", "@autotest(check_graph=True)\ndef tanh")
-    _, report, _ = run(tmp_path, tests, [row("by_chance", isolated=True)])
+    _, report = run(tmp_path, tests, [row("by_chance", isolated=True)])
     (found,) = [item for item in report["results"] if item["test"].endswith("::tanh")]
     assert (found["outcome"], found["cases"]["aligned"]) == ("unsupported", 0)
     assert "isolated kernels are not compiled" in found["reason"]
 
 
 def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path):
-    status, report, _ = run(tmp_path, TESTS, [row("by_address", env={"KERNELS": "1"})])
+    status, report = run(tmp_path, TESTS, [row("by_address", env={"KERNELS": "1"})])
     (found,) = report["findings"]
     assert (status, found["kind"], found["repro_verified"]) == (1, "stateful", True)
     script = (tmp_path / "autotest-report" / found["repro"]).read_text()
@@ -322,20 +323,15 @@ def batch_norm():
 
 @pytest.mark.heavy
 def test_run__state_of_a_module_that_goes_by_earlier_calls__is_a_finding_with_the_modules_that_are_called(tmp_path):
-    (tmp_path / "kernels.py").write_text(STATE_KERNEL)
-    (tmp_path / "autotest_bodies.py").write_text(STATE_TEST)
+    project = Project(tmp_path)
+    project.write("kernels.py", STATE_KERNEL)
     row = {
         "name": "kernels",
         "backend": "substitute",
         "replace": {"torch.nn.functional.batch_norm": "kernels.batch_norm"},
     }
-    (tmp_path / "autotest.yml").write_text(json.dumps({"paths": ["."], "candidates": [row]}))
-    done = subprocess.run(
-        [sys.executable, "-m", "ci_autotest", "run"], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    report = json.loads((tmp_path / "autotest-report" / "report.json").read_text())
-    assert done.returncode == 1, done.stdout
+    status, report = ran(project, STATE_TEST, [row])
+    assert status == 1
     [finding] = report["findings"]
     assert (finding["kind"], finding["operator"], finding["repro_verified"]) == (
         "stateful",
