@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 #: Dtypes whose results are rounded.
 _WIDE: Final = frozenset(getattr(torch, name) for name in WIDE.values())
-#: Operators that round at most once. Torch can decompose them, but that only costs time: for some it imports Dynamo.
+#: Operators that round at most once, or as a sum. Torch can decompose them, but that only costs time: for some it
+#: imports Dynamo, and a cumulative sum of n terms becomes n sums of n terms.
 _WHOLE: Final = frozenset({
-    torch.ops.aten.amax, torch.ops.aten.amin, torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.rsub,
-    torch.ops.aten.stack, torch.ops.aten.sum,
+    torch.ops.aten.amax, torch.ops.aten.amin, torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.cumprod,
+    torch.ops.aten.cumsum, torch.ops.aten.rsub, torch.ops.aten.stack, torch.ops.aten.sum,
 })  # fmt: skip
 _SOFTMAX: Final = frozenset({torch.ops.aten.softmax, torch.ops.aten._softmax})  # noqa: SLF001 - its only name
 #: Sums of earlier results, whose terms another order or formula rounds differently.
 _SUMS: Final = frozenset({
-    torch.ops.aten.addmm, torch.ops.aten.baddbmm, torch.ops.aten.bmm, torch.ops.aten.dot, torch.ops.aten.mm,
-    torch.ops.aten.mv, torch.ops.aten.sum,
+    torch.ops.aten.addmm, torch.ops.aten.baddbmm, torch.ops.aten.bmm, torch.ops.aten.cumsum, torch.ops.aten.dot,
+    torch.ops.aten.mm, torch.ops.aten.mv, torch.ops.aten.sum,
 })  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ci_autotest.alignment.blame.random_rounding import RandomRounding
 
@@ -95,3 +97,26 @@ def test_rounded__drawn_at_random__is_drawn_once():
     alone = torch.dropout(EXACT, 0.5, train=True)
     torch.manual_seed(3)
     assert torch.equal(rounded(lambda: torch.dropout(EXACT, 0.5, train=True)), alone)
+
+
+class Largest(TorchDispatchMode):
+    """Keeps the most elements that an operator takes or gives."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **kwargs or {})
+        sizes = [leaf.numel() for leaf in tree_leaves((args, found)) if isinstance(leaf, torch.Tensor)]
+        self.elements = max(self.elements, *sizes, 0)
+        return found
+
+
+@pytest.mark.parametrize("function", [torch.cumsum, torch.cumprod], ids=["sum", "product"])
+def test_rounded__cumulative__takes_memory_for_its_elements_and_each_is_off(function):
+    x = torch.linspace(0.9, 1.1, 301).double()
+    with Largest() as seen:
+        found = rounded(function, x, 0)
+    apart = (found / function(x, 0) - 1) / UNIT
+    assert seen.elements == 301
+    assert apart[100:].abs().max() > 0.2
+    assert apart.abs().max() < 20
