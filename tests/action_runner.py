@@ -6,12 +6,14 @@ one thing that is not real is the service behind ``actions/upload-artifact``: it
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -55,6 +57,15 @@ class ActionRecord:
 def expressions_entry() -> Path:
     """Return the entry file of GitHub's library of expressions, installed once."""
     return installed("expressions", f"{LIBRARY}@{LIBRARY_VERSION}") / LIBRARY / "dist" / "index.js"
+
+
+@cache
+def evaluator() -> subprocess.Popen[str]:
+    """Return a process that evaluates expressions, one request a line."""
+    argv = ["node", str(ROOT / "tests" / "evaluate_expressions.mjs")]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    atexit.register(process.communicate)
+    return process
 
 
 def parse_file_command(text: str) -> dict[str, str]:
@@ -150,10 +161,14 @@ class ActionRunner:
             "templates": templates,
             "conditions": conditions,
         }
-        argv = ["node", str(ROOT / "tests" / "evaluate_expressions.mjs")]
-        done = subprocess.run(argv, input=json.dumps(request), capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        answer = json.loads(done.stdout)
+        process = evaluator()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{json.dumps(request)}\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, f"the evaluator of expressions ended with {process.wait()}"
+        answer = json.loads(line)
         return answer["templates"], answer["conditions"]
 
     def fill(self, templates: dict[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -63,6 +64,12 @@ def script_run(script: Path, paths: Sequence[str], timeout_s: float) -> tuple[in
         return ended, output.read().decode(errors="replace")
 
 
+def _end() -> None:
+    for held, process in _held:
+        held.close()
+        process.wait()
+
+
 def _server() -> socket.socket | None:
     if _is_unused or not (_held or threading.current_thread() is threading.main_thread()):
         return None
@@ -71,4 +78,5 @@ def _server() -> socket.socket | None:
         process = start_server(theirs, {**worker_environ(os.environ), TOKEN: new_token()}, SCRIPT_IMPORTS)
         theirs.close()
         _held.append((ours, process))
+        atexit.register(_end)
     return _held[0][0]

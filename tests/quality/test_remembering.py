@@ -246,7 +246,10 @@ def test_run__isolated_kernel_and_check_graph__is_unsupported(tmp_path):
 
 
 def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path):
-    status, report = run(tmp_path, TESTS, [row("by_address", env={"KERNELS": "1"})])
+    # Each trial starts a process that imports torch, so there is little to shrink.
+    tests = "from ci_autotest import autotest, random_tensor, torch\n\n@autotest(n=8, profiles=())\ndef tanh():\n"
+    tests += "    return torch.tanh(random_tensor(dims=(2,)))\n"
+    status, report = run(tmp_path, tests, [row("by_address", env={"KERNELS": "1"})])
     (found,) = report["findings"]
     assert (status, found["kind"], found["repro_verified"]) == (1, "stateful", True)
     script = (tmp_path / "autotest-report" / found["repro"]).read_text()
