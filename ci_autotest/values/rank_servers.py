@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+#: What DTensor imports with its first operator: each rank of each group would do so.
+RANK_IMPORTS: Final = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed._functional_collectives")
 #: The environment variable of a worker that holds them, as JSON.
 RANK_SERVERS: Final = "CI_AUTOTEST_RANK_SERVERS"
 

@@ -9,11 +9,13 @@ import time
 
 import pytest
 
+from ci_autotest.config import Candidate
 from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.messages import Hello, Ready
 from ci_autotest.run.orphan_processes import TOKEN, adopt
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.rank_servers import RANK_IMPORTS
 from tests.projects import Project, processes, python, wait_until
 
 HELLO = Hello(
@@ -182,11 +184,19 @@ def test_start__preloaded_process_was_ended__starts_another(fork_client):
     worker.close()
 
 
-def test_preloaded__compiled_candidate__brings_its_compiler():
-    from ci_autotest.config import Candidate  # noqa: PLC0415 - beside its one use
-
-    assert preloaded([Candidate(name="a", backend="torch")]) == ()
-    assert preloaded([Candidate(name="a", backend="torch.compile")]) == ("torch._dynamo",)
+@pytest.mark.parametrize(
+    ("row", "modules"),
+    [
+        pytest.param({"backend": "torch"}, (), id="torch"),
+        pytest.param({"backend": "torch.compile"}, ("torch._dynamo", "torch._inductor.compile_fx"), id="inductor"),
+        pytest.param(
+            {"backend": "torch.compile", "options": {"backend": "aot_eager"}}, ("torch._dynamo",), id="another compiler"
+        ),
+        pytest.param({"backend": "ddp"}, RANK_IMPORTS, id="ranks"),
+    ],
+)
+def test_preloaded__what_fresh_processes_of_a_candidate_would_import__is_named(row, modules):
+    assert preloaded([Candidate(name="a", **row)]) == modules
 
 
 def looked_at(worker: WorkerProcess) -> None:

@@ -32,6 +32,7 @@ from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import Wire
 from ci_autotest.values.process_end import exit_text
+from ci_autotest.values.rank_servers import RANK_IMPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,6 @@ SILENCE_S: Final = 1.5
 #: Seconds that a rank may take to end after it has closed its pipe.
 _END_S: Final = 5.0
 _LOOK_S: Final = 0.01
-_PRELOADED: Final = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed._functional_collectives")
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG: Final = 1
 #: The system's own folder of the files that a process has open: opened there, a file without a name has a place of its
@@ -277,7 +277,7 @@ def _open_descriptors() -> list[int]:
 
 def preload() -> None:
     """Import what DTensor imports with its first operator: each rank of each group would do so."""
-    for name in _PRELOADED:
+    for name in RANK_IMPORTS:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
