@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from tests import fork_server
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -176,12 +178,13 @@ class _Shell:
             "NO_COLOR": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+        server = fork_server.variables()
         if os.environ.get("PYTHONPATH"):
-            environment["PYTHONPATH"] = str(ROOT)
+            environment["PYTHONPATH"], server = str(ROOT), {}
         self._folder = folder
         self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"], cwd=folder, env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ["bash", "--noprofile", "--norc"], cwd=folder, env={**environment, **server}, text=True,
+            pass_fds=[int(number) for number in server.values()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
