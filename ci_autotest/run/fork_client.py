@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _SERVE: Final = "\nmain(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])\n"
 #: What `torch.testing.assert_close` imports when it is first called, which takes a second.
 SCRIPT_IMPORTS: Final = ("torch.distributed.tensor",)
-#: Seconds that the preloaded process may take to import its frameworks.
+#: Seconds that the server may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
 #: Seconds between two checks of a script.
@@ -44,13 +44,13 @@ _LOOK_S: Final = 0.05
 
 
 class Child:
-    """A process that the preloaded process forked, with the methods of ``subprocess.Popen`` that its owner needs.
+    """A process that the server forked, with the methods of ``subprocess.Popen`` that its owner needs.
 
     Args:
         status: Descriptor on which its id and its wait status arrive.
 
     Raises:
-        OSError: The preloaded process is gone.
+        OSError: The server is gone.
     """
 
     def __init__(self, status: int) -> None:
@@ -62,7 +62,7 @@ class Child:
             pid = None
         if pid is None:
             os.close(status)
-            message = "the preloaded process is gone"
+            message = "the fork server is gone"
             raise OSError(message)
         self.pid = pid
 
@@ -90,12 +90,12 @@ class Child:
 
 
 class ForkClient:
-    """The preloaded processes: one forks workers, the other runs scripts with this package hidden.
+    """The fork server of a run: it forks workers, and runs scripts with this package hidden.
 
     Args:
         environ: The parent's environment; the processes get it without secrets.
         limits: The limits of each worker.
-        modules: Modules to preload besides those that every worker needs, such as a compiler.
+        modules: Modules that it imports besides those that every worker needs, such as a compiler.
         added: Variables for all of them, such as the GPU that they see.
     """
 

@@ -1,4 +1,4 @@
-"""The preloaded process: fresh workers and isolated scripts, how they end, and that nothing of them is left."""
+"""The fork server: fresh workers and isolated scripts, how they end, and that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -38,6 +38,20 @@ def test_start__twice__gives_two_fresh_workers(fork_client):
     finally:
         for worker in workers:
             worker.close()
+
+
+def test_start__worker_and_script__are_of_one_server_that_imported_torch_once(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys; sys.exit('torch' in sys.modules)")
+    held = ForkClient(os.environ, Limits(60))
+    try:
+        worker = held.start()
+        assert isinstance(worker.ask(HELLO), Ready)
+        worker.close()
+        assert held.run_script(script, [], 300) == 1
+        assert len(held._processes) == 1
+    finally:
+        held.close()
 
 
 def test_start__worker_that_is_ended__says_by_what(fork_client):
