@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from ci_autotest.run.process import Limits
     from ci_autotest.run.worker_start import Start
 
-#: Serves as text, because the server must not be able to import the package: its scripts run without it.
-_SERVE: Final = "\nmain(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])\n"
+#: Runs the server from its text, because its scripts run without the package. The current folder is not on the import
+#: path: a `torch/` or `json.py` there would be imported instead of the real one.
+_SERVE: Final = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv.pop(1), 'fork_server.py', 'exec')); "
+    "main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])"
+)
 #: What `torch.testing.assert_close` imports when it is first called, which takes a second.
 SCRIPT_IMPORTS: Final = ("torch.distributed.tensor",)
 #: Seconds that the server may take to import its frameworks.
@@ -219,10 +223,10 @@ def start_server(
     listener: socket.socket, environ: Mapping[str, str], modules: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
     """Start a server that imports torch and ``modules``, and takes jobs from a socket."""
-    text = Path(fork_server.__file__).read_text("utf-8") + _SERVE
+    text = Path(fork_server.__file__).read_text("utf-8")
     words = [package_folder(), json.dumps(_isolated_path()), "torch", *modules]
     return subprocess.Popen(
-        [sys.executable, "-c", text, str(listener.fileno()), *words],
+        [sys.executable, "-c", _SERVE, text, str(listener.fileno()), *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         pass_fds=(listener.fileno(),), start_new_session=True, env=dict(environ),
     )  # fmt: skip

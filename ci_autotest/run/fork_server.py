@@ -46,8 +46,6 @@ def main(descriptor: int, package_folder: str, isolated_path: list[str], modules
         modules: Modules to import before the first job.
     """
     _end_with_parent()
-    # The current folder is not on the import path: a `torch/` or `json.py` there would hide the real one.
-    sys.path[:] = [folder for folder in sys.path if folder]
     _import(modules)
     # Nobody waits for the keepers: with this the system removes them as they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -54,6 +54,21 @@ def test_start__worker_and_script__are_of_one_server_that_imported_torch_once(tm
         held.close()
 
 
+def test_start__modules_in_the_current_folder__are_not_imported(tmp_path, monkeypatch):
+    for name in ("json", "socket", "torch", "numpy", "msgspec"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
+    (tmp_path / "script.py").write_text("import json, torch; raise SystemExit(8)")
+    monkeypatch.chdir(tmp_path)
+    held = ForkClient(os.environ, Limits(60))
+    try:
+        worker = held.start()
+        assert isinstance(worker.ask(HELLO), Ready)
+        worker.close()
+        assert held.run_script(tmp_path / "script.py", [], 300) == 8
+    finally:
+        held.close()
+
+
 def test_start__worker_that_is_ended__says_by_what(fork_client):
     worker = fork_client.start()
     worker.ask(HELLO)
