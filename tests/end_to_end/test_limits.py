@@ -17,9 +17,6 @@ from tests.projects import GREATEST_S, HEAD, Done, Project, ended, finding_of, o
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 pytestmark = pytest.mark.heavy  # most take ten seconds: a run and its findings, twice
 KERNELS = """
 import os

@@ -10,9 +10,6 @@ import pytest
 from ci_autotest.program.serialize import decode
 from tests.projects import Project, finding_of, wait_until
 
-#: What is looked at is processes, signals or limits.
-OWN_SERVER = True
-
 KERNELS = """
 import os
 import time
