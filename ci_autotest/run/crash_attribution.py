@@ -164,8 +164,22 @@ def _alone(task: Task, case: int, candidate: str | None, state: InquiryState) ->
         return Part(task, received.answer)
     if isinstance(received.answer, Broken):
         return Wrong(task, received.answer)
-    is_reference = received.answer.spot.candidate < 0
-    return Lost(task, case, None if is_reference else candidate, received.answer)
+    return (yield from _lost_alone(task, case, candidate, received.answer, state))
+
+
+def _lost_alone(
+    task: Task, case: int, candidate: str | None, error: WorkerLostError, state: InquiryState
+) -> _EventInquiry:
+    """Return how a case ended a process that had run nothing else.
+
+    The reference is to blame only if it does so without the candidate, which may have left what ends the process later,
+    such as a timer.
+    """
+    if error.spot.candidate >= 0 or candidate is None:
+        return Lost(task, case, candidate, error)
+    received = yield from _ask(task, case, (), state, is_fresh=True)
+    is_reference = isinstance(received.answer, WorkerLostError)
+    return Lost(task, case, None if is_reference else candidate, error)
 
 
 def _request(task: Task, case: int, names: Sequence[str], state: InquiryState) -> RunCases:
@@ -210,10 +224,10 @@ def _one_case(task: Task, case: int, name: str, state: InquiryState) -> _EventIn
         return Part(task, received.answer)
     if isinstance(received.answer, Broken):
         return Wrong(task, received.answer)
+    if not received.before:
+        return (yield from _lost_alone(task, case, name, received.answer, state))
     candidate = None if received.answer.spot.candidate < 0 else name
     first = Lost(task, case, candidate, received.answer)
-    if not received.before:
-        return first
     alone = yield from _alone(task, case, candidate, state)
     if not isinstance(alone, Part):
         return alone

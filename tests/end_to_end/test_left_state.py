@@ -73,7 +73,7 @@ def set_signal():
 
 
 def set_alarm():
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 5)
 
 
 def set_environ():

@@ -140,6 +140,16 @@ def test_inquire__reference_ends_its_process__ends_the_test():
     assert booked(asked(loss_of((10, 11), (10, -1)), worker)) == {(10, None, "alone")}
 
 
+def test_inquire__reference_ends_its_process_after_the_candidate_of_its_case__the_candidate_is_booked():
+    # As a kernel that leaves a timer.
+    worker = FakeWorker(lambda *_: False)
+    worker.run = lambda message: (
+        lost_in(10, -1) if (message.cases, message.candidates) == ([10], ["first"]) else done(message)
+    )
+    events = asked(loss_of((10, 11), (10, 0)), worker)
+    assert booked(events) == aligned((10, "second"), (11, "first"), (11, "second")) | {(10, "first", "alone")}
+
+
 @pytest.mark.parametrize("spot", [(1, 0), (3, 0), (9, 0)])
 def test_inquire__all_cases_end_their_worker__the_first_two_of_a_window_are_tried(spot):
     cases = tuple(range(1, 20))
