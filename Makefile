@@ -12,12 +12,13 @@ PARTS      := -n auto --maxprocesses 4 tests/unit tests/contract tests/integrati
 ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py ray.py ray_nodes.py)
 # The files begin in this order, not with those of the most tests, which are not the longest.
 END_TO_END := -n auto --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end
+SLOWEST    := --durations=20 --durations-min=5
 HEAVY      := 'heavy and not matrix'
 BESIDE := ray onnx onnxruntime onnxscript 'triton==3.9.0' 'numba==0.68.1' 'ninja==1.13.2'
 LOCK   := $(BIN)/uv pip compile pyproject.toml --quiet --generate-hashes --no-annotate --no-header --constraints constraints.txt
 IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: run test test-all matrix candidates check lock bench soak docs pictures format clean
+.PHONY: run survey test test-all matrix candidates check lock bench soak docs pictures format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -28,20 +29,23 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --group dev --editable '.[torch]'
 	touch $(READY)
 
-run: $(READY)  ## the shipped suite and the kernel example, on this machine
+run: $(READY)  ## what a run looks like: a family on a compiler with known differences, then kernels of which one has a fault
 	$(BIN)/python examples/demo.py
 
+survey: $(READY)  ## the whole shipped suite on torch itself and on a compiler, then the kernels: a quarter of an hour
+	$(BIN)/python examples/demo.py --whole
+
 test: check  ## everything that needs torch only
-	$(ONE_THREAD) $(BIN)/python -m pytest $(PARTS)
-	$(BIN)/python -m pytest $(END_TO_END)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(SLOWEST) $(PARTS)
+	$(BIN)/python -m pytest $(SLOWEST) $(END_TO_END)
 	$(BIN)/python -m pytest tests/end_to_end/test_speed.py
 
 test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other frameworks
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray, onnxruntime, onnxscript, triton, numba, ninja' 2> /dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
-	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(PARTS)
-	$(BIN)/python -m pytest -m $(HEAVY) $(END_TO_END)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(PARTS)
+	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(END_TO_END)
 	$(BIN)/python -m pytest -m $(HEAVY) $(ALONE)
 
 matrix: $(READY)  ## the rows of large tables that the tests above leave out
