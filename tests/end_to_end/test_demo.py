@@ -10,7 +10,7 @@ import pytest
 from tests.candidates import ROOT
 
 
-@pytest.mark.matrix  # minutes: the suite on two candidates, one of them compiled
+@pytest.mark.heavy
 def test_demo__ends_with_0_and_names_the_repro():
     done = subprocess.run(
         [sys.executable, "examples/demo.py"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=3000
