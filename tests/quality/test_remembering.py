@@ -256,16 +256,15 @@ def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path
     assert "os.environ.update({'KERNELS': '1'})" in script
 
 
-#: Of six parts of the families, how many are run here: a finding takes 10 to 30 s.
-PARTS = 2
+#: Six parts of the families, of which one is always run: a finding takes 10 to 20 s.
+PARTS = [pytest.param(part, marks=pytest.mark.matrix if part else pytest.mark.heavy) for part in range(6)]
 
 
 #: Two weights of one size must meet: with seed 0 only after other cases, which no repro holds, or not at all.
 BY_OTHER_DRAWS = {"linear_weight_of_1_slots_by_address_backward", "linear_weight_of_2_slots_by_identity_backward"}
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", PARTS)
 def test_run__families__are_found_and_their_repros_show_them(part, tmp_path):
     names = sorted(WRONG)[part::6]
     _, report = report_of(names, tmp_path)
