@@ -262,7 +262,7 @@ def test_run__state_that_nothing_shows__no_test_joins_the_finding_of_another(tmp
 @pytest.mark.parametrize("seed", [1])
 def test_run__kernels_leave_state__every_outcome_is_right_on_any_number_of_workers(tmp_path: Path, seed: int):
     found = {}
-    for workers in ("1", "2", "8"):
+    for workers in ("1", "8"):
         folder = tmp_path / workers
         folder.mkdir()
         project = chaotic(folder, seed)
@@ -274,7 +274,7 @@ def test_run__kernels_leave_state__every_outcome_is_right_on_any_number_of_worke
         assert {kind: row for kind, row in rows.items() if row[0] != row[1]} == {}, done.said
         assert report["broken"] == []
         found[workers] = counts(report)
-    assert found["1"] == found["2"] == found["8"]
+    assert found["1"] == found["8"]
 
 
 #: Every call leaves another thread, and the values are off as well.
