@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks import quality
 
-
 #: So that two processes share it: it takes minutes.
 PARTS = 2
 
