@@ -28,7 +28,11 @@ def ancestors(pid):
     while pid > 1:
         yield pid
         pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-with open(f"/proc/{os.getppid()}/fd/1", "w") as log:
+def command(pid):
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+#: Between a worker and the process of the run is the fork server.
+run = next(pid for pid in ancestors(os.getppid()) if b"-m\\0ci_autotest" in command(pid))
+with open(f"/proc/{run}/fd/1", "w") as log:
     log.write("\\n::error::forged by a test file\\n::add-mask::a\\n")
 seen = [os.environ.get(name, "") for name in os.environ] + list(os.environ)
 for pid in ancestors(os.getppid()):

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.heavy
 #: A test file that tries each way to look green, or to reach what comes after it; WAY says which.
 ATTACKS = {
     "exits with 0": "os._exit(0)",
-    "ends the parent": "os.kill(os.getppid(), signal.SIGKILL)",
+    "ends the run": "os.kill(run(), signal.SIGKILL)",
     "ends the step": "os.kill(step(), signal.SIGKILL)",
-    "writes a green report and ends the parent": ("write(GREEN); os.kill(os.getppid(), signal.SIGKILL)"),
+    "writes a green report and ends the run": ("write(GREEN); os.kill(run(), signal.SIGKILL)"),
     "leaves a daemon that writes green reports": ("daemon(lambda: write(GREEN))"),
     "writes outputs": "pathlib.Path(variable('GITHUB_OUTPUT')).write_text('exit-status=0\\nx<<never\\n')",
     "writes the environment of later steps": (
@@ -33,7 +33,7 @@ ATTACKS = {
 }
 #: What the log says of some.
 SAID = {
-    "writes a green report and ends the parent": ("something else wrote it",),
+    "writes a green report and ends the run": ("something else wrote it",),
     # The run ends what its workers left; the action ends what is left of the run (`integration/test_action_foreign.py`).
     "leaves a daemon that writes green reports": ("ended with 1 (failure)",),
     "writes outputs": ("the tests wrote to GITHUB_OUTPUT: that was discarded.", "ended with 1 (failure)"),
@@ -49,10 +49,17 @@ def layer_norm():
 ATTACK = """
 import json, os, pathlib, signal, subprocess, sys, time
 GREEN = {"schema": "ci-autotest/report/1", "exit_code": 0, "summary": {"misaligned": 0, "findings": 0}, "findings": []}
+def parent(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def run():
+    pid = os.getppid()
+    while b"-m\\0ci_autotest" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = parent(pid)
+    return pid
 def step():
     pid = os.getppid()
     while b"/action" not in (line := pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()) or b"ci_autotest" in line:
-        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = parent(pid)
     return pid
 def variable(name):
     lines = pathlib.Path(f"/proc/{step()}/environ").read_text().split("\\0")
