@@ -19,9 +19,8 @@ from tests.projects import Project, ended, processes
 #: What is looked at is processes, signals or limits.
 OWN_SERVER = True
 #: Failed once on a busy machine since all processes are forked from one server, which this kills too: to be read first.
-pytestmark = pytest.mark.matrix
+pytestmark = [pytest.mark.heavy, pytest.mark.matrix]
 
-pytestmark = pytest.mark.heavy
 MARK = "CI_AUTOTEST_CHAOS"
 KERNELS = """
 import ctypes
