@@ -43,6 +43,10 @@ SCRIPT_IMPORTS: Final = ("torch.distributed.tensor",)
 #: Seconds that the server may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
+#: Seconds that the server may take to end when its socket is closed.
+_END_S: Final = 3.0
+#: Times that a job is given to a server.
+_TRIES: Final = 3
 #: Seconds between two checks of a script.
 _LOOK_S: Final = 0.05
 
@@ -178,6 +182,9 @@ class ForkClient:
         """End the server and everything that it forked."""
         self._drop()
         for process in self._processes:
+            # It ends by itself with its socket, and has then counted the time of what it forked.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
             end_group(process.pid)
             process.wait()
         end_children_of(self._added[TOKEN])
@@ -192,20 +199,24 @@ class ForkClient:
         return self._fork({"kind": "worker", "own": dict(start.added)}, (start.output, *start.descriptors))
 
     def _fork(self, job: dict[str, object], descriptors: tuple[int, ...]) -> Child:
-        for is_last in (False, True):
-            status, to_write = os.pipe()
-            try:
-                socket.send_fds(self._connected(), [json.dumps(job).encode()], [to_write, *descriptors])
-                os.close(to_write)
-                return Child(status)
-            except OSError:
-                # Something outside killed the server: start another, but only once.
-                with contextlib.suppress(OSError):
-                    os.close(to_write)
-                self._drop()
-                if is_last:
-                    raise
-        raise AssertionError
+        for _ in range(_TRIES - 1):
+            # Something outside may kill the server, or what it has forked for the job.
+            with contextlib.suppress(OSError):
+                return self._forked(job, descriptors)
+        return self._forked(job, descriptors)
+
+    def _forked(self, job: dict[str, object], descriptors: tuple[int, ...]) -> Child:
+        status, to_write = os.pipe()
+        try:
+            socket.send_fds(self._connected(), [json.dumps(job).encode()], [to_write, *descriptors])
+        except OSError:
+            # Only a server that is gone is given up: the workers of other slots end with it.
+            self._drop()
+            os.close(status)
+            raise
+        finally:
+            os.close(to_write)
+        return Child(status)
 
     def _connected(self) -> socket.socket:
         """Return the socket of the server, and start it before."""
@@ -213,7 +224,7 @@ class ForkClient:
             # This kind of socket keeps the bytes of one job together with its descriptors.
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             environ = {**worker_environ(self._environ), **self._added}
-            if self._modules or not _is_copied(self._environ.get(FORK_SERVER), theirs, environ):
+            if self._modules or not _ask_for_copy(self._environ.get(FORK_SERVER), theirs, environ):
                 self._processes.append(start_server(theirs, environ, self._modules))
             theirs.close()
         return self._socket
@@ -232,8 +243,8 @@ def start_server(
     )  # fmt: skip
 
 
-def _is_copied(given: str | None, listener: socket.socket, environ: Mapping[str, str]) -> bool:
-    """Whether a server that is ready already makes a copy of itself for this process, with its environment and folder.
+def _ask_for_copy(given: str | None, listener: socket.socket, environ: Mapping[str, str]) -> bool:
+    """Ask a server that is ready for a copy of itself in this process's folder; return whether there is one.
 
     Args:
         given: Descriptor of that server's socket, which this process was started with.

@@ -21,15 +21,18 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any, NoReturn
 
 #: The form in which a keeper sends a process id, then a wait status.
 NUMBER = struct.Struct("<i")
-#: What a worker imports; the second with the first test module.
-_WORKER = ("ci_autotest.run.worker.dispatch", "ci_autotest.testing", "numpy.random")
+#: What a worker imports, the last two with its first test module.
+_WORKER_IMPORTS = ("ci_autotest.run.worker.dispatch", "ci_autotest.testing", "numpy.random")
 #: Most bytes of a job.
 JOB_BYTES = 1 << 16
 _DESCRIPTORS = 5
+#: Seconds that its children may take to end when a server ends, and between two looks.
+_END_S, _LOOK_S = 1.0, 0.005
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG = 1
 #: Where the program found a variable at its start, and how long its value was.
@@ -47,19 +50,18 @@ def main(descriptor: int, package_folder: str, isolated_path: list[str], modules
     """
     _end_with_parent()
     _import(modules)
-    # Nobody waits for the keepers: with this the system removes them as they end.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, _reap)
     listener = socket.socket(fileno=descriptor)
     workers: socket.socket | None = None
     while True:
-        job, descriptors = _received(listener)
+        job, descriptors = _next_job(listener, workers)
         if job["kind"] == "worker":
             workers = workers or _started_workers(listener, package_folder, descriptors)
-            if not _is_sent(workers, job, descriptors):
+            if not _send(workers, job, descriptors):
                 workers.close()
                 workers = _started_workers(listener, package_folder, descriptors)
                 # If it cannot import the package it ends, and the job's pipe with it, which tells whoever waits.
-                _is_sent(workers, job, descriptors)
+                _send(workers, job, descriptors)
         elif job["kind"] == "script":
             _import(job["imports"])
             if os.fork() == 0:
@@ -72,7 +74,7 @@ def main(descriptor: int, package_folder: str, isolated_path: list[str], modules
             # The copy gets a copy of the server of workers, too.
             workers = workers or _started_workers(listener, package_folder, descriptors)
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            _is_sent(workers, job, [theirs.fileno()])
+            _send(workers, job, [theirs.fileno()])
             theirs.close()
             if os.fork() == 0:
                 listener.close()
@@ -90,15 +92,35 @@ def _import(modules: list[str]) -> None:
             importlib.import_module(name)
 
 
-def _received(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the next job with its descriptors; this process ends with whoever sends them."""
+def _reap(*_: object) -> None:
+    """Remove the children that have ended, so that their processor time is counted as this process's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _end() -> NoReturn:
+    """End this process when whoever sends jobs is gone; what does not end by then is killed with it."""
+    until = time.monotonic() + _END_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < until:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(_LOOK_S)
+    os._exit(0)
+
+
+def _next_job(listener: socket.socket, workers: socket.socket | None = None) -> tuple[dict[str, Any], list[int]]:
+    """Return the next job with its descriptors; this process and the server of workers end with whoever sends them."""
     data, descriptors, _, _ = socket.recv_fds(listener, JOB_BYTES, _DESCRIPTORS)
     if not data:
-        os._exit(0)
+        if workers is not None:
+            workers.close()
+        _end()
     return json.loads(data), descriptors
 
 
-def _is_sent(workers: socket.socket, job: dict[str, Any], descriptors: list[int]) -> bool:
+def _send(workers: socket.socket, job: dict[str, Any], descriptors: list[int]) -> bool:
+    """Send a job to the server of workers, and return whether that is still there."""
     try:
         socket.send_fds(workers, [json.dumps(job).encode()], descriptors)
     except OSError:
@@ -124,10 +146,10 @@ def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
     try:
         _end_with_parent()
         sys.path.append(package_folder)
-        for name in _WORKER:
+        for name in _WORKER_IMPORTS:
             importlib.import_module(name)
         while True:
-            job, descriptors = _received(listener)
+            job, descriptors = _next_job(listener)
             if os.fork() == 0:
                 listener.close()
                 if job["kind"] == "worker":
@@ -163,7 +185,6 @@ def _end_with_parent() -> None:
 def _keep(job: dict[str, Any], descriptors: list[int]) -> NoReturn:
     """Fork the job's process, and send its id and its wait status."""
     _end_with_parent()
-    # While the signal is ignored, `waitpid` finds no child.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status, output, *others = descriptors
     child = os.fork()

