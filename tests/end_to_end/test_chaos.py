@@ -18,8 +18,7 @@ from tests.projects import Project, ended, processes
 
 #: What is looked at is processes, signals or limits.
 OWN_SERVER = True
-#: Failed once on a busy machine since all processes are forked from one server, which this kills too: to be read first.
-pytestmark = [pytest.mark.heavy, pytest.mark.matrix]
+pytestmark = pytest.mark.heavy
 
 MARK = "CI_AUTOTEST_CHAOS"
 KERNELS = """
@@ -173,7 +172,7 @@ def kill_now_and_then(mark: str, is_over: threading.Event, killed: list[int]) ->
         if count == seen:
             continue
         seen = count
-        # Spawned workers, the preloaded process, and what it has forked.
+        # The fork server, that of its workers, and what they have forked.
         workers = [line for line in processes(f"{MARK}={mark}") if "ci_autotest.run." in line]
         if workers:
             pid = int(drawn.choice(workers).split()[0])
