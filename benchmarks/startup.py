@@ -1,4 +1,4 @@
-"""Time of `ci-autotest --help`, and processor time of a first finding with a verified repro beside an import of torch."""
+"""Time of `ci-autotest --help`, and processor time of a first finding, repro verified, beside an import of torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _first_finding() -> int:
     ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
     missed = ours > GOAL_IMPORTS * bare
     print(
-        f"a first finding {ours:.2f} s, an import of torch {bare:.2f} s: {ours / bare:.1f} imports (goal {GOAL_IMPORTS})"
+        f"a first finding {ours:.2f} s, an import of torch {bare:.2f} s: {ours / bare:.1f} times (goal {GOAL_IMPORTS})"
         f"{'  MISSED' if missed else ''}"
     )
     return int(missed)
