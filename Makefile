@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --group dev --editable '.[torch]'
 	touch $(READY)
 
-run: $(READY)  ## what a run looks like: a family on a compiler with known differences, then kernels of which one has a fault
+run: $(READY)  ## what a run looks like: a few tests on a compiler with known differences, then kernels of which one has a fault
 	$(BIN)/python examples/demo.py
 
 survey: $(READY)  ## the whole shipped suite on torch itself and on a compiler, then the kernels: a quarter of an hour
