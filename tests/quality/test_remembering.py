@@ -250,8 +250,10 @@ def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path
     tests = "from ci_autotest import autotest, random_tensor, torch\n\n@autotest(n=8, profiles=())\ndef tanh():\n"
     tests += "    return torch.tanh(random_tensor(dims=(2,)))\n"
     status, report = run(tmp_path, tests, [row("by_address", env={"KERNELS": "1"})])
-    (found,) = report["findings"]
+    # An allocator that gives an address again in the cases themselves makes a finding there that no process shows again.
+    found, *others = sorted(report["findings"], key=lambda item: item["outcome"] == "flaky")
     assert (status, found["kind"], found["repro_verified"]) == (1, "stateful", True)
+    assert {item["outcome"] for item in others} <= {"flaky"}
     script = (tmp_path / "autotest-report" / found["repro"]).read_text()
     assert "os.environ.update({'KERNELS': '1'})" in script
 
