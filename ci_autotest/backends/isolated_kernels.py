@@ -6,12 +6,17 @@ the user's functions, as ``substitute`` does in the worker.
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.remote.process import HostProcess
 from ci_autotest.backends.result_bands import ResultBands
 from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
 from ci_autotest.errors import Unsupported, UnsupportedReason
@@ -32,12 +37,20 @@ if TYPE_CHECKING:
 
 
 class IsolatedBackend(RemoteBackend):
-    """Execute programs with replacements in a host of this interpreter."""
+    """Execute programs with replacements in a host of this interpreter.
+
+    A worker has imported torch and run nothing yet, so that its fork is a fresh host. A host with variables of its own
+    is spawned, because libraries read them when they are imported, and so is one whose device this process has used.
+    """
 
     lacks_graph = "isolated kernels are not compiled; drop `isolated: true` for this test's candidate"
 
     def __init__(self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
-        super().__init__(interpreter, translator, ends_with_host=ends_with_host)
+        has_used_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        forks = ends_with_host and sys.platform == "linux" and not interpreter.env and not has_used_gpu
+        super().__init__(
+            interpreter, translator, ends_with_host=ends_with_host, start=partial(HostProcess, forks=forks)
+        )
         self.scope = CallScope(interpreter.scope)
         self.profiles, self.writes_inputs = self.scope.profiles, bool(interpreter.scope.writes)
 

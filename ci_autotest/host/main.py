@@ -6,16 +6,16 @@ worker passes the folder of its own source (``BOOT``). What the framework prints
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import importlib
 import json
 import mmap
 import os
-import signal
 import sys
 import traceback
 from typing import TYPE_CHECKING, Final
+
+from ci_autotest.host.parent import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,8 +53,6 @@ _ISOLATED: Final = ("ci_autotest.backends.isolated_kernels", "IsolatedKernels")
 PLACE_BYTES: Final = 16
 #: Exit status of a host after a bug of ci-autotest (EX_SOFTWARE), so that the candidate is not blamed.
 OWN_FAULT: Final = 70
-#: Source: prctl(2).
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def main(argv: Sequence[str]) -> None:
@@ -68,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
     read_fd, write_fd, output, place = map(int, argv[:4])
     module, device, is_rank, kernels, *folders = argv[4:]
     # First of all, because importing a framework may already crash or outlive the worker.
-    _end_with_worker()
+    end_with_parent()
     faulthandler.enable()
     from ci_autotest.host.process_name import name_rank  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - likewise
@@ -104,16 +102,6 @@ def main(argv: Sequence[str]) -> None:
         except Exception:  # noqa: BLE001 - errors of the framework are caught where it is called: this one is ours
             traceback.print_exc()
             os._exit(OWN_FAULT)
-
-
-def _end_with_worker() -> None:
-    """Ask the system to kill this process when its worker ends for whatever reason; Linux only."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The worker may have ended before the system was asked.
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def _adapter(module: str, device: str, replace: Mapping[str, str], scope: Sequence[Sequence[str]]) -> Framework:

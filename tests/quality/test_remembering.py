@@ -185,6 +185,13 @@ def by_address(x):
     return value + (torch.tanh(x) - torch.tanh(x).detach())
 
 
+has_variable = "KERNELS" in os.environ
+
+
+def by_variable(x):
+    return torch.tanh(x) + float(has_variable)
+
+
 def by_chance(x):
     return torch.tanh(x) + (0.5 if chance.random() < 0.02 else 0.0)
 
@@ -245,15 +252,27 @@ def test_run__isolated_kernel_and_check_graph__is_unsupported(tmp_path):
     assert "isolated kernels are not compiled" in found["reason"]
 
 
-def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path):
-    # Each trial starts a process that imports torch, so there is little to shrink.
-    tests = "from ci_autotest import autotest, random_tensor, torch\n\n@autotest(n=8, profiles=())\ndef tanh():\n"
-    tests += "    return torch.tanh(random_tensor(dims=(2,)))\n"
-    status, report = run(tmp_path, tests, [row("by_address", env={"KERNELS": "1"})])
+TANH = """
+from ci_autotest import autotest, random_tensor, torch
+
+@autotest(n=8, profiles=())
+def tanh():
+    return torch.tanh(random_tensor(dims=(2,)))
+"""
+
+
+def test_run__isolated_kernel__is_found_and_its_repro_shows_it(tmp_path):
+    status, report = run(tmp_path, TANH, [row("by_address", isolated=True)])
     # An allocator that gives an address again in the cases themselves makes a finding there that no process shows again.
     found, *others = sorted(report["findings"], key=lambda item: item["outcome"] == "flaky")
     assert (status, found["kind"], found["repro_verified"]) == (1, "stateful", True)
     assert {item["outcome"] for item in others} <= {"flaky"}
+
+
+def test_run__kernel_with_env__has_it_at_its_import_and_in_its_repro(tmp_path):
+    status, report = run(tmp_path, TANH, [row("by_variable", env={"KERNELS": "1"})])
+    (found,) = report["findings"]
+    assert (status, found["kind"], found["repro_verified"]) == (1, "value", True)
     script = (tmp_path / "autotest-report" / found["repro"]).read_text()
     assert "os.environ.update({'KERNELS': '1'})" in script
 

@@ -29,10 +29,11 @@ from ci_autotest.backends.ranks.module_rank import ModuleRank
 from ci_autotest.backends.ranks.process_activity import could_run
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
 from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
-from ci_autotest.backends.ranks.rank_server import end_with_parent, preload
+from ci_autotest.backends.ranks.rank_server import preload
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
+from ci_autotest.host.parent import end_with_parent
 from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import WireError
 from ci_autotest.values.process_end import exit_text

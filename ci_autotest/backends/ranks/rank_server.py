@@ -8,7 +8,6 @@ ends with its worker, and the ranks end with the server.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import json
 import mmap
@@ -23,12 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.backends.forks import fork
 from ci_autotest.backends.ranks.process_activity import could_run, has_ended
 from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
 from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
+from ci_autotest.host.parent import end_with_parent
 from ci_autotest.host.process_name import name_rank
 from ci_autotest.host.wire import Wire
 from ci_autotest.values.process_end import exit_text
@@ -49,8 +50,6 @@ SILENCE_S: Final = 1.5
 #: Seconds that a rank may take to end after it has closed its pipe.
 _END_S: Final = 5.0
 _LOOK_S: Final = 0.01
-#: Source: prctl(2).
-_PR_SET_PDEATHSIG: Final = 1
 #: The system's own folder of the files that a process has open: opened there, a file without a name has a place of its
 #: own in it and a lock of its own, which the ranks' store needs.
 _OPEN_FILES: Final = "/proc/self/fd"
@@ -144,12 +143,7 @@ class RankServer:
             message = f"candidate '{candidate}': {what} needs Linux. {advice}"
             raise UnavailableError(message)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._pid = os.fork()
-        if self._pid == 0:
-            ours.close()
-            _serve(theirs, answering)
+        self._pid = fork(lambda: _serve(theirs, answering), {theirs.fileno()})
         theirs.close()
         self._socket = ours
 
@@ -203,37 +197,28 @@ class RankServer:
 
 
 def _serve(listener: socket.socket, answering: Callable[[RankProcess], Answering]) -> None:
-    """Fork a rank for each job until the worker is gone; never returns."""
-    try:
-        end_with_parent()
-        # The worker's pipes must be closed here, or its parent would not see that it is gone.
-        for fd in _open_descriptors():
-            if fd > 2 and fd != listener.fileno():  # noqa: PLR2004 - the standard streams
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-        ranks: set[int] = set()
-        preload()
-        while True:
-            data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
-            if not data:
-                break
-            job = json.loads(data)
-            if not descriptors:
-                ranks.discard(job["pid"])
-                listener.send(_NUMBER.pack(_ending(job["pid"])))
-                continue
-            # Ranks of an earlier group, for which nobody has asked.
-            ranks = {pid for pid in ranks if os.waitpid(pid, os.WNOHANG)[0] == 0}
-            pid = os.fork()
-            if pid == 0:
-                listener.close()
-                _run(job, descriptors, answering)
-            for fd in descriptors:
-                os.close(fd)
-            ranks.add(pid)
-            listener.send(_NUMBER.pack(pid))
-    finally:
-        os._exit(0)
+    """Fork a rank for each job until the worker is gone."""
+    ranks: set[int] = set()
+    preload()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
+        if not data:
+            return
+        job = json.loads(data)
+        if not descriptors:
+            ranks.discard(job["pid"])
+            listener.send(_NUMBER.pack(_ending(job["pid"])))
+            continue
+        # Ranks of an earlier group, for which nobody has asked.
+        ranks = {pid for pid in ranks if os.waitpid(pid, os.WNOHANG)[0] == 0}
+        pid = os.fork()
+        if pid == 0:
+            listener.close()
+            _run(job, descriptors, answering)
+        for fd in descriptors:
+            os.close(fd)
+        ranks.add(pid)
+        listener.send(_NUMBER.pack(pid))
 
 
 def _ending(pid: int) -> int:
@@ -268,24 +253,8 @@ def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable
         os._exit(0)
 
 
-def _open_descriptors() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir(_OPEN_FILES)]  # noqa: PTH208 - numbers, not paths
-    except OSError:
-        return list(range(3, 256))
-
-
 def preload() -> None:
     """Import what DTensor imports with its first operator: each rank of each group would do so."""
     for name in RANK_IMPORTS:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-
-
-def end_with_parent() -> None:
-    """Make the system end this process when its parent dies, where the system can (Linux)."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import msgspec
 
+from ci_autotest.backends.forks import ForkedProcess, fork
 from ci_autotest.backends.remote.interpreter import Hello
 from ci_autotest.errors import AutotestError, UnavailableError
-from ci_autotest.host.main import BOOT, PLACE_BYTES
+from ci_autotest.host.main import BOOT, PLACE_BYTES, main
 from ci_autotest.host.wire import GoneError, SilentError, Wire, WireError
 from ci_autotest.values.process_end import exit_text
 
@@ -81,9 +82,12 @@ class HostProcess:
         interpreter: The interpreter and the framework.
         start_s: Seconds that it may take until it has imported the framework.
         waits: Whether to wait for that; if not, ``greet`` does.
+        forks: Whether to fork this process, which has imported the framework and run nothing.
     """
 
-    def __init__(self, interpreter: Interpreter, start_s: float = START_S, *, waits: bool = True) -> None:
+    def __init__(
+        self, interpreter: Interpreter, start_s: float = START_S, *, waits: bool = True, forks: bool = False
+    ) -> None:
         """Start the host and wait until it has imported its framework.
 
         Raises:
@@ -111,10 +115,14 @@ class HostProcess:
             words = [*map(str, descriptors), interpreter.module, interpreter.device]
             words += [str(int(interpreter.is_rank)), kernels, *interpreter.folders]
             try:
-                self._process = subprocess.Popen(
-                    [python, "-I", "-c", BOOT, _PACKAGE, *words],
-                    stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=descriptors,
-                    env={**os.environ, **interpreter.env},
+                self._process = (
+                    _forked(words, descriptors, self._printed.fileno())
+                    if forks
+                    else subprocess.Popen(
+                        [python, "-I", "-c", BOOT, _PACKAGE, *words],
+                        stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=descriptors,
+                        env={**os.environ, **interpreter.env},
+                    )
                 )  # fmt: skip
             except OSError as error:
                 os.close(read_fd)
@@ -241,6 +249,17 @@ class HostProcess:
             self._is_closed = True
             self.wire.close()
             self._place.close()
+
+
+def _forked(words: Sequence[str], descriptors: Sequence[int], printed: int) -> ForkedProcess:
+    """Fork a host."""
+
+    def work() -> None:
+        for stream in (1, 2):
+            os.dup2(printed, stream)
+        main(words)
+
+    return ForkedProcess(fork(work, {*descriptors, printed}))
 
 
 def _widen(fd: int) -> None:

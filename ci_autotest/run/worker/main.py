@@ -6,7 +6,6 @@ does to this process, only the case in flight is lost.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -15,14 +14,13 @@ import traceback
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import error_text, is_own
+from ci_autotest.host.parent import end_with_parent
 
 if TYPE_CHECKING:
     from ci_autotest.run.messages import FromWorker, ToWorker
     from ci_autotest.run.worker.dispatch import Dispatcher
 
 _READ_BYTES: Final = 1 << 20
-#: Source: prctl(2).
-_PR_SET_PDEATHSIG: Final = 1
 _TRACEBACK_CHARS: Final = 8000
 
 
@@ -54,15 +52,6 @@ def main(argv: list[str]) -> None:
         if body is None:
             os._exit(0)
         _write(write_fd, frame(answer_of(dispatcher, decode_to_worker(body))))
-
-
-def end_with_parent() -> None:
-    """Make the system end this process when the parent dies, where the system can (Linux)."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def answer_of(dispatcher: Dispatcher, message: ToWorker, passed: tuple[type[BaseException], ...] = ()) -> FromWorker:
