@@ -39,6 +39,7 @@ from ci_autotest.record.arrays import read_only
 from ci_autotest.record.context import is_asked_by_torch
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
+from ci_autotest.record.gradient_clips import CLIPS, clip
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
@@ -68,8 +69,8 @@ _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
-#: Python code of torch that works on parameters; it is executed, and its calls are recorded.
-_IN_PYTHON: Final = ("torch.optim.", "torch.nn.utils.clip_grad_")
+#: Where the optimizers are: Python code of torch, which is executed, and whose calls are recorded.
+_IN_PYTHON: Final = "torch.optim."
 _SCALARS: Final = (
     bool,
     int,
@@ -190,15 +191,15 @@ class Recorder:
         return self._run_backward(_new_step(Step, step), function.real, real_args, real_kwargs)
 
     def _in_python(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an optimizer or gradient clipping of plain torch, whose operations are recorded."""
+        """Call an optimizer or gradient clipping, whose operations are recorded."""
+        if function.target in CLIPS:
+            return clip(function, args, kwargs)
         if not function.target.startswith(_IN_PYTHON):
             refuse(function.target)
         # The arguments are inspected before the call, and an iterator over parameters can be read only once.
         first, *others = [[*arg] if isinstance(arg, Iterator) else arg for arg in args] or [None]
-        if function.target.startswith("torch.optim.") and isinstance(first or kwargs.get("params"), list | Iterator):
+        if isinstance(first or kwargs.get("params"), list | Iterator):
             return with_values(function.real, first or kwargs.pop("params"), *others, **kwargs)
-        if isinstance(first, Value) or (isinstance(first, list) and any(isinstance(one, Value) for one in first)):
-            refuse(function.target)
         return function.real(first, *others, **kwargs) if args else function.real(**kwargs)
 
     def _run_backward(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:

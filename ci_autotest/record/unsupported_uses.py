@@ -23,12 +23,8 @@ _INSTEAD: Final = {
     "torch.sparse.*": "write it with operators of torch on x.to_sparse() or x.to_dense()",
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
-    "torch.nn.utils.clip_grad_norm_": (
-        "construct the module with plain torch (import torch as plain), or write it with norm(), clamp() and mul_()"
-    ),
-    "torch.nn.utils.clip_grad_value_": (
-        "construct the module with plain torch (import torch as plain), or write it with clamp_()"
-    ),
+    "torch.nn.utils.clip_grad_norm_": "give it parameters of recorded modules only, or of plain ones only",
+    "torch.nn.utils.clip_grad_value_": "give it parameters of recorded modules only, or of plain ones only",
     "torch.utils.*": "call the operators that it uses",
     "torch.autograd.functional.*": "use torch.autograd.grad with create_graph=True",
     "torch.manual_seed": "every random step has a seed of its own",
@@ -45,6 +41,10 @@ _MEANINGS: Final = (
     (
         "optimizer can only optimize Tensors",
         "Module and optimizer are of two torches: take torch.optim from where torch.nn is from.",
+    ),
+    (
+        "_group_tensors_by_device_and_dtype",
+        "Module and function are of two torches: take clip_grad_norm_ from where torch.nn is from.",
     ),
     (
         "read-only",

@@ -71,6 +71,20 @@ def plain_optimizer():
     return layer(x())
 
 
+def clipped_by_plain():
+    layer = linear()
+    layer(x()).sum().backward()
+    real.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+    return layer(x())
+
+
+def clipped_both():
+    layer = linear()
+    layer(x()).sum().backward()
+    torch.nn.utils.clip_grad_norm_([*layer.parameters(), real.nn.Parameter(real.ones(2))], 1.0)
+    return layer(x())
+
+
 def initialized_late():
     layer = linear()
     out = layer(x())
@@ -243,6 +257,14 @@ WRONG = {
     "optimizer of another torch than its module": (
         plain_optimizer,
         "Module and optimizer are of two torches: take torch.optim from where torch.nn is from.",
+    ),
+    "clipping of another torch than its module": (
+        clipped_by_plain,
+        "Module and function are of two torches: take clip_grad_norm_ from where torch.nn is from.",
+    ),
+    "clipping of recorded and plain parameters": (
+        clipped_both,
+        "torch.nn.utils.clip_grad_norm_ is not recorded: give it parameters of recorded modules only, or of plain ones only.",
     ),
     "compile": (
         lambda: torch.compile(print)(x()),

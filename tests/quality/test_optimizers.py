@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -105,6 +106,55 @@ def test_optimizer__of_a_recorded_module__gives_what_a_plain_one_gives(name, par
         add=lambda *args, **how: real.add(*args, **how) * 3, addcdiv=lambda *args, **how: real.addcdiv(*args, **how) * 3
     )
     assert judged(own, wrong).verdict.operator in {"torch.add", "torch.addcdiv"}
+
+
+#: Ways to clip gradients, by an operator that computes each.
+CLIPS = {
+    "norm": ("clamp", lambda clip, model: clip.clip_grad_norm_(model.parameters(), 0.05)),
+    "norm of one, by names": ("linalg.vector_norm", lambda clip, model: clip.clip_grad_norm_(parameters=model.weight, max_norm=0.05)),
+    "greatest element": ("stack", lambda clip, model: clip.clip_grad_norm_(model.parameters(), 0.05, norm_type=float("inf"))),
+    "finite norm": ("logical_or", lambda clip, model: clip.clip_grad_norm_(model.parameters(), 0.05, error_if_nonfinite=True)),
+    "value": ("clamp", lambda clip, model: clip.clip_grad_value_([*model.parameters()], 0.01)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("operator", "clip"), CLIPS.values(), ids=CLIPS)
+def test_clip__of_a_recorded_module__gives_what_a_plain_one_gives(operator, clip):
+    def body(here: Any) -> Any:
+        model = here.nn.Linear(3, 4)
+        with real.no_grad():
+            for number, parameter in enumerate(model.parameters()):
+                parameter.copy_(here.full_like(parameter, 0.1 * number - 0.2))
+        model(random_tensor(2, 5, 3, requires_grad=False)).square().mean().backward()
+        clip(here.nn.utils, model)
+        return model.weight.grad * 2
+
+    own, plain = record(lambda: body(torch)), record(lambda: body(real))
+    results = [attempt.trace.values[attempt.program.body[-1].args[0].index] for attempt in (own, plain)]
+    real.testing.assert_close(*results)
+    assert judged(own, TorchBackend()).verdict.outcome == "aligned"
+    function = operator_of(operator)
+    wrong = judged(own, substitute(**{operator: lambda *args, **how: wrong_by(function(*args, **how))})).verdict
+    assert (wrong.outcome, wrong.operator) == ("misaligned", f"torch.{operator}")
+
+
+def operator_of(name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), real)
+
+
+def wrong_by(value: real.Tensor) -> real.Tensor:
+    return ~value if value.dtype == real.bool else value * 3
+
+
+def test_clip__gradients_are_not_finite__raises_what_torch_raises():
+    def body() -> Any:
+        model = torch.nn.Linear(3, 4)
+        (model(random_tensor(2, 5, 3)).sum() * float("inf")).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05, error_if_nonfinite=True)
+        return model.weight * 1
+
+    with pytest.raises(AuthorError, match="is non-finite"):
+        record(body)
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
