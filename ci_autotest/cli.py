@@ -45,7 +45,7 @@ from ci_autotest.version import VERSION
 if TYPE_CHECKING:
     from ci_autotest.commands.init import System
     from ci_autotest.commands.request import Request
-    from ci_autotest.values.result import RunResult
+    from ci_autotest.values.result import FailOn, RunResult
 
 
 #: Status of a fault in ci-autotest itself: EX_SOFTWARE of sysexits.h, which no caller takes for a finding.
@@ -232,7 +232,7 @@ def replay(path: Path, **given: Any) -> int:
 def report(  # noqa: PLR0913, PLR0917 - one parameter an option
     folders: tuple[Path, ...],
     output: Path,
-    fail_on: str,
+    fail_on: FailOn,
     baseline: str,
     artifact_name: str,
     is_quiet: bool,  # noqa: FBT001 - click passes options by name

@@ -37,6 +37,7 @@ from ci_autotest.report.comment_text import LEAST, render_comment
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, image_of
 from ci_autotest.report.verdict_line import is_wholly_aligned
+from ci_autotest.values.judgement import What, causes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -195,7 +196,8 @@ def _begins(result: RunResult, when: When) -> bool:
     if when == "always":
         return True
     if when == "changes" and result.new is not None:
-        return bool(result.new or result.fixed or result.broken or (result.exit_code and not result.findings))
+        has_other_cause = any(cause.what is not What.FINDING for cause in causes(result))
+        return bool(result.new or result.fixed or has_other_cause or (result.exit_code and not result.findings))
     return result.exit_code != 0
 
 

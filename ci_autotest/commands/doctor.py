@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest import environments
 from ci_autotest.commands.executors import single_processes
-from ci_autotest.commands.exit_status import FINE
 from ci_autotest.commands.request import hello_for
 from ci_autotest.environments import BESIDE_TORCH, RECIPES
 from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.report.coverage import catalogue
 from ci_autotest.run.messages import Broken, Examine, Examined
 from ci_autotest.run.pool import Pool
+from ci_autotest.values.judgement import FINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.commands.draw_log import DrawLog, render
 from ci_autotest.commands.executors import single_processes
-from ci_autotest.commands.exit_status import NOTHING
 from ci_autotest.commands.replay import say
 from ci_autotest.commands.request import discovered, hello_for
 from ci_autotest.config import duration_s
@@ -20,6 +19,7 @@ from ci_autotest.run.messages import Confirm, Record, Tried
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.judgement import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.commands.case_dispatch import Plan, cases_of
 from ci_autotest.commands.executors import single_processes
-from ci_autotest.commands.exit_status import FAILED, FINE
 from ci_autotest.commands.request import Request, discovered, hello_for
 from ci_autotest.commands.selected_tests import chosen_tests
 from ci_autotest.findings.database import FOLDER, Database
@@ -17,6 +16,7 @@ from ci_autotest.plan import shard_of
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.pool import Pool
 from ci_autotest.values.case import GRID_AT_MOST
+from ci_autotest.values.judgement import FAILED, FINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,6 @@ from rich.console import Console
 from ci_autotest import config as configuration
 from ci_autotest.commands.case_dispatch import cases_of
 from ci_autotest.commands.executors import Surroundings, means_for
-from ci_autotest.commands.exit_status import FAILED, FINE, INTERRUPTED, NOTHING
 from ci_autotest.commands.line_width import wrapped
 from ci_autotest.commands.output_writer import REPORT, permissions_of, read_report, setting_for, write_surfaces
 from ci_autotest.commands.request import NothingFoundError, cases_counted, discover_tests, hello_for
@@ -31,6 +30,7 @@ from ci_autotest.run.messages import Broken, MutantsTried, TryMutants
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.case import root_seed
+from ci_autotest.values.judgement import FAILED, FINE, INTERRUPTED, NOTHING
 from ci_autotest.values.power import EXPLAINING, FAILURES, PowerResult, TestPower, UnscoredReason, power_of_tests
 from ci_autotest.values.result import Environment, RunResult, Summary
 from ci_autotest.version import VERSION

@@ -6,7 +6,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ci_autotest.commands.executors import single_processes
-from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING
 from ci_autotest.commands.request import Request, hello_for
 from ci_autotest.config import duration_s, named_by, of_reference
 from ci_autotest.discovery import select
@@ -17,6 +16,7 @@ from ci_autotest.report.finding_message import sides
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.judgement import FAILED, FINE, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

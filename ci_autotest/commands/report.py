@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.values.finding import Finding
-    from ci_autotest.values.result import RunResult
+    from ci_autotest.values.result import FailOn, RunResult
 
 
 def report(
-    folders: tuple[Path, ...], output: Path, fail_on: str, baseline: tuple[str, str], environ: Mapping[str, str]
+    folders: tuple[Path, ...], output: Path, fail_on: FailOn, baseline: tuple[str, str], environ: Mapping[str, str]
 ) -> RunResult:
     """Merge the shards of one run and write the report; ``baseline`` is the option and the artifact's name."""
     parts = [read_report(folder) for folder in folders]

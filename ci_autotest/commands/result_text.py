@@ -9,10 +9,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ci_autotest.commands.exit_status import NOTHING
 from ci_autotest.commands.line_width import wrapped
 from ci_autotest.commands.result_table import result_table
 from ci_autotest.errors import UnavailableError
+from ci_autotest.report.cause_text import in_order, line_of
 from ci_autotest.report.coverage import sentence
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.help_pages import help_lines
@@ -20,7 +20,7 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.report_json import text_of
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared, verdict
-from ci_autotest.values.finding import counts_against
+from ci_autotest.values.judgement import FAILED, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,9 +87,7 @@ def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbo
 
 def _brief(result: RunResult) -> list[Text]:
     """Return a line for each failure, and the reasons of a run that compared nothing or could not go on."""
-    failing = [item for item in result.findings if counts_against(item)]
-    lines = [f"{item.outcome.replace('_', ' ')}: {item.headline}" for item in failing]
-    lines += [f"broken: {wrong.test}: {wrong.message}" for wrong in result.broken]
+    lines = [line_of(cause) for cause in in_order(result) if cause.what.status == FAILED and cause.test]
     if result.exit_code == NOTHING:
         # The table names these candidates otherwise.
         lines += [f"not available: {info.name}: {info.reason}" for info in result.candidates if info.reason]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ci_autotest.findings.own_tests import Unrepeated
     from ci_autotest.run.events import Lost
     from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import FailOn
     from ci_autotest.values.speed import SpeedResult
 
 _ELSEWHERE: Final = "its cases are in other shards"
@@ -75,7 +76,7 @@ class Circumstances:
     notes: tuple[str, ...]
     broken: tuple[BrokenTest, ...]
     baseline: RunResult | None
-    fail_on: str
+    fail_on: FailOn
     is_partial: bool
     duration_s: float
     plan: str = ""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ci_autotest.commands.request import NothingFoundError
 from ci_autotest.discovery import select
 from ci_autotest.report.markdown_text import plural
-from ci_autotest.values.expected_failures import unexpected_passes
+from ci_autotest.values.judgement import FAILED, causes
 from ci_autotest.values.speed import is_wrong_at_size
+from ci_autotest.values.verdict import FAILED_OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import RunResult
 
 _NAMED: Final = 3
-_FAILED: Final = frozenset({"misaligned", "crashed", "timed_out", "flaky"})
+_AGAIN: Final = FAILED_OUTCOMES | {"flaky"}
 
 
 class Chosen(NamedTuple):
@@ -84,8 +85,8 @@ def failed_after(result: RunResult, before: Collection[str], *, has_all_candidat
         before: What failed before it.
         has_all_candidates: Whether every candidate of the configuration ran; else a test may still fail on another.
     """
-    now = {item.test for item in result.results if item.outcome in _FAILED} | {item.test for item in result.broken}
-    now |= {item.test for item in unexpected_passes(result) if item.xfail is not None and item.xfail.is_strict}
+    now = {item.test for item in result.results if item.outcome in _AGAIN}
+    now |= {test for cause in causes(result) if cause.what.status == FAILED for test in cause.tests}
     now |= {item.test for item in result.speed if is_wrong_at_size(item)}
     if not has_all_candidates:
         return sorted({*before, *now})

@@ -14,6 +14,7 @@ import yaml
 from ci_autotest.config.validation import check
 from ci_autotest.config.values import FILE_NAME, Candidate, Config, Known, OpInfo, Reference, ToleranceRule
 from ci_autotest.errors import ConfigError
+from ci_autotest.values.result import FAIL_ON
 from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "strictness": ("tolerance", "measured", "ulp", "bitwise"),
     "tolerances.metric": ("elements", "relative_norm", "cosine", "snr_db", "ulp"),
     "workers": ("a number", "auto"),
-    "fail_on": ("misaligned", "new", "never", "flaky", "leniency", "slower"),
+    "fail_on": FAIL_ON,
     "candidates.backend": (
         "torch",
         "torch.compile",

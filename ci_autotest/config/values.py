@@ -17,7 +17,7 @@ from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import DISPATCHER, OVERLOADS, is_own
 from ci_autotest.values.kernel_scope import KernelScope, Layout
-from ci_autotest.values.result import REFERENCE_CANDIDATE
+from ci_autotest.values.result import REFERENCE_CANDIDATE, FailOn
 from ci_autotest.values.tolerance import Metric, Scale, Strictness
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class Config(Section, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
     tolerances: tuple[ToleranceRule, ...] = ()
     known: tuple[Known, ...] = ()
-    fail_on: Literal["misaligned", "new", "never", "flaky", "leniency", "slower"] = "misaligned"
+    fail_on: FailOn = "misaligned"
     slower_factor: float = 1.1
     output: str = "autotest-report"
     compat: Compat | None = None

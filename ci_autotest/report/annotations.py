@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.report.cause_text import in_order, name_of, sentence_of
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
-from ci_autotest.report.verdict_line import headline, in_reading_order
-from ci_autotest.values.finding import counts_against
+from ci_autotest.report.verdict_line import headline
+from ci_autotest.values.finding import Finding
+from ci_autotest.values.judgement import FAILED
+from ci_autotest.values.result import BrokenTest
 
 if TYPE_CHECKING:
-    from ci_autotest.values.finding import Finding, Location
-    from ci_autotest.values.result import BrokenTest, RunResult
+    from ci_autotest.values.finding import Location
+    from ci_autotest.values.judgement import Cause
+    from ci_autotest.values.result import RunResult
 
 #: Annotations of one kind that a step may have. Source: GitHub's limits of workflow commands.
 MOST: Final = 10
@@ -29,36 +33,38 @@ _PROPERTY: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3
 
 
 def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
-    """Return the commands for what counts against the run: at most ten, and one line that names the rest.
+    """Return the commands for what fails the run: at most ten, and one line that names the rest.
 
     Args:
         result: The run.
         prefix: The configuration's folder in the repository.
     """
-    counting = [finding for finding in in_reading_order(result) if counts_against(finding)]
-    errors = [_of_finding(finding, prefix) for finding in counting[:MOST]]
-    errors += [_of_broken(item, prefix) for item in result.broken[: MOST - len(errors)]]
-    names = [f"{finding.operator or finding.test} on {finding.candidate}" for finding in counting]
-    rest = [*names, *(item.test for item in result.broken)][len(errors) :]
+    of_tests = [cause for cause in in_order(result) if cause.what.status == FAILED and cause.test]
+    locations = {item.test: item.location for item in result.results}
+    errors = [_error(cause, locations.get(cause.test), prefix) for cause in of_tests[:MOST]]
+    rest = [name_of(cause) for cause in of_tests[MOST:]]
     return (*errors, *([_notice(rest)] if rest else []))
 
 
-def _of_finding(finding: Finding, prefix: str) -> str:
-    replay = f"\nreplay: {finding.replay}" if finding.replay else ""
-    message = (finding.message or headline(finding)) + replay
-    return _error(headline(finding), message, finding.location, prefix)
-
-
-def _of_broken(item: BrokenTest, prefix: str) -> str:
-    return _error(f"{item.test} is broken", f"{item.message}\n{item.traceback}", item.location, prefix)
-
-
-def _error(title: str, message: str, location: Location | None, prefix: str) -> str:
+def _error(cause: Cause, test_location: Location | None, prefix: str) -> str:
+    location = cause.subject.location if isinstance(cause.subject, Finding | BrokenTest) else test_location
+    title, message = _title_and_message(cause)
     properties = {"title": line(title, _TITLE_CHARS)}
     if location is not None:
         properties = {"file": line(repository_path(prefix, location.file)), "line": str(location.line), **properties}
     fields = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
     return f"::error {fields}::{_data(message)}"
+
+
+def _title_and_message(cause: Cause) -> tuple[str, str]:
+    match cause.subject:
+        case Finding() as finding:
+            replay = f"\nreplay: {finding.replay}" if finding.replay else ""
+            return headline(finding), (finding.message or headline(finding)) + replay
+        case BrokenTest() as broken:
+            return f"{broken.test} is broken", f"{broken.message}\n{broken.traceback}"
+        case _:
+            return f"{name_of(cause)}: {cause.what.value}", sentence_of(cause)
 
 
 def _notice(names: list[str]) -> str:

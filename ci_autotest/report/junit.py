@@ -3,40 +3,39 @@
 The file is valid for Jenkins' xUnit plugin (junit-10.xsd, jenkinsci/xunit-plugin at 031e285). The schema has no
 attribute for a line, so a test's line is in the text and its file in the testsuite.
 
-A testcase fails if a finding counts against the run, if a call is wrong at larger sizes, or if the test failed and no
-finding says why. Accepted and tolerated findings are listed in ``system-out`` and are no failures. A test that compared
-nothing is skipped, never passed; one that is expected to fail and does is skipped too, as in pytest.
+A testcase fails for what fails the run under its ``fail_on``. Other findings are listed in ``system-out`` and are no
+failures. A test that compared nothing is skipped, never passed; one that is expected to fail and does is skipped too,
+as in pytest.
 """
 
 from __future__ import annotations
 
 import platform
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ci_autotest.report.atomic import write_text
+from ci_autotest.report.cause_text import in_order, sentence_of
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.power_text import power_lines, power_sentence, unscored
-from ci_autotest.report.speed_text import spoken
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
-from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
-from ci_autotest.values.finding import counts_against
+from ci_autotest.values.finding import Finding, counts_against
+from ci_autotest.values.judgement import FAILED, What
 from ci_autotest.values.power import FAILURES, power_of_tests
 from ci_autotest.values.result import BrokenTest
-from ci_autotest.values.speed import is_wrong_at_size
+from ci_autotest.values.speed import SpeedResult
+from ci_autotest.values.verdict import FAILED_OUTCOMES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ci_autotest.values.finding import Finding, Location
+    from ci_autotest.values.finding import Location
+    from ci_autotest.values.judgement import Cause
     from ci_autotest.values.result import RunResult, TestResult
-    from ci_autotest.values.speed import SpeedResult
-
-_BAD: Final = frozenset({"misaligned", "crashed", "timed_out"})
 
 
 def write(result: RunResult, path: Path) -> None:
@@ -65,8 +64,7 @@ def render(result: RunResult) -> str:
 
 def _suites(result: RunResult) -> list[Any]:
     findings, prefix = {finding.id: finding for finding in result.findings}, result.environment.folder
-    wrong = [item for item in result.speed if is_wrong_at_size(item)]
-    passed = {item.test for item in unexpected_passes(result)}
+    judged = [cause for cause in in_order(result) if cause.what.status == FAILED and cause.what is not What.BROKEN]
     groups: dict[tuple[str, str], list[TestResult]] = {}
     for item in result.results:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
@@ -74,7 +72,7 @@ def _suites(result: RunResult) -> list[Any]:
         _suite(
             f"{file}[{line(name)}]",
             file,
-            [_case(item, findings, wrong, prefix, passed) for item in items],
+            [_case(item, findings, _failures(item, judged), prefix) for item in items],
             result,
             items,
         )
@@ -106,36 +104,47 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     )  # fmt: skip
 
 
-def _case(
-    item: TestResult, findings: Mapping[str, Finding], wrong: Sequence[SpeedResult], prefix: str, passed: Container[str]
-) -> Any:
+def _case(item: TestResult, findings: Mapping[str, Finding], failures: Sequence[Cause], prefix: str) -> Any:
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)
     own = [findings[name] for name in item.findings if name in findings]
-    counting = [finding for finding in own if counts_against(finding)]
+    spared = [finding for finding in own if all(cause.subject is not finding for cause in failures)]
     case = TestCase(
         f"{name}[{line(item.candidate)}]", file, _time_s(item.duration_s),
-        stdout=_place(item.location, prefix) + _details(item, own),
+        stdout=_place(item.location, prefix) + _details(item, spared),
     )  # fmt: skip
-    timed = [call for call in wrong if (call.test, call.candidate) == (item.test, item.candidate)]
-    sizes = list(dict.fromkeys(map(spoken, timed)))
-    if counting:
-        kind = "misaligned" if item.outcome not in _BAD else item.outcome
-        texts = [*map(_whole, counting), *map(plain, sizes)]
-        case.add_failure_info(line(headline(counting[0])), "\n\n".join(texts), kind)
-    elif sizes:
-        case.add_failure_info(line(sizes[0]), "\n\n".join(map(plain, sizes)), timed[0].verdict)
-    elif item.outcome in _BAD and not own:
-        message = line(item.reason or f"{item.outcome.replace('_', ' ')}, and no finding says why")
-        case.add_failure_info(message, message, item.outcome)
+    if failures:
+        case.add_failure_info(
+            line(sentence_of(failures[0])), "\n\n".join(map(_whole, failures)), _kind(item, failures[0])
+        )
     elif not item.cases.compared:
         case.add_skipped_info(_reason(item))
     elif item.xfail is not None and item.outcome == "known":
         case.add_skipped_info(line(item.xfail.sentence))
-    elif item.xfail is not None and item.xfail.is_strict and item.test in passed:
-        case.add_failure_info(line(passed_sentence(item.xfail)), "", "passed")
     return case
+
+
+def _failures(item: TestResult, judged: Sequence[Cause]) -> list[Cause]:
+    """Return the causes that a testcase fails for."""
+
+    def fails(cause: Cause) -> bool:
+        if isinstance(cause.subject, Finding):
+            return cause.subject.id in item.findings
+        return (cause.test, cause.candidate or item.candidate) == (item.test, item.candidate)
+
+    return list(filter(fails, judged))
+
+
+def _kind(item: TestResult, cause: Cause) -> str:
+    """Return the type of a failure: an outcome, or what it is."""
+    match cause.subject:
+        case Finding(outcome=outcome):
+            return item.outcome if item.outcome in FAILED_OUTCOMES else outcome
+        case SpeedResult(verdict=verdict):
+            return verdict
+        case _:
+            return "passed" if cause.what is What.UNEXPECTED_PASS else item.outcome
 
 
 def _power_suites(result: RunResult) -> list[Any]:
@@ -192,7 +201,10 @@ def _names(test: str, location: Location | None) -> tuple[str, str]:
     return line(location.file if location is not None else file), line(name or file)
 
 
-def _whole(finding: Finding) -> str:
+def _whole(cause: Cause) -> str:
+    """Return all that is known of a cause."""
+    if not isinstance(finding := cause.subject, Finding):
+        return plain(sentence_of(cause))
     parts = (
         finding.message or headline(finding),
         program_or_reason(finding),
@@ -201,7 +213,7 @@ def _whole(finding: Finding) -> str:
     return "\n\n".join(plain(part) for part in parts if part)
 
 
-def _details(item: TestResult, own: Sequence[Finding]) -> str:
+def _details(item: TestResult, spared: Sequence[Finding]) -> str:
     """Return the counts, and the findings that do not make the testcase fail."""
     attempts = item.attempts.accepted + item.attempts.rejected
     lines = [
@@ -210,13 +222,14 @@ def _details(item: TestResult, own: Sequence[Finding]) -> str:
     if item.outcome == "flaky":
         lines.append(f"flaky: {item.cases.flaky:,} of {plural(item.cases.compared, 'case')} differ from run to run")
     lines += partial_sentences(item)
-    lines += [_tolerated(finding) for finding in own if not counts_against(finding)]
+    lines += map(_tolerated, spared)
     return "\n".join(plain(each) for each in lines)
 
 
 def _tolerated(finding: Finding) -> str:
     known = f"accepted ({finding.known})" if finding.known is not None else ""
     why = known or (finding.outcome if finding.outcome == "flaky" else f"{finding.kind}, blame: {finding.blame}")
+    why = f"{why}, not counted" if counts_against(finding) else why
     unconfirmed = "" if finding.confirmed else ", not confirmed"
     return f"does not fail the run: {why}{unconfirmed}: {finding.message or headline(finding)}"
 

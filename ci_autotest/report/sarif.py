@@ -15,6 +15,7 @@ from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain
 from ci_autotest.report.verdict_line import headline
 from ci_autotest.values.finding import counts_against
+from ci_autotest.values.judgement import failing
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def write(result: RunResult, path: Path) -> None:
 def render(result: RunResult) -> str:
     """Return the run's findings as a SARIF log."""
     # Findings that count come first, so that a file at GitHub's limit still has them.
-    findings = sorted(result.findings, key=lambda finding: not counts_against(finding))[:_RESULTS_AT_MOST]
+    failed = {finding.id for finding in failing(result)}
+    ranked = sorted(result.findings, key=lambda finding: (finding.id not in failed, not counts_against(finding)))
+    findings = ranked[:_RESULTS_AT_MOST]
     rules = list(dict.fromkeys(_rule_id(finding) for finding in findings))
     descriptions = {_rule_id(finding): _rule(finding) for finding in findings}
     driver = {"name": "ci-autotest", "version": VERSION, "rules": [descriptions[rule] for rule in rules]}
@@ -53,7 +56,7 @@ def render(result: RunResult) -> str:
         "tool": {"driver": driver},
         # Code scanning closes the alerts that a run lacks: an incomplete run must not look like a repaired operator.
         "invocations": [{"executionSuccessful": _is_complete(result), "exitCode": result.exit_code}],
-        "results": [_result(finding, index, result.environment.folder) for finding in findings],
+        "results": [_result(finding, index, failed, result.environment.folder) for finding in findings],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
@@ -74,12 +77,14 @@ def _rule(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, index: dict[str, int], folder: str) -> dict[str, Any]:
+def _result(finding: Finding, index: dict[str, int], failed: set[str], folder: str) -> dict[str, Any]:
     rule = _rule_id(finding)
+    # Against the candidate, but in the baseline too, for example.
+    spared = "warning" if counts_against(finding) else "note"
     return {
         "ruleId": rule,
         "ruleIndex": index[rule],
-        "level": "error" if counts_against(finding) else "note",
+        "level": "error" if finding.id in failed else spared,
         "message": {"text": _message(finding)},
         "locations": [{"physicalLocation": _place(finding, folder)}],
         # The id stays the same from run to run, so an alert does not move when the test's file is edited.

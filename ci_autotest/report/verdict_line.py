@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
 from ci_autotest.report.power_text import power_sentence, score_text
-from ci_autotest.values.expected_failures import unexpected_passes
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
+from ci_autotest.values.judgement import What, causes, failing, spared
 from ci_autotest.values.result import RunResult, TestResult, uncalled
-from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
-from ci_autotest.values.verdict import WORST_FIRST
+from ci_autotest.values.speed import is_wrong_at_size
+from ci_autotest.values.verdict import FAILED_OUTCOMES, WORST_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.values.power import PowerResult
 
-_BAD = ("crashed", "timed_out", "misaligned")
+#: What findings fail a run as, worst first.
+_FAULTS = ("crashed", "timed_out", "misaligned", "lenient", "flaky")
 _REASONS = {
     UnsupportedReason.NO_COUNTERPART: "no counterpart",
     UnsupportedReason.NO_KERNEL: "no kernel on the device",
@@ -52,23 +53,19 @@ _UNAVAILABLE = 4
 _USAGE = 2
 #: Characters of the reason why a run ended before it compared anything.
 _WHY_CHARS = 300
-_NOTHING_COMPARED = 3
-_FAILED = 1
+#: Why a call that is wrong at larger sizes does not fail a run that fails for such calls otherwise.
+_SPARED = {"new": "none new", "never": "not counted"}
 
 
 def in_reading_order(result: RunResult) -> list[Finding]:
-    """Return the findings, most urgent first: those that count, then new ones, then the worst outcome."""
-    new = set(result.new or ())
-    return sorted(result.findings, key=lambda item: (*_rank(item, item.id in new), *item.identity))
+    """Return the findings, most urgent first: those that fail the run, then new ones, then the worst outcome."""
+    new, failed = set(result.new or ()), {finding.id for finding in failing(result)}
 
+    def rank(item: Finding) -> tuple[bool, bool, bool, bool, int]:
+        is_spared, is_old = item.id not in failed, item.id not in new
+        return item.known is not None, is_spared, not counts_against(item), is_old, WORST_FIRST.index(item.outcome)
 
-def _rank(finding: Finding, is_new: bool) -> tuple[bool, bool, bool, int]:  # noqa: FBT001 - private, one caller
-    return (
-        finding.known is not None,
-        not counts_against(finding),
-        not is_new,
-        WORST_FIRST.index(finding.outcome),
-    )
+    return sorted(result.findings, key=lambda item: (*rank(item), *item.identity))
 
 
 def headline(finding: Finding) -> str:
@@ -156,7 +153,7 @@ def verdict(result: RunResult) -> str:
     if result.shard[1] > 1 and not any(item.cases.compared for item in result.results):
         return f"⚠ nothing was compared in shard {result.shard[0]} of {result.shard[1]}{tail}"
     if caveats:
-        standing = "still misaligned" if _counting(result) else "aligned where compared"
+        standing = "still misaligned" if spared(result) else "aligned where compared"
         return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
     return f"✓ aligned: {_scope(result)}{tail}"
 
@@ -175,12 +172,9 @@ def _of_power(result: RunResult, power: PowerResult) -> str:
 
 
 def _is_failed_by_power(result: RunResult) -> bool:
-    """Whether the power is all that a run ended with 1 or 3 for."""
-    if result.power is None or _counting(result) or result.broken or _orphans(result) or result.interrupted:
-        return False
-    if result.exit_code == _NOTHING_COMPARED:
-        return bool(result.power.unmeasured) and not _silent(result)
-    return result.power.is_too_low and result.exit_code == _FAILED
+    """Whether the power is all that a run failed for."""
+    found = {cause.what for cause in causes(result)}
+    return bool(found) and found <= {What.LOW_POWER, What.UNMEASURED}
 
 
 def _power_tail(result: RunResult) -> str:
@@ -203,18 +197,23 @@ def _scope(result: RunResult) -> str:
 
 def _faults(result: RunResult) -> list[str]:
     """Return why the run is not aligned, worst first."""
-    # Under `--fail-on new`, findings that the baseline has do not fail the run: `_caveats` counts them.
-    faults = [] if _is_all_old(result) else _named_faults(result)
-    if orphans := _orphans(result):
+    tests: dict[What, list[str]] = {}
+    for cause in causes(result):
+        tests.setdefault(cause.what, []).append(cause.test)
+    counts = {what: len(names) for what, names in tests.items()}
+    faults = _named_faults(failing(result))
+    if orphans := counts.get(What.ORPHAN):
         faults.append(f"{plural(orphans, 'test')} failed without a finding")
-    if result.broken:
-        faults.append(f"{plural(len(result.broken), 'test')} broken: {_listed([item.test for item in result.broken])}")
-    if passed := [item.test for item in unexpected_passes(result) if item.xfail is not None and item.xfail.is_strict]:
+    if broken := tests.get(What.BROKEN):
+        faults.append(f"{plural(len(broken), 'test')} broken: {_listed(broken)}")
+    if passed := tests.get(What.UNEXPECTED_PASS):
         were = "was" if len(passed) == 1 else "were"
         faults.append(f"{plural(len(passed), 'test')} passed, but {were} expected to fail: {_listed(passed)}")
-    if (wrong := sum(map(is_wrong_at_size, result.speed))) and not _is_all_old(result):
+    if wrong := counts.get(What.WRONG_AT_SIZE):
         faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
-    if result.interrupted:
+    if slower := counts.get(What.SLOWER):
+        faults.append(f"{plural(slower, 'timed call')} slower")
+    if What.INTERRUPTION in counts:
         faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
     # A fault that has a name explains the exit status better than the number does.
     return faults or _exit_faults(result)
@@ -232,36 +231,23 @@ def _exit_faults(result: RunResult) -> list[str]:
         return ["nothing was compared"]
     for name, missing in uncalled(result).items():
         return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
-    by_power = f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"
-    if result.exit_code == _NOTHING_COMPARED:
-        return [by_power if _is_failed_by_power(result) else _silence(result)]
-    if result.exit_code and (slow := sum(map(is_too_slow, result.speed))):
-        return [f"{plural(slow, 'timed call')} slower"]
     if _is_failed_by_power(result):
-        return [by_power]
-    if result.exit_code:
-        flaky = sum(item.outcome == "flaky" for item in result.results)
-        return [f"{plural(flaky, 'test')} flaky" if flaky else f"the command ended with status {result.exit_code}"]
-    return []
+        return [f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"]
+    if causes(result):
+        return [_silence(result)]
+    return [f"the command ended with status {result.exit_code}"] if result.exit_code else []
 
 
-def _is_all_old(result: RunResult) -> bool:
-    """Whether ``--fail-on new`` passed because the baseline has every finding that counts."""
-    new = result.new
-    return new is not None and not result.exit_code and not any(item.id in new for item in _counting(result))
-
-
-def _counting(result: RunResult) -> list[Finding]:
-    return [finding for finding in result.findings if counts_against(finding)]
-
-
-def _named_faults(result: RunResult) -> list[str]:
-    faults = []
-    for outcome in _BAD:
-        if found := [item for item in _counting(result) if item.outcome == outcome]:
-            operators = plural(len({item.operator or item.test for item in found}), "operator")
-            faults.append(f"{operators} {outcome.replace('_', ' ')}: {_by_candidate(found)}")
-    return faults
+def _named_faults(findings: Sequence[Finding]) -> list[str]:
+    by_fault: dict[str, list[Finding]] = {}
+    for item in findings:
+        by_fault.setdefault("lenient" if is_found_leniency(item) else item.outcome, []).append(item)
+    return [
+        f"{plural(len({item.operator or item.test for item in found}), 'operator')} {fault.replace('_', ' ')}: "
+        f"{_by_candidate(found)}"
+        for fault in _FAULTS
+        if (found := by_fault.get(fault))
+    ]
 
 
 def _by_candidate(findings: Sequence[Finding]) -> str:
@@ -279,12 +265,6 @@ def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _NAMES_SHOWN
     shown = ", ".join(text(name, 100) for name in names[:_NAMES_SHOWN])
     return f"{shown} and {rest:,} more" if rest > 0 else shown
-
-
-def _orphans(result: RunResult) -> int:
-    """Count the tests that failed on a candidate without a finding that says why."""
-    ids = {finding.id for finding in result.findings}
-    return sum(item.outcome in _BAD and not ids.intersection(item.findings) for item in result.results)
 
 
 def _caveats(result: RunResult) -> list[str]:
@@ -307,10 +287,11 @@ def _caveats(result: RunResult) -> list[str]:
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),
-        "finding{} also in the baseline, none new": len(_counting(result)) if _is_all_old(result) else 0,
-        "call{} wrong at larger sizes, none new": sum(map(is_wrong_at_size, result.speed)),
+        "finding{} also in the baseline, none new": len(spared(result)) if result.fail_on == "new" else 0,
+        f"call{{}} wrong at larger sizes, {_SPARED.get(result.fail_on, '')}": sum(map(is_wrong_at_size, result.speed)),
     }
-    return silence + [
+    named = [f"{words}, not counted" for words in _named_faults(spared(result))] if result.fail_on == "never" else []
+    return [*named, *silence] + [
         f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count
     ]
 
@@ -331,7 +312,9 @@ def _excused(result: RunResult) -> int:
     """Count the (test, candidate) pairs that failed although nothing counts against the candidate."""
     explained = [item for item in result.findings if item.known is not None or counts_against(item)]
     counted = {(item.candidate, test) for item in explained for test in item.tests or (item.test,)}
-    return sum(item.outcome in _BAD and (item.candidate, item.test) not in counted for item in result.results)
+    return sum(
+        item.outcome in FAILED_OUTCOMES and (item.candidate, item.test) not in counted for item in result.results
+    )
 
 
 def _silent(result: RunResult) -> int:

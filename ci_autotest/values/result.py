@@ -6,7 +6,7 @@ is derived from ``RunResult``. Differences that are not finite are ``None``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -299,6 +299,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     cases: int = 0
 
 
+#: What ends a run with 1.
+FailOn: TypeAlias = Literal["misaligned", "new", "never", "flaky", "leniency", "slower"]
+FAIL_ON: Final[tuple[FailOn, ...]] = get_args(FailOn)
+
+
 class RunResult(Struct, frozen=True, kw_only=True):
     """A whole run: the content of ``report.json``.
 
@@ -328,6 +333,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         speed: Times of candidates with ``speed``, at larger sizes.
         power: How much the tests notice: mutants of the reference, tried on them by ``ci-autotest power``; null if it
             was not measured.
+        fail_on: What ends the run with 1.
         exit_code: Exit status of the command.
     """
 
@@ -354,6 +360,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorCoverage, ...] = ()
     speed: tuple[SpeedResult, ...] = ()
     power: PowerResult | None = None
+    fail_on: FailOn = "misaligned"
     exit_code: int = 0
 
 

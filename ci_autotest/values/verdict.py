@@ -28,6 +28,8 @@ Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", 
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
     "crashed", "timed_out", "misaligned", "flaky", "known", "unsupported", "not_run", "skipped", "aligned",
 )  # fmt: skip
+#: Those of a candidate that does not do what PyTorch does.
+FAILED_OUTCOMES: Final[frozenset[Outcome]] = frozenset({"crashed", "timed_out", "misaligned"})
 #: Outcomes as columns of a table: what is right, what is wrong, what was not compared.
 COLUMNS: Final[tuple[Outcome, ...]] = (
     "aligned", "misaligned", "crashed", "timed_out", "known", "unsupported", "flaky", "not_run", "skipped",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING, exit_code
 from ci_autotest.commands.power import exit_code as power_exit_code
 from ci_autotest.report.comment_text import render_comment
 from ci_autotest.report.power_text import mistake, power_lines, power_sentence, score_text, survival, unscored
 from ci_autotest.report.verdict_line import verdict
+from ci_autotest.values.judgement import FAILED, FINE, NOTHING, causes, status_of
 from ci_autotest.values.power import (
     MutantKind,
     MutantResult,
@@ -144,7 +144,7 @@ def test_verdict__power_alone__is_its_sentence():
 def test_exit_code__test_that_was_not_measured__is_no_success_where_a_score_is_asked_for(reason, fail_under, status):
     found = power_of_tests([*POWER.tests, unmeasured(reason)], 0, fail_under)
 
-    assert power_exit_code(found, ()) == exit_code(run(power=found), "misaligned") == status
+    assert power_exit_code(found, ()) == status_of(causes(run(power=found))) == status
 
 
 def test_verdict__test_that_was_not_measured__is_named_as_the_fault():
@@ -159,7 +159,7 @@ def test_verdict__test_that_was_not_measured__is_named_as_the_fault():
 def test_exit_code__merged_power_that_is_too_low__fails():
     low = msgspec.structs.replace(POWER, fail_under=0.9)
 
-    assert exit_code(run(power=low), "misaligned") == FAILED
+    assert status_of(causes(run(power=low))) == FAILED
 
 
 def test_render_comment__power__has_a_row_for_each_survivor():

@@ -89,7 +89,7 @@ def test_verdict__wrong_at_larger_sizes__is_a_fault():
 
 
 def test_verdict__slower_where_that_counts__says_so():
-    assert verdict(samples.run(speed=(timed(),), exit_code=1)) == "✗ 1 timed call slower"
+    assert verdict(samples.run(speed=(timed(),), fail_on="slower", exit_code=1)) == "✗ 1 timed call slower"
     assert verdict(samples.run(speed=(timed(),))).startswith("✓ aligned")
 
 
@@ -105,6 +105,6 @@ def test_verdict__accepted_at_larger_sizes__is_a_known_difference():
 
 
 def test_verdict__wrong_at_larger_sizes_in_the_baseline_too__is_no_fault_where_only_new_ones_fail():
-    result = samples.run(speed=(msgspec.structs.replace(MISALIGNED, new=False),), new=())
+    result = samples.run(speed=(msgspec.structs.replace(MISALIGNED, new=False),), new=(), fail_on="new")
     assert verdict(result).startswith("⚠ aligned where compared: ")
     assert verdict(result).endswith("; 1 call wrong at larger sizes, none new")

@@ -10,6 +10,10 @@ from ci_autotest.values.result import CandidateInfo, CaseCounts, UnsupportedCase
 from tests import report_samples as samples
 
 IDLE = samples.outcome(outcome="not_run", cases=CaseCounts(not_run=20))
+LACKING = samples.outcome(
+    outcome="unsupported", cases=CaseCounts(unsupported=20),
+    unsupported=(UnsupportedCases(reason=UnsupportedReason.NOT_REPLACED, cases=20, details=("no exp here",)),),
+)  # fmt: skip
 FLAKY = samples.outcome(outcome="flaky", cases=CaseCounts(aligned=19, flaky=1))
 LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
 
@@ -25,10 +29,12 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
         ),
         pytest.param(samples.misaligned(), f"✗ 1 operator misaligned: {LAYER_NORM}", id="misaligned"),
         pytest.param(
-            samples.misaligned(exit_code=0), f"✗ 1 operator misaligned: {LAYER_NORM}", id="misaligned, fail-on never"
+            samples.misaligned(exit_code=0, fail_on="never"),
+            f"⚠ still misaligned: 1 test on 2 candidates, 40 cases; 1 operator misaligned: {LAYER_NORM}, not counted",
+            id="misaligned, fail-on never",
         ),
         pytest.param(
-            samples.misaligned(exit_code=0, new=()),
+            samples.misaligned(exit_code=0, new=(), fail_on="new"),
             "⚠ still misaligned: 1 test on 2 candidates, 40 cases; 1 finding also in the baseline, none new",
             id="misaligned, fail-on new",
         ),
@@ -54,7 +60,7 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
             id="one compared nothing",
         ),
         pytest.param(
-            samples.run(results=(IDLE, samples.outcome())),
+            samples.run(results=(LACKING, samples.outcome())),
             "⚠ aligned where compared: 1 test on 1 candidate, 20 cases; "
             "nothing was compared for 1 of 2 pairs of test and candidate",
             id="one compared nothing, as expected",
@@ -72,7 +78,11 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
             "⚠ aligned where compared: 1 test on 1 candidate, 20 cases; 1 test flaky",
             id="flaky",
         ),
-        pytest.param(samples.run(results=(FLAKY,), exit_code=1), "✗ 1 test flaky", id="flaky, and counted"),
+        pytest.param(
+            samples.run(results=(FLAKY,), findings=(samples.finding(outcome="flaky"),), exit_code=1, fail_on="flaky"),
+            f"✗ 1 operator flaky: {LAYER_NORM}",
+            id="flaky, and counted",
+        ),
         pytest.param(samples.run(exit_code=2), "✗ the command ended with status 2", id="status without a reason"),
     ],
 )

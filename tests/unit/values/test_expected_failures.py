@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ci_autotest.commands.exit_status import FINE, NOTHING, exit_code
 from ci_autotest.commands.selected_tests import failed_after
 from ci_autotest.values.expected_failures import unexpected_passes
+from ci_autotest.values.judgement import FINE, NOTHING, causes, status_of
 from ci_autotest.values.result import CaseCounts, XFail
 from ci_autotest.values.speed import SpeedResult
 from tests import report_samples as samples
@@ -30,6 +30,6 @@ def test_failed_after__strict_pass_or_wrong_at_larger_sizes__runs_again():
 
 def test_exit_code__a_candidate_whose_tests_were_all_skipped__is_nothing_compared():
     other = samples.outcome("t.py::loader", "loader")
-    assert exit_code(samples.run(results=(other, SKIPPED)), "any") == NOTHING
+    assert status_of(causes(samples.run(results=(other, SKIPPED)))) == NOTHING
     compared = samples.outcome("t.py::three", "torch")
-    assert exit_code(samples.run(results=(other, SKIPPED, compared)), "any") == FINE
+    assert status_of(causes(samples.run(results=(other, SKIPPED, compared)))) == FINE
