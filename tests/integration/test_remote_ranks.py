@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import ci_autotest
+from ci_autotest.backends.ranks import remote_ranks
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.connection import wire_of
 from ci_autotest.backends.ranks.gpu_ranks import GpuRanks
@@ -171,9 +172,9 @@ def test_look__strangers_who_say_nothing_or_much__keep_no_rank_waiting_and_are_s
         rank = socket.create_connection(reception.address)
         said = frame(Greeting(_SECRET, 1))
         rank.sendall(said[:9])
-        assert wait_until(lambda: reception.look(0.1) or has_begun(reception), 60)
+        assert wait_until(lambda: reception.look(0.1) and has_begun(reception), 60)
         rank.sendall(said[9:])
-        assert wait_until(lambda: reception.look(0.1) or 1 in reception.found, 60)
+        assert wait_until(lambda: reception.look(0.1) and 1 in reception.found, 60)
 
         assert (list(reception.found), len(reception._strangers)) == ([1], 1)
         assert [each.recv(1) for each in (guess, many)] == [b"", b""]
@@ -186,7 +187,7 @@ def test_look__strangers_who_say_nothing_or_much__keep_no_rank_waiting_and_are_s
 def test_wire__rank_that_reads_nothing_or_stops_within_its_answer__is_gone_after_the_silence():
     with Reception(_HOST, _SECRET, 0.2) as reception, socket.create_connection(reception.address) as rank:
         rank.sendall(frame(Greeting(_SECRET, 0)))
-        assert wait_until(lambda: reception.look(0.1) or 0 in reception.found, 60)
+        assert wait_until(lambda: reception.look(0.1) and 0 in reception.found, 60)
         wire = reception.found[0]
         rank.sendall(struct.pack("<II", 8, 0) + b"half")
         with pytest.raises(GoneError):
@@ -209,7 +210,7 @@ def test_reception__error_while_ranks_connect__closes_theirs_too():
     reception = Reception(_HOST, _SECRET)
     with socket.create_connection(reception.address) as rank:
         rank.sendall(frame(Greeting(_SECRET, 0)))
-        assert wait_until(lambda: reception.look(0.1) or 0 in reception.found, 60)
+        assert wait_until(lambda: reception.look(0.1) and 0 in reception.found, 60)
 
         reception.__exit__(TimeoutError, TimeoutError(), None)
 
@@ -279,6 +280,26 @@ def test_start__rank_that_cannot_use_its_device__says_why_and_leaves_no_server(m
     assert str(refused.value).startswith("2 ranks cannot be started here: rank 0: ")
     assert "cuda" in str(refused.value).lower()
     assert wait_until(lambda: not Path(f"/proc/{launcher._node.pid()}").exists(), 60)
+
+
+class LateReception(Reception):
+    """A reception of a worker that gets to it only when the ranks have ended."""
+
+    def look(self, wait_s: float) -> bool:
+        if not hasattr(self, "is_late"):
+            self.is_late = True
+            time.sleep(3)
+            return False
+        return super().look(wait_s)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which a rank can use")
+def test_start__ranks_have_ended_before_they_are_heard__says_why(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(remote_ranks, "Reception", LateReception)
+    launcher = GpuRanks(Candidate(name="own", backend="ddp", ranks=2, device="cuda"), [_ROOT])
+    with pytest.raises(UnavailableError, match=r"rank 0: .*cuda"):
+        ModuleBackend("own", "ddp", 2, device="cuda", launcher=launcher)
 
 
 def test_serve__stranger_without_the_secret__gets_no_answer(far: Far):

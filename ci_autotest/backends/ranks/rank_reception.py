@@ -67,19 +67,21 @@ class Reception:
         for wire in self.found.values() if error is not None else ():
             wire.close()
 
-    def look(self, wait_s: float) -> None:
-        """Read what those who have connected say, for at most some seconds if nobody says anything."""
+    def look(self, wait_s: float) -> bool:
+        """Read what those who have connected say, for at most some seconds; return whether anybody said anything."""
         now = time.monotonic()
         for fd, stranger in [*self._strangers.items()]:
             if now > stranger.until:
                 self._strangers.pop(fd).wire.close()
         listening = [self._listener.fileno()] if len(self._strangers) < _STRANGERS_AT_MOST else []
-        for fd in select.select([*listening, *self._strangers], [], [], wait_s)[0]:
+        ready = select.select([*listening, *self._strangers], [], [], wait_s)[0]
+        for fd in ready:
             if fd in self._strangers:
                 self._hear(fd)
             else:
                 wire = wire_of(self._listener.accept()[0], self._silence_s, self._silence_s)
                 self._strangers[wire.read_fd] = _Stranger(wire, now + GREETING_S)
+        return bool(ready)
 
     def _hear(self, fd: int) -> None:
         wire = self._strangers[fd].wire

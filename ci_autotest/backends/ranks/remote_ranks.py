@@ -209,10 +209,16 @@ class RemoteRanks:
             if time.monotonic() > until:
                 message = f"{len(reception.found)} of {len(forked)} ranks have connected to their worker"
                 raise SilentError(message)
-            known = len(reception.found)
-            reception.look(_LOOK_S)
-            if len(reception.found) == known:
-                _check(forked)
+            if reception.look(_LOOK_S):
+                continue
+            ended = _ended(forked)
+            # One that ends may have connected since, and have said why it ends.
+            while ended and reception.look(0) and time.monotonic() < until:
+                pass
+            for rank, text in ended.items():
+                if rank not in reception.found:
+                    message = f"rank {rank} {text} before all ranks had connected to their worker"
+                    raise GoneError(message)
 
 
 def _dealt(count: int, room: Sequence[int], first: int) -> list[tuple[int, int]]:
@@ -233,15 +239,15 @@ def _dealt(count: int, room: Sequence[int], first: int) -> list[tuple[int, int]]
     return [(node, local) for local, node in (places[(first + rank) % len(places)] for rank in range(count))]
 
 
-def _check(forked: Sequence[tuple[NodeServer, int]]) -> None:
-    """Raise ``WireError`` if a rank has ended, or its node is lost, before all have connected."""
+def _ended(forked: Sequence[tuple[NodeServer, int]]) -> dict[int, str]:
+    """Return how ranks have ended; raise ``WireError`` if a node is lost."""
+    found = {}
     for rank, answer in enumerate(answers_of([(server, Inquiry(pid)) for server, pid in forked])):
         server, pid = forked[rank]
         server.check()
         if answer is not None and not _REPORTS.decode(answer).lives:
-            ended = msgspec.json.decode(server.ask(End(pid)), type=Ended)
-            message = f"rank {rank} {ended.text} before all ranks had connected to their worker"
-            raise GoneError(message)
+            found[rank] = msgspec.json.decode(server.ask(End(pid)), type=Ended).text
+    return found
 
 
 def _store(host: str) -> Any:
