@@ -1,7 +1,7 @@
-"""Read an artifact by an allow list of names, sizes and counts; nothing is unpacked.
+"""Read the report and the programs of an artifact, within limits of sizes and counts; nothing is unpacked.
 
-The author of the pull request may have written the archive. An unknown plain file is skipped unread, because a test or
-a later version may have left it there. A name that leads out of the folder makes the whole archive refused.
+The author of the pull request may have written the archive. Whatever else it has is passed over unread, however it is
+named: a test or a later version may have left it there.
 """
 
 from __future__ import annotations
@@ -24,29 +24,14 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 128 << 20
 #: Most entries: 10,000 findings of four files each, with their folders.
 MOST_ENTRIES: Final = 60_000
-#: Bytes of all entries together, by their headers: a report is never larger.
+#: Bytes of all entries that may be read together, by their headers: a report is never larger.
 MOST_UNPACKED_BYTES: Final = 4 << 30
 #: Bytes that are searched at once.
 _PIECE_BYTES: Final = 1 << 20
-#: Largest size of an entry with this name, whether it is read or not.
-MOST_OF: Final = {
-    "report.json": 64 << 20,
-    "junit.xml": 256 << 20,
-    "summary.md": 2 << 20,
-    "comment.md": 1 << 20,
-    "index.html": 256 << 20,
-    "repro.py": 64 << 20,
-    "program.json": 8 << 20,
-    "tensors.safetensors": 1 << 30,
-    "README.md": 2 << 20,
-}
-
-_ALLOWED: Final = re.compile(
-    r"(?:report\.json|junit\.xml|summary\.md|comment\.md|index\.html)"
-    r"|findings/(?:[a-z0-9_-]{1,200}/(?:repro\.py|program\.json|tensors\.safetensors|README\.md)?)?"
-)
-#: Names of other files, which are skipped: no parent folder, no drive, nothing hidden.
-_OTHER: Final = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_. -]{0,199}/){0,8}[A-Za-z0-9_-][A-Za-z0-9_. -]{0,199}")
+#: Largest size of an entry with this name.
+MOST_OF: Final = {"report.json": 64 << 20, "program.json": 8 << 20}
+#: What is read. Whatever else is there is never opened, linked by its name or published.
+_READ: Final = re.compile(r"report\.json|findings/[a-z0-9_-]{1,200}/program\.json")
 # Source: .ZIP File Format Specification 6.3.10, 4.3.12 (central directory header), 4.4.4 (flags), 4.4.5 (methods).
 _HEADER: Final = b"PK\x01\x02"
 _ENCRYPTED: Final = 0x1 | 0x40 | 0x2000
@@ -60,7 +45,7 @@ _DAMAGED: Final = (
 
 @dataclass(frozen=True)
 class Archive:
-    """An artifact whose entries are all allowed.
+    """An artifact whose report and programs may be read.
 
     Attributes:
         name: Name of the artifact, for messages.
@@ -102,10 +87,10 @@ class Archive:
 
 
 def opened(name: str, file: BinaryIO) -> Archive:
-    """Return the archive, every entry of it checked.
+    """Return the archive, every entry of it checked that may be read.
 
     Raises:
-        PublishError: It is damaged, or has entries that a report's folder cannot have.
+        PublishError: It is damaged, or has such an entry that no report has.
     """
     # Counted first, because zipfile makes an object of each entry.
     count = _count(file, _HEADER)
@@ -117,6 +102,8 @@ def opened(name: str, file: BinaryIO) -> Archive:
         raise _refusal(name, f"it is not an archive: {error}") from None
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
+        if not _READ.fullmatch(info.filename):
+            continue
         # Of two entries with one name zipfile would read the last, and another reader the first.
         wrong = _wrong(info)
         if wrong or info.filename in entries:
@@ -125,7 +112,7 @@ def opened(name: str, file: BinaryIO) -> Archive:
     total = sum(info.file_size for info in entries.values())
     if total > MOST_UNPACKED_BYTES:
         raise _refusal(name, f"its entries have {total:,} bytes, and {MOST_UNPACKED_BYTES:,} are allowed")
-    return Archive(name, archive, {key: info for key, info in entries.items() if _ALLOWED.fullmatch(key)})
+    return Archive(name, archive, entries)
 
 
 def _count(file: BinaryIO, wanted: bytes) -> int:
@@ -144,13 +131,10 @@ def _wrong(info: zipfile.ZipInfo) -> str:
     """Return what is wrong with an entry; both names are checked, because zipfile rewrites unusual ones."""
     # An archive that was not made on Unix has no mode: its kind is 0.
     kind = stat.S_IFMT(info.external_attr >> 16)
-    is_known = _ALLOWED.fullmatch(info.filename) is not None
-    most = MOST_OF.get(info.filename.rpartition("/")[2], 0) if is_known else MOST_UNPACKED_BYTES
-    is_named = is_known or _OTHER.fullmatch(info.filename) is not None
+    most = MOST_OF[info.filename.rpartition("/")[2]]
     faults = {
-        "is not a file of a report": info.orig_filename != info.filename or not is_named,
-        "is not a plain file": kind not in {0, stat.S_IFREG, stat.S_IFDIR},
-        "is a folder with a file's name": kind == stat.S_IFDIR and not info.is_dir(),
+        "is not a file of a report": info.orig_filename != info.filename,
+        "is not a plain file": kind not in {0, stat.S_IFREG},
         "is encrypted": bool(info.flag_bits & _ENCRYPTED),
         f"is compressed by method {info.compress_type}": info.compress_type not in _METHODS,
         f"has {info.file_size:,} bytes, and {most:,} are allowed": info.file_size > most,
