@@ -149,15 +149,6 @@ def _inputs(program: Program) -> frozenset[int]:
     return frozenset(index for index, step in enumerate(program.steps) if step.op == PLACEHOLDER)
 
 
-def overwritten(trace: Trace) -> frozenset[int]:
-    """Return the indices of values that a later step wrote to."""
-    return frozenset(
-        index
-        for index, (facts, value) in enumerate(zip(trace.facts, trace.values, strict=True))
-        if facts is not None and value._version != facts[2]
-    )
-
-
 def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules: Rules) -> bool:
     """Whether both sides copied a value before it was written to, and the copies are aligned."""
     left, right = (side.copies.get(index) for side in sides)

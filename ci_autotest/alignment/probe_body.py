@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.backends.input_copies import contiguous_spec
+from ci_autotest.backends.trace import overwritten
 from ci_autotest.program.call_sequence import Part, placeholders, plain
 from ci_autotest.program.ir import OUTPUT, Program, is_unpacking, output_refs, used_by
 

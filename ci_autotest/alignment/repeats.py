@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.sameness import is_same
-from ci_autotest.backends.trace import Failure
+from ci_autotest.backends.trace import Failure, overwritten
 from ci_autotest.program.call_probe import is_write
 from ci_autotest.program.call_sequence import GRAD, is_repeatable
 from ci_autotest.program.ir import PLACEHOLDER, UNPACK, maker_of, step_refs

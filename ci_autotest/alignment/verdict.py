@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
+from ci_autotest.alignment.blame.float64_value import Float64Runs
 from ci_autotest.alignment.blame.oracle import Opinion, judge
 from ci_autotest.alignment.device_copies import written_copy
 from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
-from ci_autotest.alignment.fast_path import is_surely_aligned, overwritten
+from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
-from ci_autotest.alignment.localize.backward import localize
+from ci_autotest.alignment.localize.backward import Search
 from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
 from ci_autotest.alignment.operator_checks import checked_programs, has_right_values, is_failed_check
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
+from ci_autotest.backends.trace import overwritten
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.edit import users
 from ci_autotest.program.ir import EXPECT, follows_from, maker_of
@@ -147,19 +149,24 @@ def _judgements(live: Live, seen: Examined, sides: Sides) -> Iterator[Judged]:
     """Yield the verdicts on the culprits of differences that are not set aside, in order."""
     looked_at: set[tuple[int, str]] = set()
     passed: set[int] = set()
+    search = Search(live, (seen.candidate, seen.reference), sides)
+    # Of each culprit, because many values may follow from one gradient.
+    verdicts: list[tuple[Culprit, Judged]] = []
     certain = seen.differences[:_LOOKED_INTO]
     for i, found in enumerate([*certain, *seen.doubtful[:_LOOKED_INTO]]):
-        culprit = localize(live, found, (seen.candidate, seen.reference), sides)
+        culprit = search.culprit(found)
         if not culprit.is_alone and (i >= len(certain) or _follows(live.program, found, passed)):
             continue  # It follows from a choice that an operator leaves open, or from an accepted difference.
         at = culprit.call, culprit.misalignment.kind
         if culprit.is_alone and at in looked_at:
             continue
         looked_at.add(at)
-        judged = _judged(culprit, sides)
+        known = next((judged for other, judged in verdicts if other is culprit), None)
+        judged = known or _judged(culprit, sides)
+        verdicts.append((culprit, judged))
         if _is_set_aside(judged.verdict, sides):
             passed.add(culprit.call if culprit.is_alone else maker_of(live.program.steps, found.step))
-        else:
+        elif known is None:
             yield judged
 
 
@@ -270,8 +277,10 @@ def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
 def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
     operator, target = operator_at(culprit.live.program, _to_blame(culprit))
     opinion = _opinion(culprit, sides)
+    is_excused = opinion.blame == "ill_conditioned"
+    has_grown = culprit.accumulated and not is_excused
     return Verdict(
-        outcome="aligned" if opinion.blame == "ill_conditioned" else "misaligned",
+        outcome="aligned" if is_excused else "misaligned",
         operator=operator,
         target=target,
         kind=culprit.misalignment.kind,
@@ -282,8 +291,8 @@ def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
         oracle=opinion.sentence,
         oracle_value=opinion.value,
         is_demanded=is_demanded(culprit.live.program.steps[culprit.step]),
-        growth=growth(culprit.live.program, culprit.candidate, culprit.reference) if culprit.accumulated else (),
-        pattern=_pattern(culprit, sides) if opinion.blame != "ill_conditioned" else None,
+        growth=growth(culprit.live.program, culprit.candidate, culprit.reference) if has_grown else (),
+        pattern=None if is_excused else _pattern(culprit, sides),
     )
 
 
@@ -360,7 +369,9 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     try:
         with sides.in_float64():
             expectation = culprit.candidate.expectation
-            return judge(culprit.live, key, *tensors, tolerance, expectation.reference if expectation else None)
+            runner = expectation.reference if expectation else None
+            runs = culprit.runs if runner is None else Float64Runs(runner)
+            return judge(culprit.live, key, *tensors, tolerance, runs)
     except Exception as error:  # noqa: BLE001 - it runs the reference's operators, which may find no memory
         return Opinion("unknown", f"float64 could not be asked: {type(error).__name__}: {error_text(error)[:300]}")
 

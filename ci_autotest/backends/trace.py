@@ -301,3 +301,12 @@ class Attempt(NamedTuple):
     def draws(self) -> list[Draw]:
         """The draw log."""
         return draws_of(self.log)
+
+
+def overwritten(trace: Trace) -> frozenset[int]:
+    """Return the indices of values that a later step wrote to."""
+    return frozenset(
+        index
+        for index, (facts, value) in enumerate(zip(trace.facts, trace.values, strict=True))
+        if facts is not None and value._version != facts[2]
+    )

@@ -7,8 +7,8 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import differentiate, is_aligned
-from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.backends.protocol import run_backward, run_forward
+from ci_autotest.backends.trace import overwritten
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.values.case import test_key as stream_key
 from tests.engine import RULES, Contender, TorchBackend, attempts, run_test, substitute

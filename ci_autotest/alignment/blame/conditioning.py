@@ -103,7 +103,7 @@ def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | Non
     """Return how far each element may be off because every input may move by half a unit in its last place."""
 
     def move(pattern: int, share: float) -> torch.Tensor | None:
-        return _moved_by(question, errors.truth, torch.Generator().manual_seed(pattern), share)
+        return _moved_by(question, errors.truth, pattern, share)
 
     return _scattered(errors, move)
 
@@ -159,16 +159,16 @@ def _scattered(
 
 def moved_by_inputs(question: Question, truth: torch.Tensor) -> torch.Tensor | None:
     """Return how far a result moves at most when its inputs move in their last place; ``None`` if it has none."""
-    moved = [_moved_by(question, truth, torch.Generator().manual_seed(seed), 1.0) for seed in range(_ENOUGH)]
+    moved = [_moved_by(question, truth, pattern, 1.0) for pattern in range(_ENOUGH)]
     found = [each for each in moved if each is not None]
     return torch.stack(found).amax(0) if len(found) == len(moved) else None
 
 
-def _moved_by(question: Question, truth: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor | None:
+def _moved_by(question: Question, truth: torch.Tensor, pattern: int, share: float) -> torch.Tensor | None:
     """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
-    wider = question.wider
+    wider, generator = question.wider, torch.Generator().manual_seed(pattern)
     moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
-    other = question.answer({**wider.sources, **moved}, wider.cotangents)
+    other = question.answer({**wider.sources, **moved}, wider.cotangents, ("moved", pattern, share))
     return None if other is None or other.shape != truth.shape else distance(other, truth)
 
 
@@ -257,10 +257,10 @@ def _along(question: Question, truth: torch.Tensor, steps: list[float], taken: i
     wider = question.wider
     found = torch.empty((len(steps), *truth.shape), dtype=torch.float64)
     generator = torch.Generator().manual_seed(taken)
-    for measure, step in zip(found, steps, strict=True):
+    for place, (measure, step) in enumerate(zip(found, steps, strict=True)):
         sources = {key: _pushed(value, step, generator) for key, value in wider.sources.items()}
         cotangents = {key: _pushed(value, step, generator) for key, value in wider.cotangents.items()}
-        other = question.answer(sources, cotangents)
+        other = question.answer(sources, cotangents, ("pushed", taken, place, step))
         if other is None or other.shape != truth.shape:
             return None
         measure.copy_(distance(other, truth) / step)

@@ -7,19 +7,75 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.blame.random_rounding import Formula, RandomRounding
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.trace import overwritten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.trace import GradientKey, Reference, Trace
+    from ci_autotest.program.ir import Program
 
 #: Most aligned elements that are measured along with the misaligned ones.
 _OTHERS: Final = 1 << 16
+#: Greatest size of a run that is kept, and the number of those: 64 hold all that is asked of one tensor.
+_KEPT_BYTES: Final = 4 << 20
+_KEPT_RUNS: Final = 64
+
+
+class Float64Runs:
+    """Runs of one program in float64, which the questions about its tensors share.
+
+    Where errors accumulate, up to two dozen tensors of one program are asked about, and each question runs it some
+    fifty times with the same data.
+
+    Args:
+        reference: The side believed, if it is not torch on the whole program.
+    """
+
+    def __init__(self, reference: Reference | None = None) -> None:
+        self.reference = reference
+        self._backend = reference or TorchBackend()
+        self._wider: dict[torch.dtype, tuple[Live, tuple[Live, dict[int, int]]]] = {}
+        # With the programs, so that no other one gets their ids.
+        self._traces: dict[tuple[object, ...], tuple[Trace, Program]] = {}
+        self._overwritten: dict[int, tuple[frozenset[int], Program]] = {}
+
+    def widened(self, live: Live, dtype: torch.dtype) -> tuple[Live, dict[int, int]]:
+        """Return a program in float64, the same one for each question about it (``float64_program.widened``)."""
+        known = self._wider.get(dtype)
+        if known is None or known[0] is not live:
+            known = self._wider[dtype] = live, widened(live, dtype)
+        return known[1]
+
+    def trace(self, live: Live, run: tuple[object, ...], *, has_backward: bool) -> Trace:
+        """Return a run of a program in float64.
+
+        Args:
+            live: The program with the run's data.
+            run: What the data and the arithmetic of the run are, so that an equal run need not be made again.
+            has_backward: Whether the backward pass runs, too.
+        """
+        name = (id(live.program), has_backward, *run)
+        if name not in self._traces:
+            trace = ran(live, self._written(live) if has_backward else (), self._backend, has_backward=has_backward)
+            size = sum(value.nbytes for value in trace.values if isinstance(value, torch.Tensor))
+            if size > _KEPT_BYTES or len(self._traces) >= _KEPT_RUNS:
+                return trace
+            self._traces[name] = trace, live.program
+        return self._traces[name][0]
+
+    def _written(self, live: Live) -> frozenset[int]:
+        """Return the values that a later step writes to: a gradient belongs to such a value as it was at its step."""
+        key = id(live.program)
+        if key not in self._overwritten:
+            self._overwritten[key] = overwritten(ran(live, (), self._backend, has_backward=False)), live.program
+        return self._overwritten[key][0]
 
 
 class Question(NamedTuple):
@@ -31,6 +87,7 @@ class Question(NamedTuple):
         key: ``("value" | "gradient" | "state", what)``: which tensor of ``wider``.
         chosen: Positions of the wanted elements in row-major order; ``None`` for all, in the tensor's shape.
         reference: The side believed, if it is not torch on the whole program.
+        runs: Runs that other questions about the program share.
     """
 
     live: Live
@@ -38,16 +95,31 @@ class Question(NamedTuple):
     key: tuple[str, GradientKey]
     chosen: torch.Tensor | None = None
     reference: Reference | None = None
+    runs: Float64Runs | None = None
 
     def rounded(self, bits: int, seed: int, formula: Formula) -> torch.Tensor | None:
         """Return the elements if each intermediate result is rounded at random to so many bits."""
         # The math backend computes attention from products and a softmax, so each of their results is rounded.
         with sdpa_kernel(SDPBackend.MATH), RandomRounding(bits, seed, formula):
-            return self.answer(self.wider.sources, self.wider.cotangents)
+            return self.answer(self.wider.sources, self.wider.cotangents, ("rounded", bits, seed, formula))
 
-    def answer(self, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> torch.Tensor | None:
-        """Return the elements in float64 for these data; ``None`` if there is no such tensor of that shape."""
-        found = wanted(self.wider._replace(sources=sources, cotangents=cotangents), self.key, self.reference)
+    def answer(
+        self, sources: Mapping[str, Any], cotangents: Mapping[int, Any], run: tuple[object, ...] = ()
+    ) -> torch.Tensor | None:
+        """Return the elements in float64 for these data; ``None`` if there is no such tensor of that shape.
+
+        Args:
+            sources: Data of the placeholders.
+            cotangents: Gradients of the outputs.
+            run: What these data are, in values that tell equal runs; empty if the run is not shared.
+        """
+        live = self.wider._replace(sources=sources, cotangents=cotangents)
+        found = None
+        if self.runs is not None and run:
+            found = picked(self.runs.trace(live, run, has_backward=self.key[0] == "gradient"), self.key)
+        if found is None:
+            # A run for all has no gradient of a body's only output, nor two of a tensor that stands at two steps.
+            found = wanted(live, self.key, self.reference)
         if found is None or self.chosen is None:
             return None if found is None else wide(found)
         flat = found.reshape(-1)
@@ -69,10 +141,22 @@ def chosen(bad: torch.Tensor) -> torch.Tensor:
 
 def wanted(live: Live, key: tuple[str, GradientKey], reference: Reference | None = None) -> torch.Tensor | None:
     """Return a tensor of a program on the reference, ``None`` if it has none; values and states as after the run."""
-    backend = reference or TorchBackend()
+    has_backward = key[0] == "gradient"
     # A gradient belongs to the value as it was at its step, whatever is written to it later.
-    copied = (key[1],) if key[0] == "gradient" and isinstance(key[1], int) else ()
-    trace: Trace = backend.run(live.program, live.sources, copied=copied)
+    copied = (key[1],) if has_backward and isinstance(key[1], int) else ()
+    return picked(ran(live, copied, reference or TorchBackend(), has_backward=has_backward), key)
+
+
+def ran(live: Live, copied: Collection[int], backend: Reference, *, has_backward: bool) -> Trace:
+    """Return a run of a program; of one that fails there is no backward pass."""
+    trace = backend.run(live.program, live.sources, copied=copied)
+    if has_backward and trace.failure is None:
+        backend.backward(live.program, trace, live.cotangents)
+    return trace
+
+
+def picked(trace: Trace, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+    """Return a tensor of a run, ``None`` if it has none."""
     if trace.failure is not None:
         return None
     if key[0] == "state":
@@ -80,7 +164,6 @@ def wanted(live: Live, key: tuple[str, GradientKey], reference: Reference | None
     elif key[0] == "value":
         found = observed(trace.values[key[1]]).data if isinstance(key[1], int) else None
     else:
-        backend.backward(live.program, trace, live.cotangents)
         found = trace.gradients.get(key[1])
     return found if isinstance(found, torch.Tensor) else None
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs, owed_by_steps, owed_by_terms
-from ci_autotest.alignment.blame.float64_program import widened
-from ci_autotest.alignment.blame.float64_value import Question, chosen, wanted
+from ci_autotest.alignment.blame.float64_value import Float64Runs, Question, chosen, wanted
 from ci_autotest.alignment.blame.gradcheck import third_opinion
 from ci_autotest.alignment.blame.limits import limit_of
 from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
@@ -62,7 +61,7 @@ def judge(
     candidate: torch.Tensor,
     reference: torch.Tensor,
     tolerance: Tolerance,
-    runner: Reference | None = None,
+    runs: Float64Runs | None = None,
 ) -> Opinion:
     """Return which side departs from float64 in the elements that are misaligned.
 
@@ -72,14 +71,15 @@ def judge(
         candidate: Its value, any shape.
         reference: The same shape.
         tolerance: In the unit of the elements.
-        runner: The side believed, if it is not torch on the whole program.
+        runs: Runs that other questions about this program share; by torch if there are none.
     """
     # Float64 says which side is nearer, and at these levels only the reference's own bits are right.
     if tolerance.is_strict:
         return Opinion(
             "candidate", f"at strictness {tolerance.strictness!r} the candidate must have the reference's own bits"
         )
-    wider, key = _in_float64(live, key, reference.dtype)
+    wider, key = _in_float64(live, key, reference.dtype, runs or Float64Runs())
+    runner = runs.reference if runs is not None else None
     exact = _exact(wider, key, runner)
     if reference.layout is not torch.strided and exact is not None:
         # The measures index elements by their position, which a sparse layout does not have.
@@ -89,7 +89,8 @@ def judge(
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
     if not tolerance.is_of_elements:
         return judged_as_a_whole((candidate, reference), exact, tolerance)
-    return _judged_by_elements(Question(live, wider, key, reference=runner), (candidate, reference), exact, tolerance)
+    question = Question(live, wider, key, reference=runner, runs=runs)
+    return _judged_by_elements(question, (candidate, reference), exact, tolerance)
 
 
 def _judged_by_elements(
@@ -162,7 +163,7 @@ def judged_as_a_whole(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Ten
 
 def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
     """Return an opinion, corrected if the float64 result is not the exact one."""
-    live, wider, key, _, runner = everywhere
+    live, wider, key, runner = everywhere.live, everywhere.wider, everywhere.key, everywhere.reference
     of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
     if of_the_dtype and opinion.blame != "candidate":
         return Opinion("candidate", f"the reference defines this: {of_the_dtype[0]} means something else in float64")
@@ -174,9 +175,11 @@ def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: t
     return opinion._replace(sentence=opinion.sentence + third)
 
 
-def _in_float64(live: Live, key: tuple[str, GradientKey], dtype: torch.dtype) -> tuple[Live, tuple[str, GradientKey]]:
+def _in_float64(
+    live: Live, key: tuple[str, GradientKey], dtype: torch.dtype, runs: Float64Runs
+) -> tuple[Live, tuple[str, GradientKey]]:
     """Return a program in float64, and the key of one of its tensors there."""
-    wider, places = widened(live, dtype)
+    wider, places = runs.widened(live, dtype)
     index = key[1]
     return wider, (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
 

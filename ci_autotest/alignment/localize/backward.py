@@ -26,19 +26,43 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Misalignment
 
 
-def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
-    """Return the culprit of a misalignment as ``search.localize`` does; after a backward pass, of the gradient."""
-    steps = live.program.steps
-    # A hook's steps stand where it was registered, and get their values in a later pass.
-    is_of_pass = is_of_hook(steps[found.step])
-    passes = [i for i, step in enumerate(steps) if step.target in PASSES and (i < found.step or is_of_pass)]
-    for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
-        until = _until(live, at, traces[1])
-        differences, candidate, reference = search.examined(until, sides)[:3]
+class Search:
+    """A search as ``search.Search`` does it; after a backward pass, for the gradient.
+
+    Args:
+        live: The program.
+        traces: The candidate's and the reference's trace of it, with snapshots.
+        sides: The two backends.
+    """
+
+    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: Sides) -> None:
+        self._live, self._traces, self._sides = live, traces, sides
+        self._whole = search.Search(live, traces, sides)
+        #: The culprit of each pass, which many values after it may follow from; ``None`` where no gradient differs.
+        self._of_passes: dict[int, Culprit | None] = {}
+
+    def culprit(self, found: Misalignment) -> Culprit:
+        """Return the culprit of one misalignment."""
+        steps = self._live.program.steps
+        # A hook's steps stand where it was registered, and get their values in a later pass.
+        is_of_pass = is_of_hook(steps[found.step])
+        passes = [i for i, step in enumerate(steps) if step.target in PASSES and (i < found.step or is_of_pass)]
+        for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
+            if at not in self._of_passes:
+                self._of_passes[at] = self._of_pass(at)
+            culprit = self._of_passes[at]
+            if culprit is not None:
+                return culprit
+        return _in_its_pass(self._whole.culprit(found))
+
+    def _of_pass(self, at: int) -> Culprit | None:
+        """Return the culprit of the first gradient of a pass that differs."""
+        until = _until(self._live, at, self._traces[1])
+        differences, candidate, reference = search.examined(until, self._sides)[:3]
         gradients = [item for item in differences if item.kind == "gradient"]
-        if gradients:
-            return _in_its_pass(search.localize(until, gradients[0], (candidate, reference), sides))
-    return _in_its_pass(search.localize(live, found, traces, sides))
+        if not gradients:
+            return None
+        return _in_its_pass(search.Search(until, (candidate, reference), self._sides).culprit(gradients[0]))
 
 
 def _in_its_pass(culprit: Culprit) -> Culprit:

@@ -8,12 +8,14 @@ the whole program is the finding.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 import torch
 
 from ci_autotest.alignment.aliasing import joined_results, lost_aliases
+from ci_autotest.alignment.blame.float64_value import Float64Runs
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.output_aliases import (
     is_absent_on_one_side,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 TRIED_AT_MOST: Final = 16
 #: Kinds that match only the same kind. A wrong value, for example, may show as a value, a shape or an error.
 _BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency", "rank"})
+#: Kinds that are so or not: no error accumulates.
+_YES_OR_NO: Final = frozenset({"leniency", "aliasing", "rank"})
 #: Kinds that are compared after the whole run, whatever their step.
 _AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
 
@@ -64,6 +68,7 @@ class Culprit(NamedTuple):
         is_alone: The step is misaligned alone, with the reference's inputs.
         call: Index of the step in the whole program.
         others: Other differences of the same kind there, for example gradients of the other inputs.
+        runs: Runs in float64 that other culprits in ``live`` share; ``None`` if there are none.
     """
 
     live: Live
@@ -75,6 +80,7 @@ class Culprit(NamedTuple):
     is_alone: bool = False
     call: int = -1
     others: tuple[Misalignment, ...] = ()
+    runs: Float64Runs | None = None
 
 
 class Sides(NamedTuple):
@@ -173,48 +179,72 @@ def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[M
     return [*earlier, *aliases, *(item for item in others if item not in earlier)]
 
 
-def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
-    """Return the culprit of one misalignment of a whole program.
+class Search:
+    """The search for the culprits of the misalignments of one program.
 
     Args:
         live: The program.
-        found: The misalignment.
         traces: The candidate's and the reference's trace of it, with snapshots.
         sides: The two backends.
     """
-    backward = is_of_backward(found.at)
-    weights = weights_of(live, traces[1]) if backward else {}
-    has_bands = is_guarded(live.program)
-    # With the reference's inputs, the last step would be held against what the whole body is to give.
-    is_expected = live.program.steps[found.step].target == EXPECT
-    tried = () if has_bands or is_expected else _suspects(live, found, traces[0], backward=backward)
-    for index in tried:
-        alone = pruned(isolate(live, index, sides.reference, weights, traces[0].distributions))
-        if backward and not alone.cotangents:
-            continue
-        seen = examined(alone, sides)
-        same = [item for item in seen.differences if _is_alike(item, found)]
-        # A pass or compiler that gets a part of the body may refuse just that.
-        if same and not sides.candidate.shows_steps and same[0].kind == "error" != found.kind:
-            continue
-        if same:
-            return Culprit(
-                alone, _call(alone), same[0], seen.candidate, seen.reference,
-                accumulated=False, is_alone=True, call=index, others=tuple(same[1:]),
-            )  # fmt: skip
-    # After a step that only one side refuses, the programs are no longer comparable.
-    cut = live._replace(program=ending_at(live.program, found.step), cotangents={})
-    is_cut = (found.kind == "leniency" and not backward) or is_expected
-    whole = pruned(cut if is_cut else live._replace(program=without_expectations(live.program)))
-    seen = examined(whole, sides)
-    shown = next((item for item in seen.differences if _is_alike(item, found)), None)
-    if shown is None:
-        whole, shown, seen = live, found, Examined([found], *traces, [])
-    written = None if backward else _written_later(whole, shown, seen, sides)
-    # Leniency, aliasing and what ranks agree on are yes or no: no error accumulates.
-    can_accumulate = not (has_bands or is_expected) and shown.kind not in {"leniency", "aliasing", "rank"}
-    is_accumulated = len(whole.program.calls) > 1 and can_accumulate and not seen.candidate.replaced
-    return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
+
+    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: Sides) -> None:
+        self._live, self._traces, self._sides = live, traces, sides
+        #: Of the whole program, of which many tensors may differ if errors accumulate.
+        self._runs = Float64Runs()
+
+    @cached_property
+    def _whole(self) -> tuple[Live, Examined]:
+        """The program without what its author expects, and its differences."""
+        whole = pruned(self._live._replace(program=without_expectations(self._live.program)))
+        return whole, examined(whole, self._sides)
+
+    def culprit(self, found: Misalignment) -> Culprit:
+        """Return the culprit of one misalignment."""
+        live, sides = self._live, self._sides
+        backward = is_of_backward(found.at)
+        # With the reference's inputs, the last step would be held against what the whole body is to give.
+        is_expected = live.program.steps[found.step].target == EXPECT
+        alone = None if is_guarded(live.program) or is_expected else self._alone(found, backward=backward)
+        if alone is not None:
+            return alone
+        # After a step that only one side refuses, the programs are no longer comparable.
+        is_cut = (found.kind == "leniency" and not backward) or is_expected
+        if is_cut:
+            whole = pruned(live._replace(program=ending_at(live.program, found.step), cotangents={}))
+            seen = examined(whole, sides)
+        else:
+            whole, seen = self._whole
+        shown = next((item for item in seen.differences if _is_alike(item, found)), None)
+        if shown is None:
+            whole, shown, seen = live, found, Examined([found], *self._traces, [])
+        written = None if backward else _written_later(whole, shown, seen, sides)
+        can_accumulate = not (is_guarded(live.program) or is_expected) and shown.kind not in _YES_OR_NO
+        is_accumulated = len(whole.program.calls) > 1 and can_accumulate and not seen.candidate.replaced
+        runs = self._runs if not is_cut and whole is self._whole[0] else None
+        return written or Culprit(
+            whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated, runs=runs
+        )
+
+    def _alone(self, found: Misalignment, *, backward: bool) -> Culprit | None:
+        """Return the step that is misaligned alone, with the reference's inputs, if there is one."""
+        live, sides = self._live, self._sides
+        weights = weights_of(live, self._traces[1]) if backward else {}
+        for index in _suspects(live, found, self._traces[0], backward=backward):
+            alone = pruned(isolate(live, index, sides.reference, weights, self._traces[0].distributions))
+            if backward and not alone.cotangents:
+                continue
+            seen = examined(alone, sides)
+            same = [item for item in seen.differences if _is_alike(item, found)]
+            # A pass or compiler that gets a part of the body may refuse just that.
+            if same and not sides.candidate.shows_steps and same[0].kind == "error" != found.kind:
+                continue
+            if same:
+                return Culprit(
+                    alone, _call(alone), same[0], seen.candidate, seen.reference,
+                    accumulated=False, is_alone=True, call=index, others=tuple(same[1:]),
+                )  # fmt: skip
+        return None
 
 
 def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides) -> Culprit | None:

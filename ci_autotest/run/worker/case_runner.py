@@ -10,8 +10,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.cases import Accepted, accept, differentiate
-from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.backends.operator_usage import OperatorUsage
+from ci_autotest.backends.trace import overwritten
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.run.messages import CasesDone, Cost, Left, RunCases
 from ci_autotest.run.progress_beacon import IN_REFUSED, NOWHERE
