@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import io
 import json
 import mmap
 import os
@@ -84,6 +85,8 @@ def main(argv: Sequence[str]) -> None:
         stream.flush()
     os.dup2(output, 1)
     os.dup2(output, 2)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # What is printed before a crash is not lost.
     libraries = {"python": sys.version.split()[0], **framework.libraries()}
     about = {"version": framework.version, "libraries": libraries, "has_flags": framework.has_flags}
     has_backward = getattr(framework, "graph_has_backward", True)

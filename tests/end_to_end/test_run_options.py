@@ -82,6 +82,19 @@ def test_run__keywords_of_no_test__is_3_and_names_some(tmp_path):
     )
 
 
+@pytest.mark.parametrize("row", [{}, {"isolated": True}], ids=["in the worker", "isolated"])
+def test_run__kernel_prints_and_ends_its_process__the_finding_has_what_it_printed(row, tmp_path):
+    made = Project(tmp_path)
+    made.write("mykernels.py", "import os\n\n\ndef ends(x):\n    print('the last words')\n    os._exit(3)\n")
+    made.tests("@autotest(n=1)\ndef exp():\n    return torch.exp(random_tensor(ndim=2))\n")
+    kernels = {"name": "kernels", "backend": "substitute", "replace": {"torch.exp": "mykernels.ends"}, **row}
+    made.configure(candidates=[kernels])
+    done = made.run("-s")
+    (found,) = made.report()["findings"]
+    assert (found["outcome"], found["output"].splitlines()[0]) == ("crashed", "the last words"), done.said
+    assert "the last words" in done.said
+
+
 def test_list__keywords__lists_these(tmp_path):
     made = project(tmp_path)
     done = made.command("list", "-k", "exp or floor")

@@ -7,6 +7,7 @@ does to this process, only the case in flight is lost.
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import signal
 import sys
@@ -35,6 +36,9 @@ def main(argv: list[str]) -> None:
     # Ctrl-C in a terminal is for the parent. An interrupt here could only come from a test or a kernel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a kernel printed before it ended this process is in its finding, and `-s` shows it as it comes.
+        sys.stdout.reconfigure(line_buffering=True)
     from ci_autotest.run.frames import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
     from ci_autotest.run.progress_beacon import ProgressBeacon  # noqa: PLC0415 - likewise
     from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework, after the fault handler is on
