@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.run_state import RunState
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import CandidateInfo
+    from ci_autotest.values.speed import SpeedResult
 
 #: Greatest number of remarks on one test.
 _REMARKS: Final = 10
@@ -53,9 +54,11 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
             "everything ran in one process (--workers 0): no finding was confirmed in a fresh process, and no case "
             "had a time limit"
         )
-    notes += ending_rows(known)
+    differences: list[Finding | SpeedResult] = [*findings, *state.speed]
+    today = datetime.now(timezone.utc).date()
+    notes += ending_rows(differences, known, today)
     if is_whole:
-        notes += unmatched((*findings, *state.speed), known, datetime.now(timezone.utc).date())
+        notes += unmatched(differences, known, today)
     if state.ledger.passed:
         reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
         notes.append(

@@ -136,12 +136,12 @@ _ENDS: Final = {
 }
 
 
-def ending_rows(rows: Iterable[Known]) -> list[str]:
-    """Return a sentence for each row that accepts a difference after which a case cannot be compared any further."""
+def ending_rows(findings: Sequence[Difference], rows: Iterable[Known], today: date) -> list[str]:
+    """Return a sentence for each row that accepted a difference after which a case cannot be compared any further."""
     return [
         f"known difference '{row.operator}' ({row.reason}) accepts kind {row.kind}: {_ENDS[row.kind]}"
-        for row in rows
-        if row.kind in _ENDS
+        for row in valid_on(rows, today)
+        if row.kind in _ENDS and any(matches(row, finding) for finding in findings)
     ]
 
 

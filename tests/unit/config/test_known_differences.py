@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from ci_autotest.config import Candidate, Config, Known, ToleranceRule
-from ci_autotest.config.known_differences import apply_known, check_known, matches, unmatched
+from ci_autotest.config.known_differences import apply_known, check_known, ending_rows, matches, unmatched
 from ci_autotest.errors import ConfigError
 from ci_autotest.values.speed import SpeedResult
 from tests import report_samples as samples
@@ -159,3 +159,17 @@ def test_check_known__names_of_something__pass():
     check_known(
         Config(known=known, tolerances=(tolerance(), tolerance(dtype="float16", candidate="jax"))), "autotest.yml"
     )
+
+
+def test_ending_rows__only_a_row_that_accepted_such_a_difference__is_told():
+    rows = [
+        row(kind="error"),
+        row(kind="value"),
+        row("torch.exp", kind="error"),
+        row(kind="shape", until=date(2026, 1, 1)),
+    ]
+    told = ending_rows([samples.finding(kind="error"), samples.finding(kind="shape")], rows, TODAY)
+    assert told == [
+        "known difference 'torch.nn.functional.layer_norm' (because) accepts kind error: nothing after such a call is "
+        "compared in its case, because it gave nothing"
+    ]
