@@ -160,11 +160,10 @@ def test_run__sum_on_three_ranks__is_shrunk_to_two(report):
 @pytest.mark.parametrize(
     ("candidate", "operator"),
     [
-        ("summed", "torch.nn.Sequential"),
-        ("unsynchronised", "torch.nn.functional.linear"),
-        ("softened", "torch.nn.Sequential"),
+        pytest.param("summed", "torch.nn.Sequential", id="automatic backward pass", marks=pytest.mark.matrix),
+        pytest.param("unsynchronised", "torch.nn.functional.linear", id="optimizer"),
+        pytest.param("softened", "torch.nn.Sequential", id="compared per slice", marks=pytest.mark.matrix),
     ],
-    ids=["automatic backward pass", "optimizer", "compared per slice"],
 )
 def test_repro__alone__starts_its_ranks_and_fails_until_the_wrapper_is_mended(project, report, candidate, operator):
     finding = _of(report, candidate, operator)

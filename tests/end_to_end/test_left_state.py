@@ -258,14 +258,18 @@ def test_run__state_that_nothing_shows__no_test_joins_the_finding_of_another(tmp
     )
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("seed", [1])
-def test_run__kernels_leave_state__every_outcome_is_right_on_any_number_of_workers(tmp_path: Path, seed: int):
+@pytest.mark.parametrize(
+    ("seed", "each"),
+    [pytest.param(1, 1, marks=pytest.mark.heavy), pytest.param(1, EACH, marks=pytest.mark.matrix)],
+)
+def test_run__kernels_leave_state__every_outcome_is_right_on_any_number_of_workers(
+    tmp_path: Path, seed: int, each: int
+):
     found = {}
     for workers in ("1", "8"):
         folder = tmp_path / workers
         folder.mkdir()
-        project = chaotic(folder, seed)
+        project = chaotic(folder, seed, each)
         done = project.run("--workers", workers)
         assert done.status == 1, done.said
         report = project.report()
