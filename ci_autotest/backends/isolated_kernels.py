@@ -7,10 +7,7 @@ the user's functions, as ``substitute`` does in the worker.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
@@ -39,17 +36,22 @@ if TYPE_CHECKING:
 class IsolatedBackend(RemoteBackend):
     """Execute programs with replacements in a host of this interpreter.
 
-    A worker has imported torch and run nothing yet, so that its fork is a fresh host. A host with variables of its own
-    is spawned, because libraries read them when they are imported, and so is one whose device this process has used.
+    A worker that has imported torch and run nothing is forked: that is as fresh as a new process. A host with variables
+    of its own is spawned, because libraries read them when they are imported; so is one that uses a GPU, which torch
+    has looked for here already, and one that takes the place of a lost host.
     """
 
     lacks_graph = "isolated kernels are not compiled; drop `isolated: true` for this test's candidate"
 
-    def __init__(self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
-        has_used_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        forks = ends_with_host and sys.platform == "linux" and not interpreter.env and not has_used_gpu
+    def __init__(
+        self, interpreter: Interpreter, translator: Translator, *, ends_with_host: bool = False, is_fresh: bool = False
+    ) -> None:
+        first = iter([is_fresh and sys.platform == "linux" and not interpreter.env and interpreter.device == "cpu"])
         super().__init__(
-            interpreter, translator, ends_with_host=ends_with_host, start=partial(HostProcess, forks=forks)
+            interpreter,
+            translator,
+            ends_with_host=ends_with_host,
+            start=lambda own: HostProcess(own, forks=next(first, False)),
         )
         self.scope = CallScope(interpreter.scope)
         self.profiles, self.writes_inputs = self.scope.profiles, bool(interpreter.scope.writes)

@@ -110,6 +110,7 @@ def build(
     folders: Sequence[str] = (),
     *,
     isolated: bool = False,
+    is_fresh: bool = False,
     on_wait: Callable[[Collection[int]], None] | None = None,
 ) -> Backend:
     """Return a candidate's backend, after a computation has proved its device.
@@ -119,6 +120,7 @@ def build(
         device: ``cpu``, ``cuda``, or the device that the candidate's module registers.
         folders: Folders of the user's own modules, for a host or for ranks on other machines.
         isolated: Whether this process is a worker, which may end as the candidate's host ends.
+        is_fresh: Whether nothing of the user's has run in this process, so that its fork is as fresh as a new one.
         on_wait: Called with the ranks of a group that have not answered, and with none when all have, or have started.
 
     Raises:
@@ -134,7 +136,9 @@ def build(
             module="torch", replace=_replaced(candidate), scope=candidate.scope
         )
         table = Table("torch", "", "torch", like_torch=True, rows={})
-        return IsolatedBackend(interpreter, Translator(table, takes_float8=True), ends_with_host=isolated)
+        return IsolatedBackend(
+            interpreter, Translator(table, takes_float8=True), ends_with_host=isolated, is_fresh=is_fresh
+        )
     register(candidate)
     if candidate.backend in _GROUPS:  # whose ranks may have devices that this process has not
         return _GROUPS[candidate.backend](candidate, device, folders, worker)

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from ci_autotest.github.origin import Origin
     from ci_autotest.values.result import RunResult
 
+#: Causes, besides findings, that no baseline has.
+_OTHER_CHANGES: Final = frozenset({What.BROKEN, What.ORPHAN, What.UNEXPECTED_PASS, What.SLOWER})
 When: TypeAlias = Literal["always", "changes", "failures"]
 
 #: Seconds that all requests and waits of one publication may take.
@@ -196,8 +198,8 @@ def _begins(result: RunResult, when: When) -> bool:
     if when == "always":
         return True
     if when == "changes" and result.new is not None:
-        has_other_cause = any(cause.what is not What.FINDING for cause in causes(result))
-        return bool(result.new or result.fixed or has_other_cause or (result.exit_code and not result.findings))
+        is_other = any(cause.what in _OTHER_CHANGES for cause in causes(result))
+        return bool(result.new or result.fixed or is_other or (result.exit_code and not result.findings))
     return result.exit_code != 0
 
 

@@ -38,7 +38,7 @@ def read_downloaded(name: str, file: BinaryIO, permissions: Permissions | None =
         permissions: What its programs may name; ``None``: nothing of the user's.
 
     Raises:
-        PublishError: The archive is damaged, or has entries that no report folder has.
+        PublishError: The archive is damaged, or its report or a program is no plain file within the limits.
         OutputError: Its report is damaged, or has another version.
     """
     archive = opened(name, file)

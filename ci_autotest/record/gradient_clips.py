@@ -51,6 +51,7 @@ def _clip_norm(
     gradients = _gradients(parameters)
     if not gradients:
         return torch.tensor(0.0)
+    max_norm, norm_type = float(max_norm), float(norm_type)
     norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
     total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     if error_if_nonfinite and torch.logical_or(total.isnan(), total.isinf()):

@@ -23,7 +23,12 @@ def in_order(result: RunResult) -> list[Cause]:
     def place_of(cause: Cause) -> int:
         return places[cause.subject.id] if isinstance(cause.subject, Finding) else len(places)
 
-    return sorted(causes(result), key=place_of)
+    told: dict[object, Cause] = {}
+    for cause in causes(result):
+        # Of a call at several sizes the same may be said.
+        what = sentence_of(cause) if isinstance(cause.subject, SpeedResult) else id(cause.subject)
+        told.setdefault((cause.what, cause.test, cause.candidate, what), cause)
+    return sorted(told.values(), key=place_of)
 
 
 def name_of(cause: Cause) -> str:

@@ -131,7 +131,8 @@ def _failures(item: TestResult, judged: Sequence[Cause]) -> list[Cause]:
     def fails(cause: Cause) -> bool:
         if isinstance(cause.subject, Finding):
             return cause.subject.id in item.findings
-        return (cause.test, cause.candidate or item.candidate) == (item.test, item.candidate)
+        is_its = (cause.test, cause.candidate or item.candidate) == (item.test, item.candidate)
+        return is_its and (cause.what is not What.UNEXPECTED_PASS or item.cases.compared > 0)
 
     return list(filter(fails, judged))
 

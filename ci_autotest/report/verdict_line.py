@@ -12,7 +12,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
 from ci_autotest.report.power_text import power_sentence, score_text
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
-from ci_autotest.values.judgement import What, causes, failing, spared
+from ci_autotest.values.judgement import FAILED, What, causes, fail_on_of, failing, spared
 from ci_autotest.values.result import RunResult, TestResult, uncalled
 from ci_autotest.values.speed import is_wrong_at_size
 from ci_autotest.values.verdict import FAILED_OUTCOMES, WORST_FIRST
@@ -235,6 +235,8 @@ def _exit_faults(result: RunResult) -> list[str]:
         return [f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"]
     if causes(result):
         return [_silence(result)]
+    if result.exit_code == FAILED and (against := _named_faults(spared(result))):
+        return against  # It failed for what a baseline that was found later has.
     return [f"the command ended with status {result.exit_code}"] if result.exit_code else []
 
 
@@ -279,6 +281,7 @@ def _caveats(result: RunResult) -> list[str]:
         silence.append(f"{plural(left, 'case')} not run")
     if lacking := _unsupported(result) - _out_of_scope(result):
         silence.append(f"{plural(lacking, 'case')} unsupported")
+    fail_on = fail_on_of(result)
     counted = {
         "test{} with differences that are not the candidate's fault": _excused(result),
         "test{} of which only refusals were compared": len(
@@ -287,10 +290,10 @@ def _caveats(result: RunResult) -> list[str]:
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),
-        "finding{} also in the baseline, none new": len(spared(result)) if result.fail_on == "new" else 0,
-        f"call{{}} wrong at larger sizes, {_SPARED.get(result.fail_on, '')}": sum(map(is_wrong_at_size, result.speed)),
+        "finding{} also in the baseline, none new": len(spared(result)) if fail_on == "new" else 0,
+        f"call{{}} wrong at larger sizes, {_SPARED.get(fail_on, '')}": sum(map(is_wrong_at_size, result.speed)),
     }
-    named = [f"{words}, not counted" for words in _named_faults(spared(result))] if result.fail_on == "never" else []
+    named = [f"{words}, not counted" for words in _named_faults(spared(result))] if fail_on == "never" else []
     return [*named, *silence] + [
         f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count
     ]

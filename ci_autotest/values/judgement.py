@@ -19,7 +19,7 @@ from ci_autotest.values.verdict import FAILED_OUTCOMES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ci_autotest.values.result import BrokenTest, RunResult, TestResult
+    from ci_autotest.values.result import BrokenTest, FailOn, RunResult, TestResult
     from ci_autotest.values.speed import SpeedResult
 
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
@@ -97,9 +97,9 @@ def status_of(found: tuple[Cause, ...]) -> int:
 
 def failing(result: RunResult) -> list[Finding]:
     """Return the findings that fail a run under its ``fail_on``."""
-    counted = [item for item in result.findings if _counts(item, result.fail_on)]
+    counted = [item for item in result.findings if _counts(item, fail_on_of(result))]
     # Without a baseline every finding is new.
-    if result.fail_on == "new" and result.new is not None:
+    if fail_on_of(result) == "new" and result.new is not None:
         return [item for item in counted if item.id in result.new]
     return counted
 
@@ -108,6 +108,13 @@ def spared(result: RunResult) -> list[Finding]:
     """Return the findings against a candidate that do not fail the run, because of its ``fail_on``."""
     ids = {item.id for item in failing(result)}
     return [item for item in result.findings if counts_against(item) and item.id not in ids]
+
+
+def fail_on_of(result: RunResult) -> FailOn:
+    """Return what ends a run with 1; of a report that does not say, what its status and its baseline suggest."""
+    if result.fail_on is not None:
+        return result.fail_on
+    return "new" if result.new is not None and result.exit_code == FINE else "misaligned"
 
 
 def _counts(item: Finding, fail_on: str) -> bool:
@@ -125,6 +132,7 @@ def _of_interruption(result: RunResult) -> Iterator[Cause]:
 
 
 def _of_failures(result: RunResult) -> Iterator[Cause]:
+    fail_on = fail_on_of(result)
     for finding in failing(result):
         yield Cause(What.FINDING, finding.test, finding.candidate, finding)
     for item in orphans(result):
@@ -135,10 +143,10 @@ def _of_failures(result: RunResult) -> Iterator[Cause]:
         if item.xfail is not None and item.xfail.is_strict:
             yield Cause(What.UNEXPECTED_PASS, item.test, "", item)
     for call in result.speed:
-        is_counted = result.fail_on != "never" and (result.fail_on != "new" or call.new is not False)
+        is_counted = fail_on != "never" and (fail_on != "new" or call.new is not False)
         if is_wrong_at_size(call) and is_counted:
             yield Cause(What.WRONG_AT_SIZE, call.test, call.candidate, call)
-        elif result.fail_on == "slower" and is_too_slow(call):
+        elif fail_on == "slower" and is_too_slow(call):
             yield Cause(What.SLOWER, call.test, call.candidate, call)
     if result.power is not None and result.power.is_too_low:
         yield Cause(What.LOW_POWER)

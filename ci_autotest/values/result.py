@@ -333,7 +333,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         speed: Times of candidates with ``speed``, at larger sizes.
         power: How much the tests notice: mutants of the reference, tried on them by ``ci-autotest power``; null if it
             was not measured.
-        fail_on: What ends the run with 1.
+        fail_on: What ends the run with 1; null in a report of an earlier version.
         exit_code: Exit status of the command.
     """
 
@@ -360,7 +360,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorCoverage, ...] = ()
     speed: tuple[SpeedResult, ...] = ()
     power: PowerResult | None = None
-    fail_on: FailOn = "misaligned"
+    fail_on: FailOn | None = None
     exit_code: int = 0
 
 

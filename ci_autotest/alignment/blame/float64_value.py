@@ -63,14 +63,14 @@ class Float64Runs:
         """
         name = (id(live.program), has_backward, *run)
         if name not in self._traces:
-            trace = ran(live, self._written(live) if has_backward else (), self._backend, has_backward=has_backward)
+            trace = ran(live, self.written(live) if has_backward else (), self._backend, has_backward=has_backward)
             size = sum(value.nbytes for value in trace.values if isinstance(value, torch.Tensor))
             if size > _KEPT_BYTES or len(self._traces) >= _KEPT_RUNS:
                 return trace
             self._traces[name] = trace, live.program
         return self._traces[name][0]
 
-    def _written(self, live: Live) -> frozenset[int]:
+    def written(self, live: Live) -> frozenset[int]:
         """Return the values that a later step writes to: a gradient belongs to such a value as it was at its step."""
         key = id(live.program)
         if key not in self._overwritten:
@@ -99,6 +99,8 @@ class Question(NamedTuple):
 
     def rounded(self, bits: int, seed: int, formula: Formula) -> torch.Tensor | None:
         """Return the elements if each intermediate result is rounded at random to so many bits."""
+        if self.runs is not None and self.key[0] == "gradient":
+            self.runs.written(self.wider)  # In a run of its own, whose results are not rounded.
         # The math backend computes attention from products and a softmax, so each of their results is rounded.
         with sdpa_kernel(SDPBackend.MATH), RandomRounding(bits, seed, formula):
             return self.answer(self.wider.sources, self.wider.cotangents, ("rounded", bits, seed, formula))

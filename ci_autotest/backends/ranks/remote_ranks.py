@@ -209,7 +209,9 @@ class RemoteRanks:
             if time.monotonic() > until:
                 message = f"{len(reception.found)} of {len(forked)} ranks have connected to their worker"
                 raise SilentError(message)
-            if reception.look(_LOOK_S):
+            known = len(reception.found)
+            reception.look(_LOOK_S)
+            if len(reception.found) > known:
                 continue
             ended = _ended(forked)
             # One that ends may have connected since, and have said why it ends.

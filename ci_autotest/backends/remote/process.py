@@ -257,6 +257,7 @@ def _forked(words: Sequence[str], descriptors: Sequence[int], printed: int) -> F
     def work() -> None:
         for stream in (1, 2):
             os.dup2(printed, stream)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         main(words)
 
     return ForkedProcess(fork(work, {*descriptors, printed}))

@@ -31,6 +31,7 @@ from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE
+from ci_autotest.program.targets import is_own
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.grids import grid_points, may_have_grid
 from ci_autotest.record.user_operators import declare_operators
@@ -59,6 +60,7 @@ class WorkerContext:
     Args:
         hello: The first message.
         beacon: Where the worker reports the case in flight.
+        is_fresh: Whether this is a process of its own that has run nothing.
 
     Attributes:
         library: The imported tests.
@@ -70,7 +72,7 @@ class WorkerContext:
         devices: The torch module of each kind of device that a side runs on, such as ``torch.cuda``.
     """
 
-    def __init__(self, hello: Hello, beacon: ProgressBeacon) -> None:
+    def __init__(self, hello: Hello, beacon: ProgressBeacon, *, is_fresh: bool = False) -> None:
         """Set up every backend. Of the user's files, only candidates' modules are imported here.
 
         Raises:
@@ -94,6 +96,8 @@ class WorkerContext:
         self.reference = TorchBackend(device)
         self._add_device(device)
         declare_operators(hello.candidates)
+        # Operators of the user's are declared by importing them.
+        self._is_fresh = is_fresh and not any(is_own(name) for each in hello.candidates for name in each.replace)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
         self.candidates[REFERENCE_CANDIDATE] = of_reference(device)
         self.infos = [self._build(candidate) for candidate in hello.candidates]
@@ -113,8 +117,10 @@ class WorkerContext:
             ),
         }
         try:
+            self._is_fresh = self._is_fresh and candidate.is_isolated
             backend = build(
-                candidate, device, self.hello.folders, isolated=True, on_wait=self._beacon.wait_for
+                candidate, device, self.hello.folders, isolated=True, is_fresh=self._is_fresh,
+                on_wait=self._beacon.wait_for,
             )  # fmt: skip
         except UnavailableError as error:
             # The other candidates run all the same; the parent decides whether this one was required.

@@ -53,11 +53,14 @@ class Dispatcher:
         beacon: Where the worker reports the case in flight.
         send: Sends a part of an answer before the answer is complete.
 
+        is_fresh: Whether this is a process of its own that has run nothing.
+
     Attributes:
         worker_context: Everything that ``Hello`` has set up.
     """
 
-    def __init__(self, beacon: ProgressBeacon, send: Callable[[CasesDone], None]) -> None:
+    def __init__(self, beacon: ProgressBeacon, send: Callable[[CasesDone], None], *, is_fresh: bool = False) -> None:
+        self._is_fresh = is_fresh
         self._beacon = beacon
         self._send = send
         self.worker_context: WorkerContext
@@ -153,7 +156,8 @@ class Dispatcher:
         return Replayed(failures=failures)
 
     def _set_up(self, hello: Hello) -> Ready:
-        worker_context = self.worker_context = WorkerContext(hello, self._beacon)
+        worker_context = self.worker_context = WorkerContext(hello, self._beacon, is_fresh=self._is_fresh)
+        self._is_fresh = False
         self._state = ProcessState()
         self._case_runner = CaseRunner(worker_context, self._beacon, self._state, self._send)
         self._finding_requests = FindingRequests(worker_context, self._beacon)

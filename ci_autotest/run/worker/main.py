@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework, after the fault handler is on
     from ci_autotest.run.worker.memory import spare_memory  # noqa: PLC0415 - likewise
 
-    dispatcher = Dispatcher(ProgressBeacon(beacon_fd), lambda message: _write(write_fd, frame(message)))
+    dispatcher = Dispatcher(ProgressBeacon(beacon_fd), lambda message: _write(write_fd, frame(message)), is_fresh=True)
     spare_memory()
     while True:
         head = _read(read_fd, HEADER.size)

@@ -182,3 +182,30 @@ def test_causes__are_those_of_the_outcomes_that_fail():
     assert Cause(What.FINDING, "a", "b", samples.finding(tests=("a", "c"))).tests == ("a", "c")
     assert Cause(What.INTERRUPTION).tests == ()
     assert {"misaligned", "crashed", "timed_out"} == FAILED_OUTCOMES
+
+
+def test_surfaces__report_of_an_earlier_version__reads_as_it_did():
+    old = samples.misaligned(new=(), exit_code=0)
+    assert (causes(old), verdict(old)[0], failed_cases(old)) == ((), "⚠", 0)
+    failed = samples.misaligned(new=(), exit_code=1)
+    assert verdict(failed).startswith("✗ 1 operator misaligned: ")
+
+
+def test_verdict__baseline_found_after_a_run_that_failed__names_the_operator():
+    # A publisher may find the baseline that the run did not have.
+    result = msgspec.structs.replace(settled(samples.misaligned(), "new"), new=())
+    assert (result.exit_code, verdict(result).startswith("✗ 1 operator misaligned: ")) == (FAILED, True)
+
+
+def test_junit__unexpected_pass__is_a_failure_where_something_was_compared():
+    lacking = (UnsupportedCases(reason=UnsupportedReason.NOT_REPLACED, cases=3, details=("x",)),)
+    other = samples.outcome(
+        candidate="other", outcome="unsupported", cases=CaseCounts(unsupported=3), unsupported=lacking,
+        xfail=XFail(reason="known bug", is_strict=True),
+    )  # fmt: skip
+    assert failed_cases(settled(samples.run(results=(PASSED, other)), "misaligned")) == 1
+
+
+def test_surfaces__call_that_crashes_at_many_sizes__is_told_once():
+    result = settled(samples.run(results=(samples.outcome(),), speed=(WRONG, WRONG, WRONG)), "misaligned")
+    assert (len(annotate(result)), verdict(result)) == (1, "✗ 3 calls wrong at larger sizes")
