@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.alignment.localize.search import Search, examined
+from ci_autotest.alignment.localize.search import StepSearch, examined
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
@@ -58,7 +58,7 @@ def _compared(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
         return unsupported_verdict(why), live
     if not differences:
         return None
-    return _verdict(Search(live, (compiled, eager), own).culprit(differences[0]))
+    return _verdict(StepSearch(live, (compiled, eager), own).culprit(differences[0]))
 
 
 def _verdict(culprit: Culprit) -> tuple[Verdict, Live]:

@@ -14,7 +14,7 @@ from ci_autotest.alignment.device_copies import written_copy
 from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
-from ci_autotest.alignment.localize.backward import Search
+from ci_autotest.alignment.localize.backward import PassSearch
 from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
@@ -149,7 +149,7 @@ def _judgements(live: Live, seen: Examined, sides: Sides) -> Iterator[Judged]:
     """Yield the verdicts on the culprits of differences that are not set aside, in order."""
     looked_at: set[tuple[int, str]] = set()
     passed: set[int] = set()
-    search = Search(live, (seen.candidate, seen.reference), sides)
+    search = PassSearch(live, (seen.candidate, seen.reference), sides)
     # Of each culprit, because many values may follow from one gradient.
     verdicts: list[tuple[Culprit, Judged]] = []
     certain = seen.differences[:_LOOKED_INTO]

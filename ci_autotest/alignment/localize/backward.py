@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Misalignment
 
 
-class Search:
-    """A search as ``search.Search`` does it; after a backward pass, for the gradient.
+class PassSearch:
+    """A search as ``search.StepSearch`` does it; after a backward pass, for the gradient.
 
     Args:
         live: The program.
@@ -37,7 +37,7 @@ class Search:
 
     def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: Sides) -> None:
         self._live, self._traces, self._sides = live, traces, sides
-        self._whole = search.Search(live, traces, sides)
+        self._whole = search.StepSearch(live, traces, sides)
         #: The culprit of each pass, which many values after it may follow from; ``None`` where no gradient differs.
         self._of_passes: dict[int, Culprit | None] = {}
 
@@ -62,7 +62,7 @@ class Search:
         gradients = [item for item in differences if item.kind == "gradient"]
         if not gradients:
             return None
-        return _in_its_pass(search.Search(until, (candidate, reference), self._sides).culprit(gradients[0]))
+        return _in_its_pass(search.StepSearch(until, (candidate, reference), self._sides).culprit(gradients[0]))
 
 
 def _in_its_pass(culprit: Culprit) -> Culprit:

@@ -179,7 +179,7 @@ def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[M
     return [*earlier, *aliases, *(item for item in others if item not in earlier)]
 
 
-class Search:
+class StepSearch:
     """The search for the culprits of the misalignments of one program.
 
     Args:
