@@ -24,6 +24,8 @@ STEPS, SIZE = 3, 3
 #: Share of the faults for which each property must hold.
 GOALS = {"detected": 1.0, "operator": 0.95, "blame": 0.95, "small": 0.9, "verified": 1.0}
 SECONDS, EVALUATIONS = 2.0, 200
+#: Faults of one run: every candidate runs the tests of all of them, and a run starts two workers.
+TOGETHER = 12
 
 
 @dataclass
@@ -63,7 +65,7 @@ def planted(strict, part, parts):
 
 
 def run(faults, strictness, output):
-    """Run every test on every faulty candidate, by the command."""
+    """Run the tests of some faults on a candidate for each, by the command."""
     candidates = tuple(
         Candidate(
             name=name, backend="substitute",
@@ -76,8 +78,9 @@ def run(faults, strictness, output):
         candidates=candidates, strictness=strictness, output=str(output), workers=2, case_timeout="15s", cases=20
     )
     request = Request(
-        config=config, root=ROOT, start=ROOT, paths=("tests/quality/autotest_bodies.py",), candidates=candidates
-    )
+        config=config, root=ROOT, start=ROOT, candidates=candidates,
+        paths=tuple(sorted({f"tests/quality/autotest_bodies.py::{fault.body}" for fault in faults.values()})),
+    )  # fmt: skip
     return run_command(request, os.environ, Progress(io.StringIO(), is_live=False))
 
 
@@ -95,6 +98,18 @@ def reached_goals(fault, found: list[Finding]):
         "small": best.steps <= STEPS and best.dims_max <= max(SIZE, fault.size),
         "verified": all(item.repro_verified for item in counted if item.confirmed),
     }
+
+
+def found_by(fault, candidate: str, findings) -> list[Finding]:
+    """Return the findings of a faulty candidate that the fault's own test shows."""
+    own = [item for item in findings if item.candidate == candidate]
+    return [item for item in own if any(test.endswith(f"::{fault.body}") for test in item.tests)]
+
+
+def _missed(fault, verdict: dict[str, bool], found: list[Finding]) -> list[str]:
+    missed = [goal for goal, holds in verdict.items() if not holds]
+    seen = [(f.operator, f.kind, f.blame, f.outcome, f.steps, f.dims_max, f.repro_verified) for f in found]
+    return [f"  {fault.name}: {', '.join(missed)}; {seen[:4]}"] if missed else []
 
 
 @dataclass
@@ -125,15 +140,13 @@ def measure(part: int = 0, parts: int = 1) -> Table:
     details: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for strict, strictness in ((False, "tolerance"), (True, "bitwise")):
-            faults = planted(strict, part, parts)
-            result = run(faults, strictness, Path(folder) / strictness)
-            for name, fault in faults.items():
-                of_candidate = [item for item in result.findings if item.candidate == name]
-                found = [item for item in of_candidate if any(t.endswith(f"::{fault.body}") for t in item.tests)]
-                verdicts[name] = reached_goals(fault, found)
-                missed = [goal for goal, holds in verdicts[name].items() if not holds]
-                seen = [(f.operator, f.kind, f.blame, f.outcome, f.steps, f.dims_max, f.repro_verified) for f in found]
-                details += [f"  {fault.name}: {', '.join(missed)}; {seen[:4]}"] if missed else []
+            waiting = list(planted(strict, part, parts).items())
+            while waiting:
+                faults, waiting = dict(waiting[:TOGETHER]), waiting[TOGETHER:]
+                result = run(faults, strictness, Path(folder) / f"{strictness}-{len(waiting)}")
+                for name, fault in faults.items():
+                    verdicts[name] = reached_goals(fault, found_by(fault, name, result.findings))
+                    details += _missed(fault, verdicts[name], found_by(fault, name, result.findings))
     return Table(verdicts, details, meter, time.perf_counter() - begun)
 
 

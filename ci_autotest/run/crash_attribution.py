@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 #: Tests that are checked, the latest first, to find the one after which the reference ends its process.
 BLAMED_AT_MOST: Final = 8
-#: Times that a job starts again if its worker is killed from outside, or is lost before it reaches the case.
-_TRIES: Final = 6
+#: Seconds to wait before each try of a job whose worker is killed from outside, or is lost before it reaches the case.
+#: What kills workers, for example a machine short of memory, may go on for seconds.
+_PAUSES_S: Final = (0.0, 0.0, 1.0, 2.0, 4.0, 8.0)
 #: Cases of the same test that the text of a history names.
 _NAMED_AT_MOST: Final = 5
 
@@ -35,10 +36,12 @@ class Job(NamedTuple):
     Attributes:
         messages: Only the answer to the last one matters.
         is_fresh: Whether the worker must have run nothing before.
+        pause_s: Seconds without a worker before a fresh one starts.
     """
 
     messages: tuple[RunCases, ...]
     is_fresh: bool
+    pause_s: float = 0.0
 
 
 class Received(NamedTuple):
@@ -193,8 +196,9 @@ def _ask(task: Task, case: int, names: Sequence[str], state: InquiryState, *, is
     """Run one case; run it again if the worker was killed from outside, or was lost before it reached the case."""
     message = _request(task, case, names, state)
     received = Received(Broken(message="", traceback=""))
-    for _ in range(_TRIES):
-        answer = yield Job((message,), is_fresh)
+    for pause_s in _PAUSES_S:
+        is_killed = isinstance(received.answer, WorkerLostError) and received.answer.is_killed
+        answer = yield Job((message,), is_fresh, pause_s if is_killed else 0.0)
         assert answer is not None  # noqa: S101 - a job is answered
         received = answer
         error = received.answer

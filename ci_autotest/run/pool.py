@@ -154,7 +154,7 @@ class Pool:
             for slot in self._slots:
                 if not slot.is_busy:  # No task is left for it.
                     slot.rest()
-            for slot in _received(busy, _POLL_S):
+            for slot in _received([slot for slot in busy if slot.is_listening], _POLL_S):
                 yield from slot.hear()
             for slot in busy:
                 if slot.is_busy:

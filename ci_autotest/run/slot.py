@@ -62,6 +62,7 @@ class Slot:
         self._is_changed = False
         self._stillborn = 0
         self._is_at_rest = False
+        self._rests_until = 0.0
         self.ready: Ready | None = None
         self.worker = self._start()
 
@@ -69,6 +70,11 @@ class Slot:
     def is_busy(self) -> bool:
         """Whether it is running a task."""
         return self._task is not None
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it is running a task on a worker, and not waiting before it starts the next one."""
+        return self.is_busy and not self._is_at_rest
 
     def _start(self) -> Worker:
         self.ready, self._is_at_rest, self._is_changed = None, False, False
@@ -152,7 +158,15 @@ class Slot:
             yield from self._lost(error)
 
     def check(self) -> Iterator[Event]:
-        """End the worker if it made no progress for too long or exceeds a limit, and yield the events of its loss."""
+        """End the worker if it made no progress for too long or exceeds a limit, and yield the events of its loss.
+
+        Call this also while the slot waits before its next worker, which starts here.
+        """
+        if self._is_at_rest:
+            if time.monotonic() >= self._rests_until:
+                self.worker = self._start()
+                self._send(self._job[0])
+            return
         try:
             self.worker.check()
         except WorkerLostError as error:
@@ -269,10 +283,14 @@ class Slot:
             if task is not None and rest:
                 self.begin(task._replace(cases=rest))
             return
+        self._job = deque(msgspec.structs.replace(message, ends_if_changed=False) for message in step.messages)
+        if step.pause_s:
+            self.rest()
+            self._rests_until, self._before = time.monotonic() + step.pause_s, ()
+            return
         if (step.is_fresh and self._history) or self._is_changed:
             self.renew()
         self._before = tuple(self._history)
-        self._job = deque(msgspec.structs.replace(message, ends_if_changed=False) for message in step.messages)
         self._send(self._job[0])
 
     def unavailable(self, error: WorkerLostError) -> UnavailableError:

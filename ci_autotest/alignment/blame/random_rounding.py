@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 #: Dtypes whose results are rounded.
 _WIDE: Final = frozenset(getattr(torch, name) for name in WIDE.values())
-#: Operators that round at most once, or as a sum. Torch can decompose them, but that only costs time: for some it
-#: imports Dynamo, and a cumulative sum of n terms becomes n sums of n terms.
+#: Operators that round at most once, or as a sum. Torch can decompose them, but that only costs time: a cumulative sum
+#: of n terms becomes n sums of n terms.
 _WHOLE: Final = frozenset({
     torch.ops.aten.amax, torch.ops.aten.amin, torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.cumprod,
     torch.ops.aten.cumsum, torch.ops.aten.rsub, torch.ops.aten.stack, torch.ops.aten.sum,
@@ -85,7 +85,8 @@ class RandomRounding(OperatorMode):  # type: ignore[no-untyped-call]
         if smaller is not None:
             with self:
                 return smaller(*args, **kwargs)
-        found = func(*args, **kwargs)
+        run = getattr(func, "impl_aten", func)  # A primitive of torch's imports Dynamo where it is called itself.
+        found = run(*args, **kwargs)
         if func._schema.is_mutable:  # noqa: SLF001 - torch says it nowhere else
             return tree_map_only(torch.Tensor, lambda tensor: tensor.copy_(self._rounded(tensor)), found)
         is_asked = self._formula is not Formula.ITS_OWN and func.overloadpacket in _SUMS
@@ -93,7 +94,7 @@ class RandomRounding(OperatorMode):  # type: ignore[no-untyped-call]
             return found
         if not {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded} & set(func.tags):
             args, kwargs = tree_map_only(torch.Tensor, self._moved, (args, kwargs))
-            found = func(*args, **kwargs)
+            found = run(*args, **kwargs)
         return tree_map_only(torch.Tensor, self._rounded, found)
 
     def _is_exact(self, found: object) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ci_autotest.run import messages
-from ci_autotest.run.crash_attribution import Inquiry, Job, Loss, inquire, settle, unsettled
+from ci_autotest.run.crash_attribution import Inquiry, Job, Loss, Received, inquire, settle, unsettled
 from ci_autotest.run.events import Cut, Lost, Part, Passed, Task, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED, Spot
@@ -101,6 +101,17 @@ def test_inquire__worker_killed_from_outside__what_it_ran_counts_as_it_runs_agai
     events = asked(loss_of((10, 11), (11, 0), names=("first",), is_killed=True), FakeWorker(lambda *_: False))
     assert booked(events) == aligned((10, "first"), (11, "first"))
     assert [type(event) for event in events] == [Part, Part, Passed]
+
+
+def test_inquire__worker_killed_again_and_again__waits_longer_before_each_try():
+    inquiry = inquire(loss_of((10,), (10, 0), names=("first",), is_killed=True))
+    job, pauses = next(inquiry), []
+    while isinstance(job, Job) and len(pauses) < 5:
+        pauses.append(job.pause_s)
+        job = inquiry.send(Received(lost_in(10, 0, is_killed=True)))
+    assert pauses == sorted(pauses)
+    assert pauses[:2] == [0, 0]  # One kill is no reason to wait.
+    assert sum(pauses) >= 7  # What kills a worker at each of its calls goes on for seconds.
 
 
 @pytest.mark.parametrize("needed", [1, 2])

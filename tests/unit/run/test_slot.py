@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from ci_autotest.run import messages
-from ci_autotest.run.events import Changed, Task
+from ci_autotest.run.events import Changed, Part, Passed, Task
 from ci_autotest.run.messages import CasesDone, Change, Hello, Left, RunCases
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.recurring_changes import ENDED_AT_MOST, RecurringChanges
@@ -34,6 +36,10 @@ def done(*cases: int, last: bool = True, left: Left | None = None, again: tuple[
 
 def lost(case: int) -> WorkerLostError:
     return WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(case, 0, -1, 0, 1), "")
+
+
+def killed(case: int) -> WorkerLostError:
+    return WorkerLostError("ended by signal 9 (SIGKILL)", Spot(case, 0, -1, 0, 1), "", is_killed=True)
 
 
 def slot_of(changes: RecurringChanges | None = None) -> tuple[Slot, FakeExecutor]:
@@ -87,3 +93,19 @@ def test_hear__lasting_change_after_a_recurring_one__the_rest_runs_in_another_pr
     slot.begin(Task(TEST, (0, 1, 2), ("k",)))
     heard(slot, done(0, left=RECURRING), done(1, last=False, left=LASTING))
     assert (len(executor.started), slot.worker.sent[-1].cases) == (2, [2])
+
+
+def test_check__worker_killed_twice__the_next_one_starts_after_a_pause(monkeypatch):
+    slot, executor = slot_of()
+    slot.begin(Task(TEST, (0,), ("k",)))
+    heard(slot, killed(0), killed(0), killed(0))
+    started = len(executor.started)
+    assert (slot.is_busy, slot.is_listening) == (True, False)
+    assert list(slot.check()) == []
+    assert len(executor.started) == started
+
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now + 60)
+    assert list(slot.check()) == []
+    assert (len(executor.started), slot.is_listening) == (started + 1, True)
+    assert [type(event) for event in heard(slot, done(0))] == [Part, Passed]
