@@ -75,7 +75,7 @@ def run(faults, strictness, output):
         for name, fault in faults.items()
     )  # fmt: skip
     config = Config(
-        candidates=candidates, strictness=strictness, output=str(output), workers=2, case_timeout="15s", cases=20
+        candidates=candidates, strictness=strictness, output=str(output), workers=2, case_timeout="6s", cases=20
     )
     request = Request(
         config=config, root=ROOT, start=ROOT, candidates=candidates,

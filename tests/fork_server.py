@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from ci_autotest.run.fork_client import SCRIPT_IMPORTS, Child, start_server
+from ci_autotest.run.fork_client import JUDGE_IMPORTS, SCRIPT_IMPORTS, Child, start_server
 from ci_autotest.run.orphan_processes import TOKEN, new_token
 from ci_autotest.run.worker_start import FORK_SERVER, worker_environ
 
@@ -75,7 +75,8 @@ def _server() -> socket.socket | None:
         return None
     if not _held:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = start_server(theirs, {**worker_environ(os.environ), TOKEN: new_token()}, SCRIPT_IMPORTS)
+        modules = (*SCRIPT_IMPORTS, *JUDGE_IMPORTS)
+        process = start_server(theirs, {**worker_environ(os.environ), TOKEN: new_token()}, modules)
         theirs.close()
         _held.append((ours, process))
         atexit.register(_end)

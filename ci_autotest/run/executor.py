@@ -6,6 +6,7 @@ import tempfile
 from typing import TYPE_CHECKING, Protocol
 
 from ci_autotest.errors import OutputError
+from ci_autotest.run.fork_client import JUDGE_IMPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,7 +90,7 @@ class LocalExecutor:
             OutputError: The system has no room for the files or the process of a worker.
         """
         try:
-            return self._fork_client.start(self._added[slot or 0])
+            return self._fork_client.start(self._added[slot or 0], JUDGE_IMPORTS if slot is None else ())
         except OSError as error:
             folder = tempfile.gettempdir()
             message = (

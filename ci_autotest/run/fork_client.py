@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +40,8 @@ _SERVE: Final = (
 )
 #: What `torch.testing.assert_close` imports when it is first called, which takes a second.
 SCRIPT_IMPORTS: Final = ("torch.distributed.tensor",)
+#: What torch imports when a difference is judged: its decompositions, and gradients of given cotangents.
+JUDGE_IMPORTS: Final = ("torch._decomp", "torch.fx.experimental.symbolic_shapes")
 #: Seconds that the server may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
@@ -121,11 +123,12 @@ class ForkClient:
         self._socket: socket.socket | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, added: Mapping[str, str] | None = None) -> WorkerProcess:
+    def start(self, added: Mapping[str, str] | None = None, imports: Sequence[str] = ()) -> WorkerProcess:
         """Return a fresh worker: a forked one, or a spawned one if the system cannot fork.
 
         Args:
             added: Variables for this worker only.
+            imports: Modules that it will need, and that the server imports for all later workers.
 
         Raises:
             OSError: The system has no room for the files or the process of a worker.
@@ -134,7 +137,7 @@ class ForkClient:
         if _CAN_FORK:
             with contextlib.suppress(OSError):
                 # If the fork fails, a spawned worker takes longer and is just as fresh.
-                return WorkerProcess(self._environ, self._limits, own, self._launch_worker)
+                return WorkerProcess(self._environ, self._limits, own, partial(self._launch_worker, imports))
         return WorkerProcess(self._environ, self._limits, own)
 
     def run_script(
@@ -195,8 +198,10 @@ class ForkClient:
             self._socket.close()
         self._socket = None
 
-    def _launch_worker(self, start: Start) -> Child:
-        return self._fork({"kind": "worker", "own": dict(start.added)}, (start.output, *start.descriptors))
+    def _launch_worker(self, imports: Sequence[str], start: Start) -> Child:
+        return self._fork(
+            {"kind": "worker", "own": dict(start.added), "imports": list(imports)}, (start.output, *start.descriptors)
+        )
 
     def _fork(self, job: dict[str, object], descriptors: tuple[int, ...]) -> Child:
         for _ in range(_TRIES - 1):

@@ -150,6 +150,7 @@ def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
             importlib.import_module(name)
         while True:
             job, descriptors = _next_job(listener)
+            _import(job.get("imports", []))
             if os.fork() == 0:
                 listener.close()
                 if job["kind"] == "worker":

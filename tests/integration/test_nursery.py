@@ -102,6 +102,18 @@ def test_run_script__gives_its_status(fork_client, tmp_path, text, status):
     assert fork_client.run_script(script, [str(tmp_path)], 300 if status is not None else 1) == status
 
 
+def test_start__modules_that_it_will_need__are_imported_once_for_all_later_workers(tmp_path):
+    told = tmp_path / "told"
+    (tmp_path / "slow.py").write_text(f"open({str(told)!r}, 'a').write('imported ')")
+    held = ForkClient({**os.environ, "PYTHONPATH": str(tmp_path)}, Limits(60))
+    try:
+        held.start(imports=["slow"]).close()
+        held.start(imports=["slow"]).close()
+    finally:
+        held.close()
+    assert told.read_text() == "imported "
+
+
 def test_run_script__import_path__is_that_of_an_isolated_interpreter_and_what_the_caller_adds(tmp_path):
     script, told = tmp_path / "script.py", tmp_path / "told"
     script.write_text(f"import json, sys; open({str(told)!r}, 'w').write(json.dumps(sys.path))")
