@@ -7,6 +7,7 @@ worker passes the folder of its own source (``BOOT``). What the framework prints
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import io
 import json
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
     # First of all, because importing a framework may already crash or outlive the worker.
     end_with_parent()
     faulthandler.enable()
+    gc.disable()  # Imports leave no garbage, and looking for it takes a quarter of their time.
     from ci_autotest.host.process_name import name_rank  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - likewise
 
@@ -94,6 +96,7 @@ def main(argv: Sequence[str]) -> None:
     wire.send(_encoded({**about, **graph}))
     from ci_autotest.host.loop import RequestHandler  # noqa: PLC0415 - likewise
 
+    gc.enable()
     handler = RequestHandler(framework, wire, memoryview(mmap.mmap(place, PLACE_BYTES)).cast("q"))
     while True:
         try:
