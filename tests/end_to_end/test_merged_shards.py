@@ -12,6 +12,7 @@ from tests.projects import Project, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 KERNELS = """
 import os
@@ -163,10 +164,6 @@ def scalars():
 """,
 }
 OPERATORS = ("tanh", "sin", "nn.functional.relu", "square", "ceil", "floor", "neg", "tril", "log", "sqrt", "exp")
-RUNS: Mapping[str, tuple[str, ...]] = {
-    "whole": (),
-    **{f"{index}of{count}": ("--shard", f"{index}/{count}") for count in (2, 3, 5) for index in range(1, count + 1)},
-}
 #: What may differ, with the reason.
 APART: Mapping[str, Callable[[Any], Any]] = {
     "duration_s": lambda _: None,  # a time
@@ -177,10 +174,9 @@ APART: Mapping[str, Callable[[Any], Any]] = {
 OUTPUT = re.compile(r"\b[\w-]+/(?=findings/)")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Return a project with many faults, run whole and in shards from the same durations."""
-    made = Project(tmp_path_factory.mktemp("shards"), 500)
+def sharded(folder: Path, count: int) -> Project:
+    """Return a project with many faults, run in shards and whole from the same durations."""
+    made = Project(folder, 500)
     made.write("mykernels.py", KERNELS)
     made.substitute(
         {f"torch.{name}": f"mykernels.{name.rpartition('.')[2]}" for name in OPERATORS},
@@ -189,8 +185,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     )
     for name, text in TESTS.items():
         made.tests(text, name)
-    shards = {name: words for name, words in RUNS.items() if words}
-    for done in together(*(partial(made.run, *words, "--output", name) for name, words in shards.items())):
+    runs = (("--shard", f"{index}/{count}", "--output", f"shard{index}") for index in range(1, count + 1))
+    for done in together(*(partial(made.run, *words) for words in runs)):
         assert done.status == 1, done.said
     done = made.run("--output", "whole")  # last: it writes the durations that shards plan by
     assert done.status == 1, done.said
@@ -210,12 +206,14 @@ def flat(value: Any, where: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_report__shards_of_a_run_with_many_faults__are_the_whole_run(count: int, project: Project):
-    merged = f"merged{count}"
-    done = project.command("report", *(f"{i}of{count}" for i in range(1, count + 1)), "--output", merged)
+@pytest.mark.parametrize(
+    "count", [pytest.param(2, marks=pytest.mark.matrix), 3, pytest.param(5, marks=pytest.mark.matrix)]
+)
+def test_report__shards_of_a_run_with_many_faults__are_the_whole_run(count: int, tmp_path: Path):
+    project = sharded(tmp_path, count)
+    done = project.command("report", *(f"shard{i}" for i in range(1, count + 1)), "--output", "merged")
     assert done.status == 1, done.said
     whole = flat(project.report("whole"))
-    found = flat(project.report(merged))
+    found = flat(project.report("merged"))
     differing = {path: (whole.get(path), found.get(path)) for path in sorted({*whole, *found})}
     assert {path: pair for path, pair in differing.items() if pair[0] != pair[1]} == {}
