@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,10 @@ from tests import fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Under `nohup` an ignored SIGHUP would be inherited by the commands that tests send one; a handler is not inherited.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session", autouse=True)
