@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 NUMBER = struct.Struct("<i")
 #: What a worker imports, the last two with its first test module.
 _WORKER_IMPORTS = ("ci_autotest.run.worker.dispatch", "ci_autotest.testing", "numpy.random")
+#: Does before the fork what torch does at the first use of some functions.
+_FIRST_USE = "ci_autotest.backends.first_use"
 #: Most bytes of a job.
 JOB_BYTES = 1 << 16
 _DESCRIPTORS = 5
@@ -164,6 +166,7 @@ def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
         with _without_collection():
             for name in _WORKER_IMPORTS:
                 importlib.import_module(name)
+            sys.modules[_FIRST_USE].prepare()
         while True:
             job, descriptors = _next_job(listener)
             _import(job.get("imports", []))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
-from itertools import chain
-from types import FunctionType
 from typing import ClassVar
 
 import torch
-from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ci_autotest.backends.first_use import hide_references
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -26,7 +24,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         mode = type(self)
         if "torch._dynamo" not in sys.modules:
-            _mark_references()
+            hide_references()
         elif not mode.is_wrapped:
             mode.__torch_dispatch__ = torch.compiler.disable(mode.__torch_dispatch__)  # type: ignore[method-assign, no-untyped-call]
             mode.is_wrapped = True
@@ -35,23 +33,3 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         """Whether torch itself wraps the method when the class is made."""
         return False
-
-
-@cache
-def _mark_references() -> None:
-    """Mark torch's operators in Python as already hidden from Dynamo, which is imported to hide one at its first call.
-
-    There is nothing to hide them from where nothing is compiled. If torch renames the mark, Dynamo is imported.
-    """
-    references = (torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg, torch._refs.fft)  # noqa: SLF001 - they have no other name
-    waiting: list[object] = [*decomposition_table.values(), *chain(*(vars(module).values() for module in references))]
-    seen = set()
-    while waiting:
-        function = waiting.pop()
-        if isinstance(function, FunctionType) and function not in seen:
-            seen.add(function)
-            held = [cell.cell_contents for cell in function.__closure__ or ()]
-            waiting += held
-            if function.__code__.co_filename == torch._compile.__file__:  # noqa: SLF001 - where the wrapper is
-                hidden = held[function.__code__.co_freevars.index("fn")]
-                hidden.__dynamo_disable = hidden  # noqa: SLF001 - what torch sets itself

@@ -37,9 +37,6 @@ from ci_autotest.values.operator_aliases import ALIASES, names_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-# Torch builds its table of names at the first question; here a server of workers builds it once for all of them.
-resolve_name(torch.add)
-
 #: Python's operators by the name that the ``operator`` module and the special methods share.
 PYTHON_OPERATORS: Final[dict[str, str]] = {
     "add": "torch.add", "sub": "torch.sub", "mul": "torch.mul", "truediv": "torch.div",

@@ -39,11 +39,13 @@ def main(argv: list[str]) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a kernel printed before it ended this process is in its finding, and `-s` shows it as it comes.
         sys.stdout.reconfigure(line_buffering=True)
+    from ci_autotest.backends.first_use import prepare  # noqa: PLC0415 - imports the framework, after the fault handler is on
     from ci_autotest.run.frames import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
     from ci_autotest.run.progress_beacon import ProgressBeacon  # noqa: PLC0415 - likewise
-    from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework, after the fault handler is on
+    from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - likewise
     from ci_autotest.run.worker.memory import spare_memory  # noqa: PLC0415 - likewise
 
+    prepare()
     dispatcher = Dispatcher(ProgressBeacon(beacon_fd), lambda message: _write(write_fd, frame(message)), is_fresh=True)
     spare_memory()
     while True:
