@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARTS      := -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
 # What times kernels, what kills workers as they start, and clusters need a machine that does nothing else.
 ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py ray.py ray_nodes.py)
-# The files begin in this order, not with those of the most tests, which are not the longest. Commands wait for their
+# The files begin in the order of their `conftest.py`, not with those of the most tests. Commands wait for their
 # processes, so that one test more than there are processors is run.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 END_TO_END := -n $(shell expr $(PROCESSORS) + 1) --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from action import inputs
-from action.foreign import run_foreign
+from action.foreign import run_foreign, run_recorded
 from action.inputs import StepError
 from action.outputs import workflow_command
 from action.runner import say
@@ -36,6 +36,14 @@ PINS = ACTION / "constraints.txt"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 #: Device files of GPUs that torch's default build can use: of NVIDIA's driver, and of Windows' driver under WSL.
 GPU_FILES = ("nvidia[0-9]*", "dxg")
+#: pip's variables that say from where packages come, and not which packages or how they are installed.
+SOURCES = frozenset({
+    "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CONFIG_FILE", "PIP_DEFAULT_TIMEOUT", "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_KEYRING_PROVIDER", "PIP_NO_INDEX", "PIP_PROXY", "PIP_RETRIES",
+    "PIP_TIMEOUT", "PIP_TRUSTED_HOST",
+})  # fmt: skip
+#: Last lines of pip's output that are shown where it fails.
+SHOWN_LINES = 5
 #: Program that runs the command line; it imports from two given folders and the standard library only.
 START = "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; from ci_autotest.cli import main; main()"
 
@@ -54,9 +62,19 @@ def pip(python: Path, command: str, arguments: list[str], environ: Mapping[str, 
     """
     argv = [str(python), "-I", "-m", "pip", command, "--no-input", "--disable-pip-version-check", *arguments]
     folder = inputs.cache_folder(environ)
-    if status := run_foreign(argv, {**environ, "PIP_CACHE_DIR": folder} if folder else environ):
-        message = f"pip ended with {status} for {shlex.join(arguments)}: its last lines above say why."
+    ended = run_recorded(argv, {**environ, "PIP_CACHE_DIR": folder} if folder else environ)
+    if ended.status:
+        last = "\n".join(ended.output.strip().splitlines()[-SHOWN_LINES:])
+        message = f"pip ended with {ended.status} for {shlex.join(arguments)}: {last}"
         raise StepError(message)
+
+
+def without_pip_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without options for pip, which are meant for what the caller installs.
+
+    Images of frameworks set ``PIP_CONSTRAINT``, others ``PIP_USER`` or ``PIP_REQUIRE_HASHES``.
+    """
+    return {name: value for name, value in environ.items() if not name.startswith("PIP_") or name in SOURCES}
 
 
 def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
@@ -96,6 +114,7 @@ def install_package(python: Path, environ: Mapping[str, str]) -> None:
 
     The pins do not apply to packages that are already installed, such as those of the input ``install``.
     """
+    environ = without_pip_options(environ)
     present = present_packages(python)
     build = torch_build(environ, present)
     if build == "cpu":
@@ -123,6 +142,7 @@ def fill_cache(python: Path, environ: Mapping[str, str]) -> bool:
     Only wheels are downloaded, so that nothing is built: the cache is saved before code of the checkout has run.
     Packages that the input ``install`` names are left to it.
     """
+    environ = without_pip_options(environ)
     present = [*present_packages(python), *inputs.install_names(environ)]
     build = torch_build(environ, present)
     with tempfile.TemporaryDirectory(dir=python.parents[2]) as folder:
@@ -201,7 +221,7 @@ def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) ->
     """Install the publisher's packages in a folder of their own; pip checks the hash of every file."""
     packages = folder / "packages"
     hashed = ["--require-hashes", "--only-binary=:all:", "--no-deps", "--target", str(packages)]
-    pip_install(python, [*hashed, "--requirement", str(LOCK)], environ)
+    pip_install(python, [*hashed, "--requirement", str(LOCK)], without_pip_options(environ))
     return packages
 
 

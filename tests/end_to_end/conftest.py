@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 #: Files that share the run of the action.
 TOGETHER = dict.fromkeys(("test_action", "test_action_hostile", "test_action_jobs"), "action")
 
+#: Files that take minutes, mostly of waiting: they begin first, so that no process is left with one at the end.
+LONGEST = ("test_rank_chaos", "test_left_state", "test_hosts", "test_data_parallel", "test_ten_thousand")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
 
 class FilesTogether(LoadFileScheduling):
     """Give the tests of a file to one process, in order, because they share its runs."""

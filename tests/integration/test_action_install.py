@@ -51,9 +51,9 @@ def interpreter(version: str) -> str:
     return path
 
 
-def install(python: str, folder: Path) -> str:
+def install(python: str, folder: Path, **variables: str) -> str:
     done = subprocess.run(
-        [python, "-I", "-c", INSTALL, str(ROOT), str(folder)], cwd=folder, env=dict(os.environ),
+        [python, "-I", "-c", INSTALL, str(ROOT), str(folder)], cwd=folder, env={**os.environ, **variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=540,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
@@ -72,9 +72,12 @@ def test_install__beside_a_plain_environment_with_an_old_setuptools__works(versi
 
 
 @pytest.mark.heavy
-def test_install__beside_a_prefix_of_its_own__works(tmp_path: Path):
+def test_install__beside_a_prefix_of_its_own_whose_image_sets_options_for_pip__works(tmp_path: Path):
     """As conda's: a whole interpreter, no environment, whose setuptools lies in its own library."""
-    assert install(interpreter("3.10"), tmp_path).startswith("installed beside 6")
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("click==8.0.0\nmsgspec==0.15.0\n")
+    options = {"PIP_CONSTRAINT": str(constraints), "PIP_USER": "1", "PIP_REQUIRE_HASHES": "1"}
+    assert install(interpreter("3.10"), tmp_path, **options).startswith("installed beside 6")
 
 
 @pytest.mark.heavy
