@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -54,13 +55,20 @@ class Description:
         return set(schema["properties"]), set(schema["required"])
 
     def _operation(self, seen: Seen) -> tuple[dict[str, Any], dict[str, str]] | None:
-        # The path with the fewest parameters wins: `comments/1` of `/issues/` is no number and its part.
-        for template, methods in sorted(self.document["paths"].items(), key=lambda item: item[0].count("{")):
-            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(template))
-            found = re.fullmatch(pattern, seen.path)
+        for pattern, methods in self._paths:
+            found = pattern.fullmatch(seen.path)
             if found and seen.method.lower() in methods:
                 return methods[seen.method.lower()], found.groupdict()
         return None
+
+    @cached_property
+    def _paths(self) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
+        # The path with the fewest parameters wins: `comments/1` of `/issues/` is no number and its part.
+        paths = sorted(self.document["paths"].items(), key=lambda item: item[0].count("{"))
+        return [
+            (re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(template))), methods)
+            for template, methods in paths
+        ]
 
     def _wrong_parameters(self, operation: dict[str, Any], place: str, given: dict[str, str]) -> list[str]:
         described = {each["name"]: each for each in map(self._resolved, operation["parameters"]) if each["in"] == place}
