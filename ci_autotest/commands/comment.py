@@ -37,7 +37,7 @@ from ci_autotest.report.comment_text import LEAST, render_comment
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, image_of
 from ci_autotest.report.verdict_line import is_wholly_aligned
-from ci_autotest.values.judgement import What, causes
+from ci_autotest.values.judgement import CauseKind, causes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import RunResult
 
 #: Causes, besides findings, that no baseline has.
-_OTHER_CHANGES: Final = frozenset({What.BROKEN, What.ORPHAN, What.UNEXPECTED_PASS, What.SLOWER})
+_OTHER_CHANGES: Final = frozenset({CauseKind.BROKEN, CauseKind.ORPHAN, CauseKind.UNEXPECTED_PASS, CauseKind.SLOWER})
 When: TypeAlias = Literal["always", "changes", "failures"]
 
 #: Seconds that all requests and waits of one publication may take.
@@ -198,7 +198,7 @@ def _begins(result: RunResult, when: When) -> bool:
     if when == "always":
         return True
     if when == "changes" and result.new is not None:
-        is_other = any(cause.what in _OTHER_CHANGES for cause in causes(result))
+        is_other = any(cause.kind in _OTHER_CHANGES for cause in causes(result))
         return bool(result.new or result.fixed or is_other or (result.exit_code and not result.findings))
     return result.exit_code != 0
 

@@ -39,7 +39,7 @@ def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
         result: The run.
         prefix: The configuration's folder in the repository.
     """
-    of_tests = [cause for cause in in_order(result) if cause.what.status == FAILED and cause.test]
+    of_tests = [cause for cause in in_order(result) if cause.kind.status == FAILED and cause.test]
     locations = {item.test: item.location for item in result.results}
     errors = [_error(cause, locations.get(cause.test), prefix) for cause in of_tests[:MOST]]
     rest = [name_of(cause) for cause in of_tests[MOST:]]
@@ -64,7 +64,7 @@ def _title_and_message(cause: Cause) -> tuple[str, str]:
         case BrokenTest() as broken:
             return f"{broken.test} is broken", f"{broken.message}\n{broken.traceback}"
         case _:
-            return f"{name_of(cause)}: {cause.what.value}", sentence_of(cause)
+            return f"{name_of(cause)}: {cause.kind.value}", sentence_of(cause)
 
 
 def _notice(names: list[str]) -> str:

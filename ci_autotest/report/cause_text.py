@@ -8,7 +8,7 @@ from ci_autotest.report.speed_text import spoken
 from ci_autotest.report.verdict_line import headline, in_reading_order
 from ci_autotest.values.expected_failures import passed_sentence
 from ci_autotest.values.finding import Finding
-from ci_autotest.values.judgement import Cause, What, causes
+from ci_autotest.values.judgement import Cause, CauseKind, causes
 from ci_autotest.values.result import BrokenTest, TestResult
 from ci_autotest.values.speed import SpeedResult
 
@@ -27,7 +27,7 @@ def in_order(result: RunResult) -> list[Cause]:
     for cause in causes(result):
         # Of a call at several sizes the same may be said.
         what = sentence_of(cause) if isinstance(cause.subject, SpeedResult) else id(cause.subject)
-        told.setdefault((cause.what, cause.test, cause.candidate, what), cause)
+        told.setdefault((cause.kind, cause.test, cause.candidate, what), cause)
     return sorted(told.values(), key=place_of)
 
 
@@ -48,7 +48,7 @@ def sentence_of(cause: Cause) -> str:
             return subject.message
         case SpeedResult():
             return spoken(subject)
-        case TestResult(xfail=mark) if cause.what is What.UNEXPECTED_PASS and mark is not None:
+        case TestResult(xfail=mark) if cause.kind is CauseKind.UNEXPECTED_PASS and mark is not None:
             return passed_sentence(mark)
         case TestResult():
             return subject.reason or f"{subject.outcome.replace('_', ' ')}, and no finding says why"
@@ -60,4 +60,4 @@ def line_of(cause: Cause) -> str:
     """Return a cause in a line of its own, with what it is about."""
     if isinstance(cause.subject, Finding):
         return f"{cause.subject.outcome.replace('_', ' ')}: {cause.subject.headline}"
-    return f"{cause.what.value}: {name_of(cause)}: {sentence_of(cause)}"
+    return f"{cause.kind.value}: {name_of(cause)}: {sentence_of(cause)}"

@@ -23,7 +23,7 @@ from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.power_text import power_lines, power_sentence, unscored
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
 from ci_autotest.values.finding import Finding, counts_against
-from ci_autotest.values.judgement import FAILED, What
+from ci_autotest.values.judgement import FAILED, CauseKind
 from ci_autotest.values.power import FAILURES, power_of_tests
 from ci_autotest.values.result import BrokenTest
 from ci_autotest.values.speed import SpeedResult
@@ -64,7 +64,7 @@ def render(result: RunResult) -> str:
 
 def _suites(result: RunResult) -> list[Any]:
     findings, prefix = {finding.id: finding for finding in result.findings}, result.environment.folder
-    judged = [cause for cause in in_order(result) if cause.what.status == FAILED and cause.what is not What.BROKEN]
+    judged = [cause for cause in in_order(result) if cause.kind.status == FAILED and cause.kind is not CauseKind.BROKEN]
     groups: dict[tuple[str, str], list[TestResult]] = {}
     for item in result.results:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
@@ -132,7 +132,7 @@ def _failures(item: TestResult, judged: Sequence[Cause]) -> list[Cause]:
         if isinstance(cause.subject, Finding):
             return cause.subject.id in item.findings
         is_its = (cause.test, cause.candidate or item.candidate) == (item.test, item.candidate)
-        return is_its and (cause.what is not What.UNEXPECTED_PASS or item.cases.compared > 0)
+        return is_its and (cause.kind is not CauseKind.UNEXPECTED_PASS or item.cases.compared > 0)
 
     return list(filter(fails, judged))
 
@@ -145,7 +145,7 @@ def _kind(item: TestResult, cause: Cause) -> str:
         case SpeedResult(verdict=verdict):
             return verdict
         case _:
-            return "passed" if cause.what is What.UNEXPECTED_PASS else item.outcome
+            return "passed" if cause.kind is CauseKind.UNEXPECTED_PASS else item.outcome
 
 
 def _power_suites(result: RunResult) -> list[Any]:

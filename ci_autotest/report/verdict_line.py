@@ -12,7 +12,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
 from ci_autotest.report.power_text import power_sentence, score_text
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
-from ci_autotest.values.judgement import FAILED, What, causes, fail_on_of, failing, spared
+from ci_autotest.values.judgement import FAILED, CauseKind, causes, fail_on_of, failing, spared
 from ci_autotest.values.result import RunResult, TestResult, uncalled
 from ci_autotest.values.speed import is_wrong_at_size
 from ci_autotest.values.verdict import FAILED_OUTCOMES, WORST_FIRST
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.power import PowerResult
 
-#: What findings fail a run as, worst first.
+#: CauseKind findings fail a run as, worst first.
 _FAULTS = ("crashed", "timed_out", "misaligned", "lenient", "flaky")
 _REASONS = {
     UnsupportedReason.NO_COUNTERPART: "no counterpart",
@@ -173,8 +173,8 @@ def _of_power(result: RunResult, power: PowerResult) -> str:
 
 def _is_failed_by_power(result: RunResult) -> bool:
     """Whether the power is all that a run failed for."""
-    found = {cause.what for cause in causes(result)}
-    return bool(found) and found <= {What.LOW_POWER, What.UNMEASURED}
+    found = {cause.kind for cause in causes(result)}
+    return bool(found) and found <= {CauseKind.LOW_POWER, CauseKind.UNMEASURED}
 
 
 def _power_tail(result: RunResult) -> str:
@@ -197,23 +197,23 @@ def _scope(result: RunResult) -> str:
 
 def _faults(result: RunResult) -> list[str]:
     """Return why the run is not aligned, worst first."""
-    tests: dict[What, list[str]] = {}
+    tests: dict[CauseKind, list[str]] = {}
     for cause in causes(result):
-        tests.setdefault(cause.what, []).append(cause.test)
+        tests.setdefault(cause.kind, []).append(cause.test)
     counts = {what: len(names) for what, names in tests.items()}
     faults = _named_faults(failing(result))
-    if orphans := counts.get(What.ORPHAN):
+    if orphans := counts.get(CauseKind.ORPHAN):
         faults.append(f"{plural(orphans, 'test')} failed without a finding")
-    if broken := tests.get(What.BROKEN):
+    if broken := tests.get(CauseKind.BROKEN):
         faults.append(f"{plural(len(broken), 'test')} broken: {_listed(broken)}")
-    if passed := tests.get(What.UNEXPECTED_PASS):
+    if passed := tests.get(CauseKind.UNEXPECTED_PASS):
         were = "was" if len(passed) == 1 else "were"
         faults.append(f"{plural(len(passed), 'test')} passed, but {were} expected to fail: {_listed(passed)}")
-    if wrong := counts.get(What.WRONG_AT_SIZE):
+    if wrong := counts.get(CauseKind.WRONG_AT_SIZE):
         faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
-    if slower := counts.get(What.SLOWER):
+    if slower := counts.get(CauseKind.SLOWER):
         faults.append(f"{plural(slower, 'timed call')} slower")
-    if What.INTERRUPTION in counts:
+    if CauseKind.INTERRUPTION in counts:
         faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
     # A fault that has a name explains the exit status better than the number does.
     return faults or _exit_faults(result)

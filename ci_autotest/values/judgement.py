@@ -36,8 +36,8 @@ _LACKING: Final = frozenset({UnsupportedReason.NO_COUNTERPART, UnsupportedReason
 _BUILTIN: Final = "builtin:"
 
 
-class What(Enum):
-    """What fails a run, with the status that it gives."""
+class CauseKind(Enum):
+    """A kind of cause, with the exit status that it gives."""
 
     INTERRUPTION = "interruption"
     FINDING = "finding"
@@ -55,25 +55,25 @@ class What(Enum):
     @property
     def status(self) -> int:
         """The exit status."""
-        if self is What.INTERRUPTION:
+        if self is CauseKind.INTERRUPTION:
             return INTERRUPTED
         return NOTHING if self in _NOTHING else FAILED
 
 
-_NOTHING: Final = frozenset({What.UNCALLED, What.UNTESTED, What.LACKING, What.UNMEASURED})
+_NOTHING: Final = frozenset({CauseKind.UNCALLED, CauseKind.UNTESTED, CauseKind.LACKING, CauseKind.UNMEASURED})
 
 
 class Cause(NamedTuple):
     """One cause.
 
     Attributes:
-        what: What it is.
+        what: CauseKind it is.
         test: The test; empty if it is none of one test.
         candidate: The candidate; empty if it is none of one candidate.
         subject: The finding, result, broken test or timed call; ``None`` if it is none of one.
     """
 
-    what: What
+    kind: CauseKind
     test: str = ""
     candidate: str = ""
     subject: Finding | TestResult | BrokenTest | SpeedResult | None = None
@@ -92,7 +92,7 @@ def causes(result: RunResult) -> tuple[Cause, ...]:
 
 def status_of(found: tuple[Cause, ...]) -> int:
     """Return the exit status for the causes of a run."""
-    return found[0].what.status if found else FINE
+    return found[0].kind.status if found else FINE
 
 
 def failing(result: RunResult) -> list[Finding]:
@@ -128,28 +128,28 @@ def _counts(item: Finding, fail_on: str) -> bool:
 
 def _of_interruption(result: RunResult) -> Iterator[Cause]:
     if result.interrupted:
-        yield Cause(What.INTERRUPTION)
+        yield Cause(CauseKind.INTERRUPTION)
 
 
 def _of_failures(result: RunResult) -> Iterator[Cause]:
     fail_on = fail_on_of(result)
     for finding in failing(result):
-        yield Cause(What.FINDING, finding.test, finding.candidate, finding)
+        yield Cause(CauseKind.FINDING, finding.test, finding.candidate, finding)
     for item in orphans(result):
-        yield Cause(What.ORPHAN, item.test, item.candidate, item)
+        yield Cause(CauseKind.ORPHAN, item.test, item.candidate, item)
     for broken in result.broken:
-        yield Cause(What.BROKEN, broken.test, "", broken)
+        yield Cause(CauseKind.BROKEN, broken.test, "", broken)
     for item in unexpected_passes(result):
         if item.xfail is not None and item.xfail.is_strict:
-            yield Cause(What.UNEXPECTED_PASS, item.test, "", item)
+            yield Cause(CauseKind.UNEXPECTED_PASS, item.test, "", item)
     for call in result.speed:
         is_counted = fail_on != "never" and (fail_on != "new" or call.new is not False)
         if is_wrong_at_size(call) and is_counted:
-            yield Cause(What.WRONG_AT_SIZE, call.test, call.candidate, call)
+            yield Cause(CauseKind.WRONG_AT_SIZE, call.test, call.candidate, call)
         elif fail_on == "slower" and is_too_slow(call):
-            yield Cause(What.SLOWER, call.test, call.candidate, call)
+            yield Cause(CauseKind.SLOWER, call.test, call.candidate, call)
     if result.power is not None and result.power.is_too_low:
-        yield Cause(What.LOW_POWER)
+        yield Cause(CauseKind.LOW_POWER)
 
 
 def orphans(result: RunResult) -> list[TestResult]:
@@ -164,17 +164,17 @@ def orphans(result: RunResult) -> list[TestResult]:
 
 def _of_silence(result: RunResult) -> Iterator[Cause]:
     for name in uncalled(result):
-        yield Cause(What.UNCALLED, "", name)
+        yield Cause(CauseKind.UNCALLED, "", name)
     for item in result.results:
         if _is_untested(item, result):
-            yield Cause(What.UNTESTED, item.test, item.candidate, item)
+            yield Cause(CauseKind.UNTESTED, item.test, item.candidate, item)
     if not result.results or is_all_skipped(result):
-        yield Cause(What.UNTESTED)
+        yield Cause(CauseKind.UNTESTED)
     for name in _lacking(result):
-        yield Cause(What.LACKING, "", name)
+        yield Cause(CauseKind.LACKING, "", name)
     if result.power is not None:
         for test in result.power.unmeasured:
-            yield Cause(What.UNMEASURED, test.test)
+            yield Cause(CauseKind.UNMEASURED, test.test)
 
 
 def _lacking(result: RunResult) -> list[str]:

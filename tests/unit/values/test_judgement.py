@@ -20,7 +20,7 @@ from ci_autotest.report.annotations import annotate
 from ci_autotest.report.comment_text import render_comment
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.finding import Finding
-from ci_autotest.values.judgement import FAILED, Cause, What, causes
+from ci_autotest.values.judgement import FAILED, Cause, CauseKind, causes
 from ci_autotest.values.result import FAIL_ON, CaseCounts, RunResult, UnsupportedCases, XFail
 from ci_autotest.values.speed import Ratio, SpeedResult
 from ci_autotest.values.verdict import FAILED_OUTCOMES
@@ -115,7 +115,7 @@ def test_surfaces__any_run__say_what_its_status_says(block):
 
 def hold_to_causes(result: RunResult) -> None:
     found = causes(result)
-    of_tests = [cause for cause in found if cause.what.status == FAILED]
+    of_tests = [cause for cause in found if cause.kind.status == FAILED]
     sign = verdict(result)[0]
     assert (sign == "✗") == bool(result.exit_code or not any(item.cases.compared for item in result.results)), result
     assert sign in render_comment(result)
@@ -128,7 +128,7 @@ def hold_to_causes(result: RunResult) -> None:
         name = cause.subject.operator if isinstance(cause.subject, Finding) else cause.test
         assert name in quiet
     levels = [item["level"] for item in json.loads(sarif.render(result))["runs"][0]["results"]]
-    assert levels.count("error") == sum(cause.what is What.FINDING for cause in found)
+    assert levels.count("error") == sum(cause.kind is CauseKind.FINDING for cause in found)
 
 
 FLAKY = samples.finding(outcome="flaky", confirmed=False)
@@ -179,8 +179,8 @@ def test_surfaces__finding_of_the_baseline_where_new_ones_fail__is_spared_and_to
 
 
 def test_causes__are_those_of_the_outcomes_that_fail():
-    assert Cause(What.FINDING, "a", "b", samples.finding(tests=("a", "c"))).tests == ("a", "c")
-    assert Cause(What.INTERRUPTION).tests == ()
+    assert Cause(CauseKind.FINDING, "a", "b", samples.finding(tests=("a", "c"))).tests == ("a", "c")
+    assert Cause(CauseKind.INTERRUPTION).tests == ()
     assert {"misaligned", "crashed", "timed_out"} == FAILED_OUTCOMES
 
 
