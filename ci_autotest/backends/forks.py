@@ -10,7 +10,7 @@ from contextlib import suppress
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.host.parent import end_with_parent
+from ci_autotest.host.this_process import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -14,13 +14,15 @@ installed costs the tests that use it, and a generator whose value is read outsi
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Final
+import pkgutil
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.compat.absent_packages import attribute, has_attribute, instead_of
 from ci_autotest.compat.global_tensors import to_global
 from ci_autotest.compat.import_hook import answering
+from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.compat.oneflow_generators import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
 from ci_autotest.record.values import identity
@@ -37,6 +39,9 @@ _HAS, _GET, _VALUE, _INSTEAD, _ABSENCE = "__has__", "__get__", "__value__", "__i
 _TO_GLOBAL: Final = "__to_global__"
 _ARGUMENTS_WITH_DEFAULT: Final = 3
 _PINNED: Final = "pin_memory"
+#: Packages of which torch ships a copy; a file compares versions with them while it is imported.
+_COPIES: Final = {"packaging": "torch._vendor.packaging", "pkg_resources.packaging": "torch._vendor.packaging"}
+_NOTHING: Final = object()
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -163,3 +168,35 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
     })  # fmt: skip
     with answering(answer):
         exec(code, vars(module))  # noqa: S102 - it is the user's own test file, as the importer runs it
+
+
+def instead_of(path: str, absence: ModuleNotFoundError) -> Any:
+    """Return what an import binds in place of a name of a package that is not installed.
+
+    Args:
+        path: The dotted name, as the file imports it.
+        absence: What the import raised.
+
+    Raises:
+        ModuleNotFoundError: Another package is absent, which the imported one needs.
+    """
+    package = path.partition(".")[0]
+    if (absence.name or "").partition(".")[0] != package:
+        raise absence
+    for own, copy in _COPIES.items():
+        if path == own or path.startswith(f"{own}."):
+            return pkgutil.resolve_name(copy + path.removeprefix(own))
+    if find_spec(package) is not None:
+        raise absence  # The package is there, and what is missing is a part of it.
+    return MissingName(path, lack=f"and {package} is not installed")
+
+
+def has_attribute(owner: object, name: str) -> bool:
+    """Return what ``hasattr`` does; a name that torch does not have is no attribute."""
+    return attribute(owner, name, _NOTHING) is not _NOTHING
+
+
+def attribute(owner: object, name: str, default: object) -> Any:
+    """Return what ``getattr`` does with a default; a name that torch does not have is no attribute."""
+    found = getattr(owner, name, default)
+    return default if isinstance(found, MissingName) else found

@@ -10,12 +10,10 @@ from ci_autotest.config.file_reader import (
     parse,
     read,
 )
-from ci_autotest.config.quantity_text import (
-    duration_s,
-    size_bytes,
-)
 from ci_autotest.config.validation import (
     check,
+    duration_s,
+    size_bytes,
 )
 from ci_autotest.config.values import (
     AT_MOST,

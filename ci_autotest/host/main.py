@@ -17,7 +17,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.host.parent import end_with_parent
+from ci_autotest.host.this_process import end_with_parent, name_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,8 +71,7 @@ def main(argv: Sequence[str]) -> None:
     end_with_parent()
     faulthandler.enable()
     gc.disable()  # Imports leave no garbage, and looking for it takes a quarter of their time.
-    from ci_autotest.host.process_name import name_rank  # noqa: PLC0415 - after the fault handler is on
-    from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - likewise
+    from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - after the fault handler is on
 
     wire = Wire(read_fd, write_fd)
     sys.path += folders

@@ -7,12 +7,15 @@ are started, and ``get_worker_info().dataset`` stays the user's dataset.
 from __future__ import annotations
 
 import contextlib
+import re
 from functools import wraps
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from ci_autotest.loader.digest import digest_of
 from ci_autotest.loader.generators import (
     Found,
     first_numbers,
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Calls of a worker of which the first numbers of each generator are written down.
 _PEEKED: Final = 2
+#: The address in the default ``repr`` of an object.
+_ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
+_DEPTH: Final = 6
 
 
 class Batch(NamedTuple):
@@ -163,3 +169,40 @@ def _draw(key: str, before: dict[str, _State], after: dict[str, _State]) -> Draw
     if old.digest == new.digest:
         return None
     return Draw(generator=key, before=old.digest, after=new.digest, numbers=old.numbers)
+
+
+def digest_of(sample: Any) -> str:
+    """Return a hash of a sample's values; empty if they cannot be read."""
+    try:
+        text = _bytes(sample, 0)
+    except Exception:  # noqa: BLE001 - foreign objects may raise anything when they are read
+        return ""
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def _bytes(value: Any, depth: int) -> bytes:
+    """Return type and content of a value; parts begin with their length, so that (1, 11) is not (11, 1)."""
+    content = _content(value, depth)
+    return f"{type(value).__name__}{len(content)}:".encode() + content
+
+
+def _content(value: Any, depth: int) -> bytes:
+    if isinstance(value, torch.Tensor):
+        data = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        return f"{value.dtype}{tuple(value.shape)}".encode() + bytes(data.tobytes())
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return f"{value.dtype}{value.shape}".encode() + value.tobytes()
+    if isinstance(value, dict):
+        return b"".join(_bytes(key, depth) + _bytes(item, depth + 1) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return b"".join(_bytes(item, depth + 1) for item in value)
+    if hasattr(value, "tobytes") and callable(value.tobytes):
+        return bytes(value.tobytes())
+    text = repr(value)
+    # A text with an address differs from process to process, so the attributes are hashed instead.
+    if _ADDRESS.search(text) is None:
+        return text.encode()
+    if depth > _DEPTH:
+        message = "too deep"
+        raise ValueError(message)
+    return _bytes(vars(value), depth + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,10 +13,10 @@ from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_facts import facts_line, facts_table
 from ci_autotest.report.finding_message import amount_of
 from ci_autotest.report.finding_program import missing_program
-from ci_autotest.report.known_difference_row import known_row
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
 from ci_autotest.report.size_budget import Block, Form
 from ci_autotest.report.verdict_line import headline
+from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,10 @@ ACCEPTED = "accepted"
 # A report may have been written by somebody else, and readers paste commands: a command must not contain anything that
 # a shell interprets.
 _COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
+_LONGEST: Final = 200
+_PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+#: Words that YAML 1.1 reads as booleans or null.
+_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,3 +280,21 @@ def _commands_here(finding: Finding) -> list[str]:
     if command:
         lines.append(f"{command}  # the same, with ci-autotest")
     return [fence("\n".join(lines), "sh")] if lines else []
+
+
+def known_row(finding: Finding) -> str:
+    """Return the row of ``known``; "" for a finding that does not count or whose names do not fit a row."""
+    names = {"operator": finding.operator, "candidate": finding.candidate, "kind": finding.kind}
+    if not counts_against(finding) or not all(_is_name(name) for name in names.values()):
+        return ""
+    rows = [f"{key}: {_scalar(name)}" for key, name in names.items()]
+    return "\n    ".join(["known:\n  - " + rows[0], *rows[1:], "reason: say why this is acceptable"])
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST and name.isprintable()
+
+
+def _scalar(name: str) -> str:
+    """Return a YAML scalar, in JSON's quotes unless the plain word is unambiguous."""
+    return name if _PLAIN.fullmatch(name) and name.lower() not in _WORDS else json.dumps(name, ensure_ascii=False)

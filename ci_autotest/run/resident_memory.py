@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.host.process_name import is_rank
+from ci_autotest.host.this_process import is_rank
 from ci_autotest.values.process_memory import resident_bytes, share_bytes
 
 if TYPE_CHECKING:

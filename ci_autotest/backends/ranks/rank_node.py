@@ -33,8 +33,7 @@ from ci_autotest.backends.ranks.rank_server import preload
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
-from ci_autotest.host.parent import end_with_parent
-from ci_autotest.host.process_name import name_rank
+from ci_autotest.host.this_process import end_with_parent, name_rank
 from ci_autotest.host.wire import WireError
 from ci_autotest.values.process_end import exit_text
 from ci_autotest.values.process_memory import resident_bytes, share_bytes

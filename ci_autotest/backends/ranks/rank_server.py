@@ -29,8 +29,7 @@ from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProc
 from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
-from ci_autotest.host.parent import end_with_parent
-from ci_autotest.host.process_name import name_rank
+from ci_autotest.host.this_process import end_with_parent, name_rank
 from ci_autotest.host.wire import Wire
 from ci_autotest.values.process_end import exit_text
 from ci_autotest.values.rank_servers import RANK_IMPORTS

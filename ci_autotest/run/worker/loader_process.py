@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ci_autotest.errors import AutotestError, error_text
-from ci_autotest.host.parent import end_with_parent
+from ci_autotest.host.this_process import end_with_parent
 from ci_autotest.loader.observations import Observations, Task
 from ci_autotest.run.worker.main import user_traceback
 

@@ -15,7 +15,7 @@ import traceback
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import error_text, is_own
-from ci_autotest.host.parent import end_with_parent
+from ci_autotest.host.this_process import end_with_parent
 
 if TYPE_CHECKING:
     from ci_autotest.run.messages import FromWorker, ToWorker

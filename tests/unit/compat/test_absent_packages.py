@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest import random_tensor
-from ci_autotest.compat.absent_packages import instead_of
-from ci_autotest.compat.foreign_file import run_file
+from ci_autotest.compat.foreign_file import instead_of, run_file
 from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.errors import UnsupportedReason
 from tests.engine import record

@@ -10,7 +10,7 @@ import yaml
 
 from ci_autotest.config.known_differences import apply_known
 from ci_autotest.config.values import Config
-from ci_autotest.report.known_difference_row import known_row
+from ci_autotest.report.finding_text import known_row
 from tests import report_samples as samples
 
 

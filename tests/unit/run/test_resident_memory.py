@@ -18,7 +18,7 @@ MIB = 1 << 20
 FAMILY = """
 import os, sys
 sys.path.append(sys.argv[1])
-from ci_autotest.host.process_name import name_rank
+from ci_autotest.host.this_process import name_rank
 held = bytearray(os.urandom(1)) * (64 << 20)
 for rank in range(3):
     read, write = os.pipe()
