@@ -12,20 +12,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ci_autotest.alignment.error_conditions import conditions
-from ci_autotest.alignment.error_map import error_map
-from ci_autotest.alignment.error_regions import regions
+from ci_autotest.alignment.error_regions import Proposal, regions
 from ci_autotest.alignment.error_relation import relation
-from ci_autotest.values.error_pattern import ErrorPattern, Everything
+from ci_autotest.values.error_pattern import (
+    CELLS_AT_MOST,
+    HIGHEST,
+    LEVELS_PER_OCTAVE,
+    NOT_FINITE,
+    OUTSIDE,
+    Condition,
+    ErrorMap,
+    ErrorPattern,
+    Everything,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ci_autotest.alignment.error_regions import Proposal
-    from ci_autotest.values.error_pattern import Region
+    from ci_autotest.values.error_pattern import Property, Region
     from ci_autotest.values.tolerance import Tolerance
+
+    Values = NDArray[np.float64]
 
 #: Bits that a description must save: by chance, one in a thousand random masks has one that saves as many.
 _SAVED_BITS: Final = 10.0
@@ -33,6 +42,33 @@ _SAVED_BITS: Final = 10.0
 _COVERED: Final = 0.6
 #: The share of all elements that must be wrong to say "everything".
 _ALL: Final = 0.95
+#: The bucket of a NaN or an infinity on one side only.
+_FARTHEST: Final = 64
+#: The smallest normal number of float32, below which a device may flush to zero.
+_SMALLEST_NORMAL: Final = 2.0**-126
+#: Bits of a condition, without the choice of the input.
+_BITS: Final = 5.0
+#: A description with the reference's result says less about the cause than one with an input.
+_RESULT_BITS: Final = 3.0
+
+_PROPERTIES: Final[Mapping[Property, Callable[[Values], NDArray[np.bool_]]]] = {
+    "zero": lambda values: values == 0,
+    "nan": np.isnan,
+    "infinite": np.isinf,
+    "negative": lambda values: values < 0,
+    "positive": lambda values: values > 0,
+    "subnormal": lambda values: (values != 0) & (np.abs(values) < _SMALLEST_NORMAL),
+    "fractional": lambda values: np.isfinite(values) & (values != np.floor(values)),
+    "odd": lambda values: np.isfinite(values) & (np.mod(values, 2) == 1),
+}
+#: Properties of a single element that may spoil a whole row.
+_SPOILING: Final[frozenset[Property]] = frozenset({"zero", "nan", "infinite"})
+_BOUNDS: Final[Mapping[Property, tuple[Callable[[Values], Values], int]]] = {
+    "at_least": (lambda values: values, 1),
+    "at_most": (lambda values: values, -1),
+    "magnitude_at_least": (np.abs, 1),
+    "magnitude_at_most": (np.abs, -1),
+}
 
 
 class Sample(NamedTuple):
@@ -95,3 +131,133 @@ def _choice_bits(size: int, count: int) -> float:
     """Return the bits that say which ``count`` of ``size`` elements: their number, then which of the combinations."""
     combinations = (lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)) / log(2)
     return log2(size + 1) + combinations
+
+
+def error_map(
+    candidate: Values, reference: Values, wrong: NDArray[np.bool_], tolerance: Tolerance, ulps: Values | None
+) -> ErrorMap:
+    """Return the map; a large tensor's elements share cells, which have the worst of them.
+
+    Args:
+        candidate: In float64.
+        reference: In float64, of the same shape.
+        wrong: Which elements are outside the tolerance.
+        tolerance: The unit of the levels; without one, the unit is 1.
+        ulps: Distance in units in the last place; ``None`` if the dtype has none.
+    """
+    is_absolute = not (tolerance.atol or tolerance.rtol)
+    levels = _levels(candidate, reference, wrong, tolerance)
+    block = _block(levels.shape)
+    pooled = levels
+    for axis, size in enumerate(block):
+        if size > 1:
+            pooled = np.maximum.reduceat(pooled, np.arange(0, levels.shape[axis], size), axis)
+    return ErrorMap(
+        cells=tuple(map(int, pooled.shape)),
+        block=block,
+        levels=np.ascontiguousarray(pooled).tobytes(),
+        counts=_counted(levels),
+        ulps=() if ulps is None else _counted(_buckets(ulps)),
+        is_absolute=is_absolute,
+    )
+
+
+def _levels(candidate: Values, reference: Values, wrong: NDArray[np.bool_], tolerance: Tolerance) -> NDArray[np.uint8]:
+    distance = np.abs(candidate - reference)
+    allowed = tolerance.atol + tolerance.rtol * np.abs(reference)
+    octaves = np.log2(distance / np.where(allowed > 0, allowed, 1.0))
+    same = (candidate == reference) | (np.isnan(candidate) & np.isnan(reference))
+    finite = np.where(np.isfinite(octaves), np.floor(octaves * LEVELS_PER_OCTAVE), -OUTSIDE) + OUTSIDE
+    # Rounding of the quotient must not contradict the comparison: it alone decides which side of the limit it is.
+    levels = np.where(wrong, np.clip(finite, OUTSIDE, HIGHEST), np.clip(finite, 1, OUTSIDE - 1))
+    levels = np.where(np.isfinite(distance) | ~wrong, levels, NOT_FINITE)
+    return np.where(same & ~wrong, 0, levels).astype(np.uint8)
+
+
+def _buckets(ulps: Values) -> NDArray[np.uint8]:
+    octaves = np.where(ulps > 0, np.floor(np.log2(np.maximum(ulps, 1))) + 1, 0)
+    return np.where(np.isfinite(ulps), np.minimum(octaves, _FARTHEST - 1), _FARTHEST).astype(np.uint8)
+
+
+def _counted(values: NDArray[np.uint8]) -> tuple[tuple[int, int], ...]:
+    found, counts = np.unique(values, return_counts=True)
+    return tuple((int(value), int(count)) for value, count in zip(found, counts, strict=True))
+
+
+def _block(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many elements a cell has along each axis: the longest axis is halved until the cells are few."""
+    block = [1] * len(shape)
+
+    def cells() -> list[int]:
+        return [-(-size // each) for size, each in zip(shape, block, strict=True)]
+
+    while int(np.prod(cells(), dtype=np.float64)) > CELLS_AT_MOST:
+        along = cells()
+        block[along.index(max(along))] *= 2
+    return tuple(block)
+
+
+def conditions(wrong: NDArray[np.bool_], inputs: Mapping[str, Values], result: Values) -> Iterator[Proposal]:
+    """Yield conditions that all wrong elements meet.
+
+    Args:
+        wrong: Which elements are wrong; at least one is.
+        inputs: Inputs of the step by name, in float64. Those that cannot be laid over the result are left out.
+        result: The reference's result, of the same shape as ``wrong``.
+    """
+    # The reference's result is one more choice beside the inputs.
+    choice = log2(len(inputs) + 1)
+    for name, values in inputs.items():
+        laid = _laid_over(values, wrong.shape)
+        if laid is not None:
+            yield from _met(wrong, laid, name, choice)
+        yield from _spoiled(wrong, values, name, choice)
+    yield from _met(wrong, result, "", choice + _RESULT_BITS)
+
+
+def _laid_over(values: Values, shape: tuple[int, ...]) -> Values | None:
+    """Return an input broadcast to the result's shape, or ``None``; one number for all says nothing about elements."""
+    if values.size <= 1 or values.ndim > len(shape):
+        return None
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        return None
+
+
+def _met(wrong: NDArray[np.bool_], values: Values, name: str, bits: float) -> Iterator[Proposal]:
+    chosen = values[wrong]
+    for named, holds in _PROPERTIES.items():
+        if holds(chosen).all():
+            yield Proposal(Condition(input=name, property=named), holds(values), _BITS + bits)
+    # NaN is neither above nor below any bound.
+    if np.isnan(chosen).any():
+        return
+    for named, (measure, sign) in _BOUNDS.items():
+        measured = measure(values) * sign
+        bound = float(measured[wrong].min())
+        condition = Condition(input=name, property=named, bound=bound * sign if np.isfinite(bound) else None)
+        if condition.bound is not None:
+            yield Proposal(condition, measured >= bound, _BITS + bits + log2(wrong.size + 1))
+
+
+def _spoiled(wrong: NDArray[np.bool_], values: Values, name: str, bits: float) -> Iterator[Proposal]:
+    """Yield the rows in which one element of an input has a property, for each axis that a step may reduce."""
+    for axis in range(values.ndim):
+        for named in sorted(_SPOILING):
+            mask = _rows(_PROPERTIES[named](values), axis, wrong.shape)
+            # Rows that fill the whole tensor say no more than `Everything`, which costs no bits.
+            if mask is not None and mask.any() and not mask.all() and mask[wrong].all():
+                yield Proposal(Condition(input=name, property=named, axis=axis), mask, _BITS + bits + 1)
+
+
+def _rows(holds: NDArray[np.bool_], axis: int, shape: Sequence[int]) -> NDArray[np.bool_] | None:
+    """Return the elements of the result whose row of the input has the property; ``None`` if the shapes do not fit."""
+    kept: NDArray[np.bool_] = np.any(holds, axis=axis, keepdims=True)
+    if len(shape) == holds.ndim - 1:
+        rows: NDArray[np.bool_] = np.any(holds, axis=axis)
+        return rows if np.shape(rows) == tuple(shape) else None
+    fits = kept.ndim == len(shape) and all(
+        left == right or at == axis for at, (left, right) in enumerate(zip(holds.shape, shape, strict=True))
+    )
+    return np.broadcast_to(kept, tuple(shape)) if fits else None

@@ -5,19 +5,21 @@ A probe uses no slot of the test and changes no draw, because its values are der
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.probe_body import part_of
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.protocol import each_step
-from ci_autotest.backends.trace import Attempt, Trace
+from ci_autotest.backends.trace import Attempt, Trace, overwritten
 from ci_autotest.program.call_probe import probe, rewritten
-from ci_autotest.program.call_sequence import is_repeatable, placeholders
+from ci_autotest.program.call_sequence import Part, is_repeatable, placeholders, plain
 from ci_autotest.program.call_series import CALLS, SETS, series
 from ci_autotest.program.edit import keeping
 from ci_autotest.program.expectations import expected_input, without_expectations
-from ci_autotest.program.ir import EXPECT, Program
+from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking, output_refs, used_by
 from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.program.call_sequence import Part
     from ci_autotest.values.probes import NoProbe
 
 #: Most elements of all values of a case that is probed, so that the calls stay cheap.
@@ -213,3 +214,74 @@ def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def _plain(value: torch.Tensor) -> torch.Tensor:
     """Return a tensor that torch's operators take: few take float8."""
     return value.float() if value.dtype in _FLOAT8 else value
+
+
+def part_of(attempt: Attempt) -> Part:
+    """Return the part of a case that a probe calls. The reference must have run the case forward and backward."""
+    leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
+    parameters = [
+        key
+        for key, gradient in attempt.trace.gradients.items()
+        # A step reads an attribute of a module, but not one of a part of it.
+        if isinstance(key, tuple) and gradient is not None and "." not in key[1]
+    ]
+    cotangents = {
+        position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
+    }
+    program, sources = _laid_out(attempt)
+    tensors = frozenset(
+        index
+        for index, value in enumerate(attempt.trace.values)
+        if isinstance(value, torch.Tensor) and index >= len(program.setup)
+    )
+    return Part(program, sources, cotangents, leaves, parameters, tensors, _writable(attempt, tensors))
+
+
+def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
+    """Return a program and its data without expanded inputs, so that each element can be written to."""
+    program, sources = attempt.program, attempt.sources
+    expanded = {index: spec for index, spec in placeholders(program).items() if _is_expanded(spec.shape, spec.strides)}
+    if not expanded:
+        return program, sources
+    body, start = list(program.body), len(program.setup)
+    for index, spec in expanded.items():
+        step = body[index - start]
+        own = replace(plain(spec), requires_grad=spec.requires_grad, device=spec.device)
+        body[index - start] = step._replace(args=(own,))
+        data = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset).contiguous()
+        sources = {**sources, step.target: data}
+    return program.with_body(body), sources
+
+
+def _is_expanded(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    # Only then do several elements lie in one place.
+    return any(size > 1 and not stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
+    """Return the values that only later steps of the body use and whose memory no other value shares."""
+    program, trace = attempt.program, attempt.trace
+    steps = program.steps
+    # Outputs are compared, so that each call must keep its own.
+    given = {ref.index for ref in output_refs(program)}
+    used = used_by(step for step in steps if step.op != OUTPUT)
+    calls = {index for index, step in program.calls if not is_unpacking(step)}
+    wanted = sorted((tensors & used & calls) - given)
+    if not wanted:
+        return frozenset()
+    values, written = trace.values, overwritten(trace)
+    pointers = Counter(_memory(values[index]) for index in tensors)
+    return frozenset(
+        index
+        for index in wanted
+        if pointers[_memory(values[index])] == 1
+        and values[index].layout is torch.strided
+        and values[index].numel()
+        and not _is_expanded(tuple(values[index].shape), values[index].stride())
+        and index not in written
+    )
+
+
+def _memory(value: torch.Tensor) -> int:
+    # A sparse tensor has several storages, and counts as memory of its own.
+    return value.untyped_storage().data_ptr() if value.layout is torch.strided else id(value)

@@ -9,26 +9,33 @@ with a GPU have it, so none is asked for.
 
 Nothing that a file does while it is imported costs the file, where it can be had for less: a package that is not
 installed costs the tests that use it, and a generator whose value is read outside of functions has one in each run.
+
+An answer never outlives the import of the file: a candidate may be the real framework, in this process, and must not
+get ours.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import pkgutil
+import sys
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from ci_autotest.compat.global_tensors import to_global
-from ci_autotest.compat.import_hook import answering
 from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.compat.oneflow_generators import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
 from ci_autotest.record.values import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+    from importlib.machinery import ModuleSpec
     from pathlib import Path
     from types import CodeType, ModuleType
 
@@ -200,3 +207,49 @@ def attribute(owner: object, name: str, default: object) -> Any:
     """Return what ``getattr`` does with a default; a name that torch does not have is no attribute."""
     found = getattr(owner, name, default)
     return default if isinstance(found, MissingName) else found
+
+
+class _Answers(MetaPathFinder, Loader):
+    """Finds and makes the answered modules.
+
+    Args:
+        answer: Returns the module of a dotted name; ``None`` if the name is not answered.
+    """
+
+    def __init__(self, answer: Callable[[str], ModuleType | None]) -> None:
+        self._answer = answer
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of an answered module."""
+        del path, target
+        if self._answer(fullname) is None:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the answer."""
+        return self._answer(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing: an answer is complete."""
+
+
+@contextmanager
+def answering(answer: Callable[[str], ModuleType | None]) -> Iterator[None]:
+    """Answer imports, and forget the answers and restore the real modules afterwards.
+
+    Args:
+        answer: Returns the module of a dotted name, the same one each time; ``None`` if the name is not answered.
+    """
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if answer(name) is not None}
+    finder = _Answers(answer)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if answer(name) is not None]:
+            del sys.modules[name]
+        sys.modules.update(hidden)

@@ -6,11 +6,10 @@ import difflib
 import math
 import re
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.config.candidate_ranks import check_ranks
 from ci_autotest.config.candidate_scope import check_scope
-from ci_autotest.config.tolerance_rows import check_tolerance
 from ci_autotest.config.values import (
     AT_MOST,
     COMPILE_OPTIONS,
@@ -22,10 +21,14 @@ from ci_autotest.config.values import (
     Config,
     OpInfo,
 )
-from ci_autotest.errors import ConfigError
+from ci_autotest.errors import ConfigError, ToleranceError
 from ci_autotest.program.python_names import is_module, is_name, is_path
 from ci_autotest.values.dtypes import DTYPES
 from ci_autotest.values.result import REFERENCE_CANDIDATE
+from ci_autotest.values.tolerance import Tolerance
+
+if TYPE_CHECKING:
+    from ci_autotest.config.values import ToleranceRule
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 _OWN_DEVICES: Final = ", ".join(DEVICES)
@@ -36,6 +39,13 @@ _DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(MiB|GiB)")
 _UNIT_BYTES: Final = {"MiB": 1 << 20, "GiB": 1 << 30}
+#: The range of ``limit`` for each metric, and an example.
+_LIMITS: Final = MappingProxyType({
+    "relative_norm": (0.0, math.inf, "1e-3"), "cosine": (-1.0, 1.0, "0.9999"), "snr_db": (-math.inf, math.inf, "40"),
+    "ulp": (0.0, math.inf, "8"),
+})  # fmt: skip
+#: Metrics of which a share of the elements may be off.
+_OF_ELEMENTS: Final = ("elements", "ulp")
 
 
 def check(config: Config, where: str) -> None:
@@ -317,3 +327,59 @@ def size_bytes(text: str, name: str = "memory") -> int | None:
         )
         raise ConfigError(message)
     return size
+
+
+def check_tolerance(row: ToleranceRule, where: str) -> None:
+    """Refuse a row that allows everything, nothing that can be read, or two things at once.
+
+    Raises:
+        ConfigError: It does.
+    """
+    fault = _fault_of_bounds(row) or _fault_of_limit(row) or _fault_of_share(row)
+    if fault:
+        message = f"{where} {fault}"
+        raise ConfigError(message)
+    try:
+        Tolerance(row.rtol or 0.0, row.atol or 0.0)
+    except ToleranceError as error:
+        message = f"{where}: {error}"
+        raise ConfigError(message) from error
+
+
+def _fault_of_bounds(row: ToleranceRule) -> str:
+    if math.inf in (row.rtol, row.atol):
+        return "is infinite: nothing would be compared. Give numbers."
+    given = [name for name in ("rtol", "atol") if getattr(row, name) is not None]
+    if len(given) == 1:
+        return f"has {given[0]} alone. Write both rtol and atol."
+    if row.factor is not None and (given or row.metric != "elements" or row.share):
+        return "has a factor and other numbers, of which only one can hold. Write one row for each."
+    if row.factor is not None and not 1 <= row.factor < math.inf:
+        return f"has factor {row.factor:g}: it is how many times the reference's own error is allowed. Give 1 or more."
+    if row.scale is not None and not given:
+        return f"has scale {row.scale}, which multiplies rtol and atol. Write both, or remove it."
+    if row.metric != "elements":
+        return f"has metric {row.metric}, which is held against limit. Remove rtol and atol." if given else ""
+    if not given and row.factor is None:
+        return "allows nothing. Write rtol and atol, a metric with limit, or a factor for `strictness: measured`."
+    return ""
+
+
+def _fault_of_limit(row: ToleranceRule) -> str:
+    if row.metric == "elements":
+        return "has a limit, which metric elements does not use. Write rtol and atol." if row.limit is not None else ""
+    low, high, example = _LIMITS[row.metric]
+    if row.limit is None:
+        return f"has metric {row.metric} without a limit. Write limit: {example}."
+    if math.isfinite(row.limit) and low <= row.limit <= high:
+        return ""
+    bounds = f"{low:g} to {high:g}" if math.isfinite(high) else "0 or more" if math.isfinite(low) else "a number"
+    return f"has limit {row.limit:g} for metric {row.metric}. Give {bounds}, for example {example}."
+
+
+def _fault_of_share(row: ToleranceRule) -> str:
+    if not 0 <= row.share < 1:
+        return f"has share {row.share:g}: it is a part of the elements. Give 0 or more and less than 1, such as 0.001."
+    if row.share and row.metric not in _OF_ELEMENTS:
+        return f"has a share, which metric {row.metric} does not use. Use metric elements or ulp, or remove it."
+    return ""

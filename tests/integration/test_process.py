@@ -13,7 +13,7 @@ import pytest
 from ci_autotest.run.frames import FRAME_BYTES, HEADER, frame, size_of
 from ci_autotest.run.messages import Discover
 from ci_autotest.run.orphan_processes import TOKEN, adopt, children, end_children_of
-from ci_autotest.run.process_output import TAIL_BYTES, Output
+from ci_autotest.run.process import TAIL_BYTES, Output
 from ci_autotest.run.worker_start import worker_environ
 
 

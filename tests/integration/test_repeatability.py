@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.localize.search import Sides
-from ci_autotest.alignment.repeatability import judge_confirmed
-from ci_autotest.alignment.uninitialized import NUMBERS
+from ci_autotest.alignment.repeatability import NUMBERS, judge_confirmed
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import RULES, Rules, judged, record, substitute

@@ -14,8 +14,7 @@ import torch
 from torch.onnx import _constants
 
 from ci_autotest.backends.body_function import begun, prepared, see
-from ci_autotest.backends.onnx.export import Body, exported
-from ci_autotest.backends.onnx.exported_graph import computed, drawing, undefined
+from ci_autotest.backends.onnx.export import Body, computed, drawing, exported, undefined
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function

@@ -4,25 +4,34 @@ Each step is one XLA computation (``jax.jit`` around its function), and so is th
 milliseconds for each shape, and JAX would compile every primitive of an uncompiled function. Functions whose shapes
 depend on data cannot be compiled and run primitive by primitive.
 
-Source: JAX 0.10, "Just-in-time compilation", "The autodiff cookbook" (complex numbers).
+JAX caches what it traced and compiled for every shape: one or two megabytes and a dozen memory mappings each (measured
+on JAX 0.10.2, softmax). Cases keep drawing new shapes, and a process may have 65,530 mappings, so the cache of compiled
+computations has a bound and empties JAX's own caches with it.
+
+For complex numbers PyTorch's gradient is the direction of steepest ascent, which is the conjugate of JAX's. So weights
+are conjugated before the backward pass, and gradients after it.
+
+Source: JAX 0.10, "Just-in-time compilation", "The autodiff cookbook" (complex numbers); PyTorch 2.13, "Autograd
+mechanics".
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ci_autotest.host.frameworks.jax_compiled import Computation, Computations
-from ci_autotest.host.frameworks.jax_gradient import Gradient
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.frameworks.task import Functional, plan
+from ci_autotest.host.steps import execute_step
 from ci_autotest.program.ir import Device, DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ci_autotest.host.frameworks.task import Task
     from ci_autotest.program.ir import Argument, Program, TensorSpec
 
 #: Functions that are not compiled. Some may return their argument itself, which must stay the same array, so that an
@@ -33,6 +42,8 @@ _AS_THEY_ARE: Final = frozenset({
     "jax.numpy.ndim", "jax.numpy.size",
 })  # fmt: skip
 _ADAPTERS: Final = "adapters."
+#: Size of the cache: enough for the runs of one program while it is localized and shrunk.
+_CACHE_SIZE: Final = 64
 
 
 class Jax(Functional):
@@ -188,3 +199,126 @@ def _attribute(target: str) -> Any:
                 return None
         found = getattr(found, name, None)
     return found
+
+
+class Computations:
+    """A cache of compiled functions."""
+
+    def __init__(self, jax: Any) -> None:
+        self.jax = jax
+        self._cache: dict[object, Any] = {}
+        errors = jax.errors
+        #: Errors that JAX raises when it traces a function whose shapes or branches depend on data.
+        self.data_dependent = (
+            errors.ConcretizationTypeError,
+            errors.NonConcreteBooleanIndexError,
+            errors.TracerArrayConversionError,
+            errors.TracerIntegerConversionError,
+        )
+
+    def found(self, key: object, make: Callable[[], Any]) -> Any:
+        """Return the cached value of a key, or make and cache it."""
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
+        if len(self._cache) >= _CACHE_SIZE:
+            # Clearing ours alone would free nothing: JAX's own caches hold the compiled code, too.
+            self._cache.clear()
+            self.jax.clear_caches()
+            gc.collect()
+        made = self._cache[key] = make()
+        return made
+
+    def replace(self, key: object, value: Any) -> None:
+        """Cache another value under a key."""
+        self._cache[key] = value
+
+
+class Computation:
+    """A function as one XLA computation: arrays are its arguments, and everything else is a constant.
+
+    Args:
+        computations: The cache.
+        name: Key in the cache, together with the constants and shapes of a call.
+        function: A function of JAX, or an adapter.
+    """
+
+    def __init__(self, computations: Computations, name: str, function: Callable[..., Any]) -> None:
+        self._computations = computations
+        self._name = name
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, uncompiled if its shapes depend on data."""
+        jax, function = self._computations.jax, self._function
+        flat, structure = jax.tree.flatten((args, kwargs))
+        is_array = [isinstance(value, jax.Array) for value in flat]
+        constants = [None if array else value for value, array in zip(flat, is_array, strict=True)]
+        arrays = [value for value, array in zip(flat, is_array, strict=True) if array]
+
+        def computed(given: list[Any]) -> Any:
+            taken = iter(given)
+            merged = [next(taken) if array else value for value, array in zip(constants, is_array, strict=True)]
+            again, named = jax.tree.unflatten(structure, merged)
+            return function(*again, **named)
+
+        shapes = tuple((value.shape, value.dtype.name) for value in arrays)
+        # As text with the type, because 1, 1.0 and True are equal as keys, and NaN is not equal to itself.
+        key = (self._name, structure, tuple((type(value), repr(value)) for value in constants), shapes)
+        try:
+            return self._computations.found(key, lambda: jax.jit(computed))(arrays)
+        except self._computations.data_dependent:
+            # Remembered, so that the next call does not trace in vain.
+            self._computations.replace(key, computed)
+            return computed(arrays)
+
+
+class Gradient:
+    """The backward pass of one task, compiled as one computation."""
+
+    def __init__(self, jax: Any, framework: Any, task: Task) -> None:
+        self._jax = jax
+        self._framework = framework
+        self._task = task
+        self._jitted = jax.jit(self._pulled_back)
+
+    def compiled(self, values: Sequence[Any], weights: Mapping[int, Any]) -> list[Any | None]:
+        """Return the gradient of each requested leaf."""
+        return self._in_order(self._jitted(*self._arguments(values, weights)))
+
+    def stepwise(self, values: Sequence[Any], weights: Mapping[int, Any]) -> list[Any | None]:
+        """Return the same without compiling the pass, for steps whose shapes depend on data."""
+        return self._in_order(self._pulled_back(*self._arguments(values, weights)))
+
+    def _arguments(self, values: Sequence[Any], weights: Mapping[int, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        task = self._task
+        return (
+            [values[i] for i in task.leaves],
+            [values[i] for i in task.given],
+            [weights[position] for _, position in task.roots],
+        )
+
+    def _pulled_back(self, leaves: list[Any], given: list[Any], weights: list[Any]) -> list[Any]:
+        """Return the vector-Jacobian product in PyTorch's convention for complex numbers."""
+        jnp = self._jax.numpy
+        # The other arrays are arguments of the compiled pass and not of the differentiated function: they get no
+        # gradient.
+        outputs, pull = self._jax.vjp(lambda *arrays: self._forward(arrays, given), *leaves)
+        # JAX refuses a weight in another dtype than its output's.
+        conjugated = [jnp.conj(weight.astype(output.dtype)) for weight, output in zip(weights, outputs, strict=True)]
+        return [jnp.conj(gradient) for gradient in pull(tuple(conjugated))]
+
+    def _forward(self, leaves: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+        """Run the dependent steps again, on tracers of the leaves."""
+        task = self._task
+        values: list[Any] = [None] * len(task.steps)
+        for indices, found in ((task.leaves, leaves), (task.given, given), (task.fixed, task.fixed.values())):
+            for index, value in zip(indices, found, strict=True):
+                values[index] = value
+        for index in task.again:
+            values[index] = execute_step(task.steps[index], values, self._framework)
+        return tuple(values[index] for index, _ in task.roots)
+
+    def _in_order(self, found: Sequence[Any]) -> list[Any | None]:
+        gradients = dict(zip(self._task.leaves, found, strict=True))
+        return [gradients.get(index) for index in self._task.asked]

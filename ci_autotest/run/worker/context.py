@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,13 +37,13 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.grids import grid_points, may_have_grid
 from ci_autotest.record.user_operators import declare_operators
-from ci_autotest.run.worker.source_locations import source_locations
 from ci_autotest.run.worker.tests import Library
 from ci_autotest.values.case import test_key
+from ci_autotest.values.finding import Location
 from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 #: Position of the reference among the candidates of a message.
 REFERENCE: Final = -1
+#: Folders of installed packages; they may lie in the checkout, but are not part of the repository.
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 class WorkerContext:
@@ -181,3 +185,27 @@ class WorkerContext:
             accepted_by(hello.known, name, datetime.now(timezone.utc).date()),
             (self.candidates[name].backend, self.candidates[name].device),
         )  # fmt: skip
+
+
+def source_locations(functions: Mapping[str, Callable[..., Any]], root: Path) -> dict[str, Location]:
+    """Return where functions are defined; only Python functions in the checkout have a location.
+
+    Args:
+        functions: Functions by operator.
+        root: The configuration's folder. The checkout is the nearest folder at or above it with ``.git``, else itself.
+    """
+    folder = root.resolve()
+    top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    found = {operator: _location(function, top) for operator, function in functions.items()}
+    return {operator: location for operator, location in found.items() if location is not None}
+
+
+def _location(function: Callable[..., Any], top: Path) -> Location | None:
+    # A wrapper of a decorator is defined elsewhere than the kernel.
+    plain = inspect.unwrap(function) if isinstance(function, FunctionType) else function
+    if not isinstance(plain, FunctionType):
+        return None
+    file = Path(plain.__code__.co_filename).resolve()
+    if not file.is_file() or not file.is_relative_to(top) or _INSTALLED.intersection(file.parts):
+        return None
+    return Location(file=file.relative_to(top).as_posix(), line=plain.__code__.co_firstlineno)

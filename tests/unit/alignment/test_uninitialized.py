@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ci_autotest.alignment.uninitialized import NUMBERS, leave_residue
+from ci_autotest.alignment.repeatability import NUMBERS, leave_residue
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Trace
 

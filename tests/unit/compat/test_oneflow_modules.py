@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ci_autotest import random_tensor
-from ci_autotest.compat.import_hook import answering
+from ci_autotest.compat.foreign_file import answering
 from ci_autotest.compat.missing_names import MissingName
 from ci_autotest.compat.oneflow_modules import AnsweredModule, answer
 from ci_autotest.compat.oneflow_modules import recording as torch_of_files

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ci_autotest.github.client import wait_s
 from ci_autotest.github.http_response import Reply
-from ci_autotest.github.retry import wait_s
 
 NOW = "Fri, 20 Nov 2026 10:00:00 GMT"
 NOW_S = 1_795_168_800

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ci_autotest.run.worker.source_locations import source_locations
+from ci_autotest.run.worker.context import source_locations
 from ci_autotest.values.finding import Location
 
 if TYPE_CHECKING:
