@@ -36,11 +36,12 @@ PINS = ACTION / "constraints.txt"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 #: Device files of GPUs that torch's default build can use: of NVIDIA's driver, and of Windows' driver under WSL.
 GPU_FILES = ("nvidia[0-9]*", "dxg")
-#: pip's variables that say from where packages come, and not which packages or how they are installed.
+#: pip's variables that say from where packages come and how they are fetched, and not which ones or to where.
 SOURCES = frozenset({
     "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CONFIG_FILE", "PIP_DEFAULT_TIMEOUT", "PIP_EXTRA_INDEX_URL",
-    "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_KEYRING_PROVIDER", "PIP_NO_INDEX", "PIP_PROXY", "PIP_RETRIES",
-    "PIP_TIMEOUT", "PIP_TRUSTED_HOST",
+    "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_KEYRING_PROVIDER", "PIP_NO_CACHE_DIR", "PIP_NO_INDEX", "PIP_NO_PROXY_ENV",
+    "PIP_PROXY", "PIP_RESUME_RETRIES", "PIP_RETRIES", "PIP_TIMEOUT", "PIP_TRUSTED_HOST", "PIP_USE_DEPRECATED",
+    "PIP_USE_FEATURE",
 })  # fmt: skip
 #: Last lines of pip's output that are shown where it fails.
 SHOWN_LINES = 5

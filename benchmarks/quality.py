@@ -26,6 +26,8 @@ GOALS = {"detected": 1.0, "operator": 0.95, "blame": 0.95, "small": 0.9, "verifi
 SECONDS, EVALUATIONS = 2.0, 200
 #: Faults of one run: every candidate runs the tests of all of them, and a run starts two workers.
 TOGETHER = 12
+#: Time limit of a case, which takes milliseconds: the kernel that hangs waits so long some twenty times.
+HANG = "10s"
 
 
 @dataclass
@@ -75,7 +77,7 @@ def run(faults, strictness, output):
         for name, fault in faults.items()
     )  # fmt: skip
     config = Config(
-        candidates=candidates, strictness=strictness, output=str(output), workers=2, case_timeout="6s", cases=20
+        candidates=candidates, strictness=strictness, output=str(output), workers=2, case_timeout=HANG, cases=20
     )
     request = Request(
         config=config, root=ROOT, start=ROOT, candidates=candidates,

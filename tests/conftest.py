@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ from tests import fork_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Under `nohup` an ignored SIGHUP would be inherited by the commands that tests send one; a handler is not inherited.
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+# Under `nohup` an ignored SIGHUP would be inherited by the commands that tests send one; a handler is not inherited,
+# and not by the processes of xdist either, which get their own.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "PYTEST_XDIST_WORKER" in os.environ:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 

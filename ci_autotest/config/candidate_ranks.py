@@ -23,8 +23,8 @@ _OF_MODULES: Final = frozenset({"ranks", "wrap"})
 _DEVICES: Final = frozenset({"cpu", "cuda", "auto"})
 #: One rank has nobody to share a batch with.
 _FEWEST: Final = 2
-#: Modules whose hosts can be ranks, with the device of each rank.
-_MODULES: Final = {"oneflow": "cpu"}
+#: Modules whose hosts can be ranks, with the device of each rank: only OneFlow's tensors lie on several processes.
+_RANK_HOSTS: Final = {"oneflow": "cpu"}
 #: Keys of other groups of ranks, and the backends that have them.
 _OF_OTHERS: Final = {"mesh": "dtensor", "placements": "dtensor", "processes": "dtensor", "wrap": "ddp or fsdp"}
 
@@ -37,7 +37,7 @@ def check_ranks(candidate: Candidate, where: str) -> None:
     """
     named = f"{where}: candidate {candidate.name!r}"
     if candidate.backend == "module":
-        fault = wrong_host_ranks(candidate)
+        fault = _wrong_host_ranks(candidate)
         if fault:
             message = f"{named} {fault}"
             raise ConfigError(message)
@@ -106,17 +106,17 @@ def _wrong(candidate: Candidate) -> str:
     return ""
 
 
-def wrong_host_ranks(candidate: Candidate) -> str:
+def _wrong_host_ranks(candidate: Candidate) -> str:
     """Return what is wrong with the ranks of a candidate of backend ``module``, and what to write; empty if nothing."""
     given = next((key for key in _OF_OTHERS if getattr(candidate, key)), None)
     if given is not None:
         return f"has {given!r}, which backend module does not use. Write backend: {_OF_OTHERS[given]}, or remove it."
     if candidate.ranks is None:
         return ""
-    if candidate.module not in _MODULES:
+    if candidate.module not in _RANK_HOSTS:
         return f"has 'ranks', which module {candidate.module} does not use. Write module: oneflow, or remove it."
     if not 2 <= candidate.ranks <= RANKS_AT_MOST:  # noqa: PLR2004 - one rank is an ordinary host
         return f"has ranks: {str(candidate.ranks)[:30]}. Give 2 to {RANKS_AT_MOST}, or remove it."
-    if candidate.device != _MODULES[candidate.module]:
+    if candidate.device != _RANK_HOSTS[candidate.module]:
         return f"has ranks on '{candidate.device[:40]}'. Write device: cpu, or remove 'ranks'."
     return ""

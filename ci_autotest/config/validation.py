@@ -1,4 +1,4 @@
-"""Refuse values that are out of range or contradict each other; the message says what to write."""
+"""Read durations and sizes, and refuse values that are out of range or contradict each other, saying what to write."""
 
 from __future__ import annotations
 

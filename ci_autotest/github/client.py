@@ -53,13 +53,15 @@ _GOOD: Final = range(200, 300)
 _FOUND: Final = 302
 
 
-T = TypeVar("T")
-RATE_LIMITED_S: Final = 60.0
-BROKEN_S: Final = 1.0
-
 _FORBIDDEN: Final = 403
 _TOO_MANY: Final = 429
-_LONGEST_DIGITS: Final = 12  # 30,000 years
+#: Seconds before a request is sent again where GitHub does not say, after the first failure.
+RATE_LIMITED_S: Final = 60.0
+BROKEN_S: Final = 1.0
+#: Digits of the longest wait that is read: 30,000 years.
+_LONGEST_DIGITS: Final = 12
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,13 +307,13 @@ def wait_s(reply: Reply, failures: int) -> float | None:
         failures: Earlier failures of the same request.
     """
     if is_rate_limited(reply):
-        return _first(_retry_after_s(reply), _until_reset_s(reply), RATE_LIMITED_S * 2.0**failures)
+        return _first_given(_retry_after_s(reply), _until_reset_s(reply), RATE_LIMITED_S * 2.0**failures)
     if is_broken(reply):
-        return _first(_retry_after_s(reply), BROKEN_S * 2.0**failures)
+        return _first_given(_retry_after_s(reply), BROKEN_S * 2.0**failures)
     return None
 
 
-def _first(*waits: float | None) -> float | None:
+def _first_given(*waits: float | None) -> float | None:
     return next((wait for wait in waits if wait is not None), None)
 
 
@@ -320,12 +322,12 @@ def _is_spent(reply: Reply) -> bool:
 
 
 def _retry_after_s(reply: Reply) -> float | None:
-    return _whole(reply.headers.get("retry-after", ""))
+    return _whole_seconds(reply.headers.get("retry-after", ""))
 
 
 def _until_reset_s(reply: Reply) -> float | None:
     """Return the seconds to the reset by the server's clock, because this machine's may be wrong."""
-    reset = _whole(reply.headers.get("x-ratelimit-reset", ""))
+    reset = _whole_seconds(reply.headers.get("x-ratelimit-reset", ""))
     if reset is None or not _is_spent(reply):
         return None
     try:
@@ -336,6 +338,6 @@ def _until_reset_s(reply: Reply) -> float | None:
     return max(1.0, reset - now)
 
 
-def _whole(text: str) -> float | None:
+def _whole_seconds(text: str) -> float | None:
     text = text.strip()
     return float(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_DIGITS else None

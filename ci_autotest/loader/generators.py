@@ -1,4 +1,7 @@
-"""The random number generators that a dataset holds: found by walking its attributes, read and set by their kind."""
+"""The random number generators that a dataset holds: found by walking its attributes, read and set by their kind.
+
+The source line that makes one is an assignment to an attribute, a variable or a name of a module.
+"""
 
 from __future__ import annotations
 

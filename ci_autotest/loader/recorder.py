@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _PEEKED: Final = 2
 #: The address in the default ``repr`` of an object.
 _ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
+#: Levels of parts of a sample that are read.
 _DEPTH: Final = 6
 
 

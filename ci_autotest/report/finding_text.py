@@ -36,10 +36,10 @@ ACCEPTED = "accepted"
 # A report may have been written by somebody else, and readers paste commands: a command must not contain anything that
 # a shell interprets.
 _COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
-_LONGEST: Final = 200
-_PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+_LONGEST_NAME: Final = 200
+_PLAIN_SCALAR: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 #: Words that YAML 1.1 reads as booleans or null.
-_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_YAML_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,9 +292,13 @@ def known_row(finding: Finding) -> str:
 
 
 def _is_name(name: str) -> bool:
-    return 0 < len(name) <= _LONGEST and name.isprintable()
+    return 0 < len(name) <= _LONGEST_NAME and name.isprintable()
 
 
 def _scalar(name: str) -> str:
     """Return a YAML scalar, in JSON's quotes unless the plain word is unambiguous."""
-    return name if _PLAIN.fullmatch(name) and name.lower() not in _WORDS else json.dumps(name, ensure_ascii=False)
+    return (
+        name
+        if _PLAIN_SCALAR.fullmatch(name) and name.lower() not in _YAML_WORDS
+        else json.dumps(name, ensure_ascii=False)
+    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.power import PowerResult
 
-#: CauseKind findings fail a run as, worst first.
+#: What findings fail a run as, worst first.
 _FAULTS = ("crashed", "timed_out", "misaligned", "lenient", "flaky")
 _REASONS = {
     UnsupportedReason.NO_COUNTERPART: "no counterpart",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Tests that are checked, the latest first, to find the one after which the reference ends its process.
 BLAMED_AT_MOST: Final = 8
-#: Seconds to wait before each try of a job whose worker is killed from outside, or is lost before it reaches the case.
-#: What kills workers, for example a machine short of memory, may go on for seconds.
+#: Seconds without a worker before each try of a job, if its worker was killed from outside at the try before. What
+#: kills workers, for example a machine short of memory, may go on for seconds.
 _PAUSES_S: Final = (0.0, 0.0, 1.0, 2.0, 4.0, 8.0)
 #: Cases of the same test that the text of a history names.
 _NAMED_AT_MOST: Final = 5
@@ -204,8 +204,7 @@ def _ask(task: Task, case: int, names: Sequence[str], state: InquiryState, *, is
     message = _request(task, case, names, state)
     received = Received(Broken(message="", traceback=""))
     for pause_s in _PAUSES_S:
-        is_killed = isinstance(received.answer, WorkerLostError) and received.answer.is_killed
-        answer = yield Job((message,), is_fresh, pause_s if is_killed else 0.0)
+        answer = yield Job((message,), is_fresh, pause_s if _is_killed(received) and not state.has_waited else 0.0)
         assert answer is not None  # noqa: S101 - a job is answered
         received = answer
         error = received.answer
@@ -218,11 +217,16 @@ def _ask(task: Task, case: int, names: Sequence[str], state: InquiryState, *, is
             return received
         is_fresh = True  # What the process ran before may be what ended it.
     error = received.answer
+    state.has_waited |= _is_killed(received)
     if isinstance(error, WorkerLostError) and error.spot.case != case:
         # The case never began, so that it is not what ends the process.
         broken = Broken(message=f"its worker {error.reason} before case {case} began", traceback=error.output)
         return received._replace(answer=broken)
     return received
+
+
+def _is_killed(received: Received) -> bool:
+    return isinstance(received.answer, WorkerLostError) and received.answer.is_killed
 
 
 def _one_case(task: Task, case: int, name: str, state: InquiryState) -> _EventInquiry:
@@ -300,6 +304,8 @@ class InquiryState:
         self._ended_by_float64: set[tuple[int, str]] = set()
         self._counted: set[int] = set()
         self.is_explained = False
+        #: Whether a job was killed at each of its tries: waiting did not help, and is left out from then on.
+        self.has_waited = False
 
     def is_skipped(self, case: int, name: str) -> bool:
         """Whether enough cases of the window have already ended their worker on the candidate."""

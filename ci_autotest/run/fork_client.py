@@ -40,8 +40,8 @@ _SERVE: Final = (
 )
 #: What `torch.testing.assert_close` imports when it is first called, which takes a second.
 SCRIPT_IMPORTS: Final = ("torch.distributed.tensor",)
-#: What torch imports when a difference is judged: its decompositions, and gradients of given cotangents.
-JUDGE_IMPORTS: Final = ("torch._decomp", "torch.fx.experimental.symbolic_shapes")
+#: What torch imports when a difference is judged, for gradients of given cotangents and some decompositions.
+JUDGE_IMPORTS: Final = ("torch.fx.experimental.symbolic_shapes",)
 #: Seconds that the server may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")

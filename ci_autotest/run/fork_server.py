@@ -166,7 +166,7 @@ def _serve_workers(listener: socket.socket, package_folder: str) -> NoReturn:
         with _without_collection():
             for name in _WORKER_IMPORTS:
                 importlib.import_module(name)
-            sys.modules[_FIRST_USE].prepare()
+            importlib.import_module(_FIRST_USE).prepare()
         while True:
             job, descriptors = _next_job(listener)
             _import(job.get("imports", []))

@@ -92,7 +92,8 @@ class Slot:
     def rest(self) -> None:
         """End the worker until the next task; on a cluster another worker may be waiting for its place."""
         if not self._is_at_rest:
-            self._is_at_rest = True
+            self._is_at_rest, self._is_changed, self.ready = True, False, None
+            self._history.clear()
             self.worker.close()
 
     def stop(self) -> None:
@@ -153,7 +154,7 @@ class Slot:
             message = self.worker.receive()
             while message is not None:
                 yield from self._take(message)
-                message = self.worker.buffered() if self.is_busy else None
+                message = self.worker.buffered() if self.is_listening else None
         except WorkerLostError as error:
             yield from self._lost(error)
 
@@ -164,8 +165,7 @@ class Slot:
         """
         if self._is_at_rest:
             if time.monotonic() >= self._rests_until:
-                self.worker = self._start()
-                self._send(self._job[0])
+                self._begin_job()
             return
         try:
             self.worker.check()
@@ -255,7 +255,7 @@ class Slot:
         self._stillborn = self._stillborn + 1 if self.ready is None else 0
         if self._stillborn > _STILLBORN_AT_MOST:
             raise self.unavailable(error)
-        self.renew()
+        self.rest()  # The next job or task starts another one.
         if self._task is None:
             return
         if self._inquiry is not None:
@@ -286,10 +286,15 @@ class Slot:
         self._job = deque(msgspec.structs.replace(message, ends_if_changed=False) for message in step.messages)
         if step.pause_s:
             self.rest()
-            self._rests_until, self._before = time.monotonic() + step.pause_s, ()
+            self._rests_until = time.monotonic() + step.pause_s
             return
         if (step.is_fresh and self._history) or self._is_changed:
-            self.renew()
+            self.rest()
+        self._begin_job()
+
+    def _begin_job(self) -> None:
+        if self._is_at_rest:
+            self.worker = self._start()
         self._before = tuple(self._history)
         self._send(self._job[0])
 

@@ -67,7 +67,7 @@ class Cause(NamedTuple):
     """One cause.
 
     Attributes:
-        what: CauseKind it is.
+        kind: What it is.
         test: The test; empty if it is none of one test.
         candidate: The candidate; empty if it is none of one candidate.
         subject: The finding, result, broken test or timed call; ``None`` if it is none of one.

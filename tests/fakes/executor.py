@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 
 from ci_autotest.run.messages import Ready
@@ -12,8 +13,10 @@ READY = Ready(torch="2", candidates=[])
 class FakeWorker:
     """Answer with what it is given, whatever it is sent."""
 
-    def __init__(self) -> None:
-        self.sent, self.answers = [], deque([READY])
+    def __init__(self, answers=(READY,)) -> None:
+        self.sent, self.answers = [], deque(answers)
+        self.fd, self._other = os.pipe()
+        os.write(self._other, b"1")  # There is always something to read, until it is closed.
 
     def begin(self) -> None:
         pass
@@ -30,16 +33,29 @@ class FakeWorker:
     def buffered(self):
         return None
 
-    def close(self) -> None:
+    def check(self) -> None:
         pass
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            os.close(self._other)
+            self.fd = -1
 
 
 class FakeExecutor:
+    """Start workers.
+
+    Args:
+        answers: What each worker answers, in the order in which they start; a worker beyond them says that it is ready.
+    """
+
     slots = 1
 
-    def __init__(self) -> None:
+    def __init__(self, *answers) -> None:
         self.started: list[FakeWorker] = []
+        self._answers = deque(answers)
 
     def start(self, _slot) -> FakeWorker:
-        self.started.append(FakeWorker())
+        self.started.append(FakeWorker(self._answers.popleft() if self._answers else (READY,)))
         return self.started[-1]

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from action import environment
+from action.inputs import StepError
 from tests.action_repository import export
 from tests.action_runner import ActionRunner, expressions_entry, job_environ
 
@@ -58,6 +60,11 @@ def install(python: str, folder: Path, **variables: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout.splitlines()[-1]
+
+
+def test_pip__package_that_nobody_has__is_refused_with_pips_last_lines():
+    with pytest.raises(StepError, match=r"pip ended with 1 .*no-such-package: (?s:.*)No matching distribution found"):
+        environment.pip(Path(sys.executable), "download", ["--no-index", "no-such-package"], os.environ)
 
 
 @pytest.mark.heavy

@@ -27,7 +27,29 @@ verdict = tried(
     substitute(huber_loss=lambda x, y, **_: (x - y).abs().mean()),
 )
 print(verdict.outcome, verdict.blame)
+verdict = tried(
+    lambda: torch.nn.functional.cross_entropy(random_tensor(2, 4, 3), torch.tensor([0, 1, 2, 0])),
+    substitute(cross_entropy=lambda x, y, **_: x.log_softmax(1).gather(1, y[:, None]).sum()),
+)
+print(verdict.outcome, verdict.blame)
 print("torch._dynamo" in sys.modules)
+"""
+#: PyTorch itself imports Dynamo for this without what is done before.
+DERIVES = """
+import sys
+import torch
+from ci_autotest.backends.first_use import prepare
+
+prepare()
+x = torch.rand(1, 288, 2, 2, requires_grad=True)
+y = torch.nn.functional.lp_pool2d(x, 2, 2)
+(first,) = torch.autograd.grad(y, x, y, create_graph=True)
+torch.autograd.grad(first, x, torch.ones_like(first))
+print("torch._dynamo" in sys.modules)
+held = [function for finder in sys.meta_path for function in getattr(finder, "_hidden", ())]
+assert held and all("__dynamo_disable" in vars(function) for function in held)
+torch.compile(lambda x: x.exp(), backend="eager")(torch.rand(2))
+print("torch._dynamo" in sys.modules, sum(vars(f).get("__dynamo_disable") is f for f in held))
 """
 
 
@@ -35,7 +57,14 @@ def test_judge__operators_that_torch_decomposes_in_python_are_wrong__imports_no_
     done = subprocess.run(
         [sys.executable, "-c", JUDGES], env=environment(None), capture_output=True, text=True, check=True, timeout=300
     )
-    assert done.stdout.split() == [*["misaligned", "candidate"] * 3, "False"]
+    assert done.stdout.split() == [*["misaligned", "candidate"] * 4, "False"]
+
+
+def test_prepare__second_derivative_that_torch_computes_in_python__imports_no_compiler_and_marks_go_when_it_comes():
+    done = subprocess.run(
+        [sys.executable, "-c", DERIVES], env=environment(None), capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout.splitlines() == ["False", "True 0"]
 
 
 def rounded(function, value):

@@ -29,6 +29,7 @@ _CARRIED: Final = frozenset({"Constant", "Identity"})
 _DRAWS: Final = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
 })  # fmt: skip
+#: Which input of a Dropout node says whether it drops anything.
 _TRAINING: Final = 2
 
 

@@ -114,6 +114,18 @@ def test_inquire__worker_killed_again_and_again__waits_longer_before_each_try():
     assert sum(pauses) >= 7  # What kills a worker at each of its calls goes on for seconds.
 
 
+def test_inquire__killed_at_every_try__waits_for_one_job_alone():
+    inquiry = inquire(loss_of((10, 11, 20, 21), (10, 0), names=("first",), is_killed=True))
+    pauses, step = [], next(inquiry)
+    while step is not None:
+        if isinstance(step, Job):
+            pauses.append(step.pause_s)
+            step = inquiry.send(Received(lost_in(step.messages[0].cases[0], 0, is_killed=True)))
+        else:
+            step = next(inquiry, None)
+    assert sum(pauses) == sum(pauses[:6]) > 0
+
+
 @pytest.mark.parametrize("needed", [1, 2])
 def test_inquire__reference_ends_its_process_after_other_tests__those_are_named(needed: int):
     def run(message: RunCases) -> CasesDone | WorkerLostError:

@@ -95,7 +95,7 @@ def test_hear__lasting_change_after_a_recurring_one__the_rest_runs_in_another_pr
     assert (len(executor.started), slot.worker.sent[-1].cases) == (2, [2])
 
 
-def test_check__worker_killed_twice__the_next_one_starts_after_a_pause(monkeypatch):
+def test_check__worker_killed_three_times__the_next_one_starts_after_a_pause(monkeypatch):
     slot, executor = slot_of()
     slot.begin(Task(TEST, (0,), ("k",)))
     heard(slot, killed(0), killed(0), killed(0))
