@@ -121,8 +121,8 @@ class Slot:
         return f"case {spot.case} of {message.test.id} on {name}"
 
     def _spot(self) -> Spot | None:
-        """Return the worker's position; ``None`` if it is on another machine."""
-        beacon = getattr(self.worker, "beacon", None)
+        """Return the worker's position; ``None`` if it is on another machine, or has ended."""
+        beacon = None if self._is_at_rest else getattr(self.worker, "beacon", None)
         return beacon.read() if beacon is not None else None
 
     def begin(self, task: Task, *, ends_if_changed: bool = True) -> None:

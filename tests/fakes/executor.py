@@ -6,6 +6,7 @@ import os
 from collections import deque
 
 from ci_autotest.run.messages import Ready
+from ci_autotest.run.progress_beacon import Spot
 
 READY = Ready(torch="2", candidates=[])
 
@@ -17,6 +18,9 @@ class FakeWorker:
         self.sent, self.answers = [], deque(answers)
         self.fd, self._other = os.pipe()
         os.write(self._other, b"1")  # There is always something to read, until it is closed.
+        self.beacon = self
+        #: What `check` raises.
+        self.faults = deque()
 
     def begin(self) -> None:
         pass
@@ -34,7 +38,13 @@ class FakeWorker:
         return None
 
     def check(self) -> None:
-        pass
+        if self.faults:
+            raise self.faults.popleft()
+
+    def read(self) -> Spot:
+        """Return the place that the beacon shows, as long as its file is open."""
+        os.fstat(self.fd)
+        return Spot(0, 0, -1, 0, 1)
 
     def close(self) -> None:
         if self.fd >= 0:

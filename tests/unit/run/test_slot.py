@@ -95,6 +95,15 @@ def test_hear__lasting_change_after_a_recurring_one__the_rest_runs_in_another_pr
     assert (len(executor.started), slot.worker.sent[-1].cases) == (2, [2])
 
 
+def test_check__worker_is_lost_there_again_and_again__is_not_asked_where_it_was():
+    slot, executor = slot_of()
+    slot.begin(Task(TEST, (0,), ("k",)))
+    for _ in range(3):
+        slot.worker.faults.append(killed(0))
+        assert list(slot.check()) == []
+    assert (len(executor.started), slot.is_listening) == (3, False)
+
+
 def test_check__worker_killed_three_times__the_next_one_starts_after_a_pause(monkeypatch):
     slot, executor = slot_of()
     slot.begin(Task(TEST, (0,), ("k",)))
