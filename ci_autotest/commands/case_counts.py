@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.run.messages import Cost
+from ci_autotest.values.case import window_of
 from ci_autotest.values.finding import HITS_LISTED, TOLERATED_BLAMES
-from ci_autotest.values.probes import ProbeCounts
+from ci_autotest.values.probes import NO_PROBE, ProbeCounts, joined_probes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,11 +103,34 @@ class PairEntry:
     aligned: int = 0
     unsupported: tuple[UnsupportedCases, ...] = ()
     values_only: int = 0
-    probes: ProbeCounts = field(default_factory=ProbeCounts)
+    whole_probes: ProbeCounts = field(default_factory=ProbeCounts)
+    #: Probes of windows of which a case ran in a message of its own, or nothing where another message counted them.
+    window_probes: dict[int, ProbeCounts] = field(default_factory=dict)
     errors: tuple[AlignedError, ...] = ()
     cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
+
+    @property
+    def probes(self) -> ProbeCounts:
+        """The probes of all messages."""
+        return joined_probes((self.whole_probes, *self.window_probes.values()))
+
+    def count_probes(self, done: Sequence[int], counts: ProbeCounts) -> None:
+        """Count the probes of a message. A window has one, also if its cases run alone after a worker was lost.
+
+        Args:
+            done: Cases of the message's last part.
+            counts: Probes of the whole message; of none before its last part.
+        """
+        windows = {window_of(case) for case in done}
+        if len(done) == 1 and counts.planned == 1:
+            (window,) = windows
+            self.window_probes[window] = _better(self.window_probes.get(window, counts), counts)
+        elif counts.planned:
+            self.whole_probes = joined_probes((self.whole_probes, counts))
+            for window in windows:
+                self.window_probes.setdefault(window, ProbeCounts())
 
     def fail(self, failure: CaseFailure) -> None:
         """Count a case that is not aligned."""
@@ -195,3 +219,12 @@ def _some(names: Sequence[str]) -> str:
     unique = list(dict.fromkeys(names))
     more = len(unique) - 1
     return f"{unique[0]}{f' and {more} other test' + 's' * (more > 1) if more else ''}"
+
+
+def _better(before: ProbeCounts, now: ProbeCounts) -> ProbeCounts:
+    """Return the counts of a window's probe by what is known now, as a worker does that runs all of its cases."""
+    if not before.planned or before.run:
+        return before
+    if now.run:
+        return now
+    return min(before, now, key=lambda counts: NO_PROBE.index(next(iter(counts.left_out))))

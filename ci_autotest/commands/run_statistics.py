@@ -13,7 +13,7 @@ from ci_autotest.report.merge import first_refusal
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
-from ci_autotest.values.probes import ProbeCounts, joined_probes
+from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import REFERENCE_CANDIDATE, joined_reasons, joined_unsupported
 from ci_autotest.values.size_classes import joined_sizes
 
@@ -124,7 +124,7 @@ class Ledger:
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.values_only += done.values_only.get(name, 0)
-            pair.probes = joined_probes((pair.probes, done.probes.get(name, ProbeCounts())))
+            pair.count_probes(done.done, done.probes.get(name, ProbeCounts()))
             pair.errors = joined_errors((*pair.errors, *done.errors.get(name, ())))
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
             unsupported = done.unsupported.get(name, ())
