@@ -255,8 +255,18 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
         finding_message.finding_of(verdict, about),
         confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
         variants=diagnosis.variants, repro_verified=diagnosis.is_verified, earlier=diagnosis.seed is not None,
-        output=suspect.lost.output.strip() if suspect.lost is not None else diagnosis.printed.strip(),
+        output=_printed(diagnosis),
     )  # fmt: skip
+
+
+def _printed(diagnosis: Diagnosis) -> str:
+    """Return what the case printed, as it was found if something was printed then.
+
+    A worker that is killed from outside while it prints its stack has printed none; when it is lost again, it does.
+    """
+    losses = (diagnosis.suspect.lost, diagnosis.lost)
+    printed = [*(lost.output for lost in losses if lost is not None), diagnosis.printed]
+    return next(filter(None, map(str.strip, printed)), "")
 
 
 def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, tools: Tools) -> Finding:

@@ -13,6 +13,8 @@ from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.unconfirmed import as_seen
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.run.messages import Tried
+from ci_autotest.run.progress_beacon import Spot
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.values.verdict import Call, Kind, Misalignment, Verdict
 from tests import program_samples
@@ -87,3 +89,13 @@ def test_rendered__finding_of_any_kind_and_state__has_a_title_and_its_reasons(ki
     for diagnosis in diagnoses:
         finding = rendered(diagnosis, TOOLS)
         assert (missing_words(finding), bool(program_or_reason(finding))) == ([], True), finding
+
+
+def test_rendered__worker_was_killed_before_it_printed_its_stack__has_that_of_its_second_loss():
+    verdict = Verdict(outcome="timed_out", operator="torch.exp", kind="timeout")
+    first, again = (
+        WorkerLostError("made no progress for 6 s", Spot(0, 0, 0, 0, 1), text, timed_out=True)
+        for text in ("", "in exp\n")
+    )
+    diagnosis = Diagnosis(SUSPECT._replace(lost=first), verdict, Route.SETTLED, lost=again)
+    assert rendered(diagnosis, TOOLS).output == "in exp"
