@@ -7,7 +7,7 @@ same for every candidate. The array is read-only, because a write through it wou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -62,8 +62,8 @@ def _input_of_array(recorder: Recorder, function: Function, args: tuple[Any, ...
         raise AuthorError(message) from error
     if function.target != "torch.tensor":
         recorder.outside.shared.append((array, array.tobytes()))
-    value: Value = recorder.capture(made)
-    return value if device is None or device is NOTHING else value.to(device)
+    value = recorder.capture(made)
+    return value if device is None or device is NOTHING else cast("Value", value.to(device))
 
 
 def refuse_written(recorder: Recorder) -> None:

@@ -9,7 +9,7 @@ of each user class is replaced by a function that
   which the backward gave for that input.
 
 So a program names no user code. It runs on any backend that supports hooks, and is saved, printed and
-localized like any other (CONTRIBUTING, "Where we depart from the design"). If the backward returns ``None`` for an
+localized like any other (``docs/decisions/user-functions-are-traced.md``). If the backward returns ``None`` for an
 input, that input gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
 """
 
@@ -123,7 +123,7 @@ class _Tracing:
         else:
             result = self._forward(ctx, *inputs, **kwargs)
         if not (with_grad and any(ctx.needs_input_grad)):
-            return result
+            return _no_input(result, inputs)
         if not isinstance(result, Value):
             message = (
                 f"{self._name}.forward returns a {type(result).__name__}, but only a torch.autograd.Function that "
@@ -131,7 +131,7 @@ class _Tracing:
             )
             raise AuthorError(message)
         if ctx.is_plain(result) or not _is_differentiable(result):
-            return result
+            return _no_input(result, inputs)
         with torch.enable_grad():
             return self._connected(ctx, inputs, result)
 
@@ -195,6 +195,12 @@ class _Context:
     def is_plain(self, result: Value) -> bool:
         """Whether a result was marked as not differentiable."""
         return any(item is result for item in self._plain)
+
+
+def _no_input(result: Any, inputs: tuple[Any, ...]) -> Any:
+    """Return a result as an object of its own: of an input that is returned, ``apply`` would make a view, as a step."""
+    is_input = isinstance(result, Value) and any(result is item for item in inputs)
+    return Value(result._tensor, result._ref, result._recorder) if is_input else result
 
 
 def _any_recorded(values: Iterable[object]) -> bool:

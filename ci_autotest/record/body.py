@@ -6,8 +6,9 @@ A body's return value, flattened, becomes the output of the program.
 from __future__ import annotations
 
 import bdb
+import sys
 import traceback
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -106,7 +107,7 @@ def _called(
 ) -> tuple[int | None, object]:
     """Call a body; return the index of the refused step that ended it, and its result."""
     try:
-        with ModuleCalls(recorder) if recorder.marks_modules else nullcontext():
+        with ModuleCalls(recorder) if recorder.marks_modules else nullcontext(), _uncompiled():
             returned = tracer.call(call)
     except AuthorError:
         raise
@@ -130,6 +131,14 @@ def _called(
     if declaration.raises:
         check_demand(declaration, None)
     return None, returned
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    """Return a context in which functions that the user has compiled run as written: no graph takes recorded values."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):  # torch 2.6 has it
+        return nullcontext()
+    eager: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return eager
 
 
 def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal: Exception) -> int:

@@ -34,12 +34,12 @@ def outside(call: Callable[..., Any]) -> Callable[..., Any]:
     return unrecorded
 
 
-def is_asked_by_torch() -> bool:
-    """Whether the code that recording was called from is torch's own, for example an optimizer's step."""
+def asking_module() -> str:
+    """Return the name of the module that recording was called from: the author's, or one of torch's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _module_of(frame).startswith(_RECORDING):
         frame = frame.f_back
-    return frame is not None and _module_of(frame).partition(".")[0] == "torch"
+    return "" if frame is None else _module_of(frame)
 
 
 def _module_of(frame: FrameType) -> str:

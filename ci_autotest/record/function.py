@@ -81,8 +81,13 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     if name is None:
         kind, own = type(func), getattr(func, "__name__", "")
         label = f"{func.__module__}.{own}" if own else f"a {kind.__module__}.{kind.__qualname__} without a name"
+        other = instead(label)
         message = (
-            f"{label} is not recorded, because it is no operator of torch. Call the operators that it consists of."
+            f"{label} is not recorded: {other}."
+            if other
+            else (
+                f"{label} is not recorded, because it is no operator of torch. Call the operators that it consists of."
+            )
         )
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")

@@ -9,6 +9,7 @@ import inspect
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch.nn.modules._functions import BackwardHookFunction
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
@@ -22,6 +23,14 @@ _any_autocast: Final = torch._C._is_any_autocast_enabled
 _DEVICES: Final = ("cpu", "cuda")
 #: Number of stack frames in which ``apply`` of a user's autograd function is searched for.
 _FRAMES: Final = 12
+_HOOK_OF_A_PLAIN_MODULE: Final = (
+    "a backward hook of a plain module is not recorded. Construct the module with ci_autotest's torch, or register the "
+    "hook on a tensor."
+)
+_DEFINED_INSIDE: Final = (
+    "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor, so its backward would "
+    "not be compared. Define the class outside of the body."
+)
 
 
 def modes() -> tuple[str, ...]:
@@ -57,17 +66,16 @@ def _without_grad() -> tuple[str, ...]:
     frame = inspect.currentframe()
     for _ in range(_FRAMES):
         frame = frame.f_back if frame is not None else None
-        if _is_of_a_function(frame):
-            message = (
-                "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor, so its "
-                "backward would not be compared. Define the class outside of the body."
-            )
-            raise AuthorError(message)
+        function = _untraced(frame)
+        if function is not None:
+            is_hook = function is BackwardHookFunction
+            raise AuthorError(_HOOK_OF_A_PLAIN_MODULE if is_hook else _DEFINED_INSIDE)
     return NO_GRAD
 
 
-def _is_of_a_function(frame: FrameType | None) -> bool:
-    """Whether a frame is ``apply`` of a class that is not traced, because it was defined after the body started."""
+def _untraced(frame: FrameType | None) -> type | None:
+    """Return the class of which a frame is ``apply``, if it is not traced: torch's own, or defined in the body."""
     if frame is None or not frame.f_code.co_filename.endswith("torch/autograd/function.py"):
-        return False
-    return frame.f_code.co_name == "apply" and not is_traced(frame.f_locals["cls"])
+        return None
+    function: type = frame.f_locals["cls"] if frame.f_code.co_name == "apply" else type(None)
+    return None if function is type(None) or is_traced(function) else function

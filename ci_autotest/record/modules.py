@@ -181,7 +181,7 @@ class RecordedModule:
     def state_dict(self) -> dict[str, Value]:
         """Record a read of every parameter and buffer, detached and in torch's order."""
         parameters = dict(self.real.named_parameters(remove_duplicate=False))
-        read: dict[bool, Callable[[str], Value]] = {True: self.get_parameter, False: self.get_buffer}
+        read: dict[bool, Callable[[str], Any]] = {True: self.get_parameter, False: self.get_buffer}
         return {path: read[path in parameters](path).detach() for path in self.real.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's

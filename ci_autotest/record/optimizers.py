@@ -1,7 +1,7 @@
 """Optimizers of plain torch: ``step()`` is recorded as the in-place operations that it performs, including its state.
 
 ``torch.optim`` is Python code over tensors. During ``step()`` the plain parameters are replaced by their recorded
-values, so that each operation records itself. An optimizer of a recorded module holds values from its construction on.
+values, so that each operation records itself. An optimizer of a recorded module holds values already.
 The ``foreach`` and ``fused`` implementations are turned off meanwhile, because they take no recorded values. So a fused
 optimizer kernel is not what is tested here.
 
@@ -10,7 +10,6 @@ An optimizer may outlive its case, so its state is restored after the case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -43,34 +42,6 @@ def record_optimizers() -> None:
     """Install the hooks that record optimizers' steps inside a body, once in this process."""
     register_optimizer_step_pre_hook(_begin)
     register_optimizer_step_post_hook(_end)
-
-
-def with_values(make: Callable[..., Optimizer], parameters: list[Any], *args: Any, **kwargs: Any) -> Optimizer:
-    """Construct an optimizer of recorded values, which torch's check of its parameters does not take for tensors.
-
-    Args:
-        make: The optimizer's class.
-        parameters: Values and tensors, pairs of a name and one, or parameter groups.
-        *args: Further arguments.
-        **kwargs: As those.
-    """
-    values: dict[int, Value] = {}
-
-    def plain(one: Any) -> Any:
-        if isinstance(one, Value):
-            # Two reads of one parameter are two values; torch refuses a tensor that is given twice.
-            values.setdefault(id(one._tensor), one)
-            return one._tensor
-        if isinstance(one, dict):
-            return {**one, "params": plain(one["params"])}
-        if isinstance(one, list | Iterator):
-            return [*map(plain, one)]
-        return tuple(map(plain, one)) if type(one) is tuple else one
-
-    optimizer = make(plain(parameters), *args, **kwargs)
-    for group in optimizer.param_groups:
-        group["params"] = [values.get(id(tensor), tensor) for tensor in group["params"]]
-    return optimizer
 
 
 def restore_optimizer(held: Held) -> None:
@@ -122,8 +93,10 @@ def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
 
 
 def _copied(one: Any) -> Any:
+    if isinstance(one, Value) or not isinstance(one, torch.Tensor):
+        return one
     with unrecorded():
-        return one.detach().clone() if isinstance(one, torch.Tensor) else one
+        return one.detach().clone()
 
 
 def _move_state(optimizer: Optimizer, left: list[Any], right: list[Any]) -> None:

@@ -7,7 +7,6 @@ the value of that step, whether the body catches it or not.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -36,15 +35,13 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
-from ci_autotest.record.context import is_asked_by_torch
+from ci_autotest.record.context import asking_module
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
-from ci_autotest.record.gradient_clips import CLIPS, clip
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.notes import CaseNotes
-from ci_autotest.record.optimizers import with_values
 from ci_autotest.record.outside import Outside
 from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
@@ -69,8 +66,6 @@ _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
-#: Where the optimizers are: Python code of torch, which is executed, and whose calls are recorded.
-_IN_PYTHON: Final = "torch.optim."
 _SCALARS: Final = (
     bool,
     int,
@@ -179,7 +174,7 @@ class Recorder:
         if function.is_module_class:
             return construct(self, function, args, kwargs)
         if not function.is_operator:
-            return self._in_python(function, args, kwargs)
+            refuse(function.target)
         if function.is_autograd:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, args, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
@@ -189,18 +184,6 @@ class Recorder:
         if function.target != "torch.autograd.backward":
             return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
         return self._run_backward(_new_step(Step, step), function.real, real_args, real_kwargs)
-
-    def _in_python(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an optimizer or gradient clipping, whose operations are recorded."""
-        if function.target in CLIPS:
-            return clip(function, args, kwargs)
-        if not function.target.startswith(_IN_PYTHON):
-            refuse(function.target)
-        # The arguments are inspected before the call, and an iterator over parameters can be read only once.
-        first, *others = [[*arg] if isinstance(arg, Iterator) else arg for arg in args] or [None]
-        if isinstance(first or kwargs.get("params"), list | Iterator):
-            return with_values(function.real, first or kwargs.pop("params"), *others, **kwargs)
-        return function.real(first, *others, **kwargs) if args else function.real(**kwargs)
 
     def _run_backward(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Run a backward pass as a step, and give the plain parameters of the body their gradients."""
@@ -214,7 +197,7 @@ class Recorder:
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a plain torch function with a recorded value."""
         form, function = plain_function(func)
-        if function.name in KINDS and is_asked_by_torch():
+        if function.name in KINDS and asking_module().partition(".")[0] == "torch":
             return func(args[0]._tensor)
         if form == "getattr":
             return getattr(args[0], function.name)
@@ -329,13 +312,15 @@ class Recorder:
         self.trace.facts.append(None)
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor of plain torch as an input, once for each version of it.
+        """Record a tensor of plain torch as an input, once for each version of it; return a recorded one as it is.
 
         A tensor that requires grad, for example a parameter of the user, becomes a leaf, and its gradient is compared.
 
         Raises:
             AuthorError: The tensor was changed by a write that was not recorded.
         """
+        if isinstance(tensor, Value):
+            return tensor
         held = self.outside.captured.get(id(tensor))
         if held is not None and held[2] == tensor._version and holds_source(self, tensor, held[1]._ref.index):
             return held[1]

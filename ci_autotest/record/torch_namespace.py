@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.values import Value
 
-#: Names that are passed on unchanged, because they are modes, types or queries instead of operators.
+#: Names that are passed on unchanged, because they are modes, types or queries instead of operators, or code in Python
+#: that records itself.
 _PLAIN_NAMES: Final = frozenset({
     "torch.no_grad", "torch.enable_grad", "torch.set_grad_enabled", "torch.is_grad_enabled", "torch.device",
     "torch.Size", "torch.Tensor", "torch.is_tensor", "torch.finfo", "torch.iinfo", "torch.nn.Module",
-    "torch.get_default_dtype",
+    "torch.get_default_dtype", "torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
 })  # fmt: skip
 #: The wrappers by the names under which torch has them.
 WRAPPERS: Final = frozenset({
@@ -71,14 +72,14 @@ def _kind(path: str, found: object) -> Callable[[str, Any], Function]:
     return ArrayFunction if path in MAKERS else Function
 
 
-#: Modules that describe the machine or the build.
-_PLAIN_SPACES: Final = ("torch.cuda.", "torch.backends.", "torch.version.", "torch.mps.")
+#: Modules that describe the machine or the build, and the optimizers, which are code in Python.
+_PLAIN_SPACES: Final = ("torch.cuda.", "torch.backends.", "torch.version.", "torch.mps.", "torch.optim.")
 #: Modes that a step cannot store; a call inside a test is refused.
 _MODES: Final = frozenset({"torch.inference_mode"})
 
 
 def _is_recorded(path: str, found: object) -> bool:
-    if path in _MODES or path == "torch.nn.Parameter" or path.startswith("torch.optim."):
+    if path in _MODES or path == "torch.nn.Parameter":
         return True
     if path in _PLAIN_NAMES or path.startswith(_PLAIN_SPACES) or not callable(found):
         return False

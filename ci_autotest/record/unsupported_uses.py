@@ -6,12 +6,16 @@ import os
 import re
 import traceback
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import torch
 
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.record.skips import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
 
 #: What to write instead, by dotted name; a trailing ``*`` matches all names with that prefix.
 _INSTEAD: Final = {
@@ -23,13 +27,13 @@ _INSTEAD: Final = {
     "torch.sparse.*": "write it with operators of torch on x.to_sparse() or x.to_dense()",
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
-    "torch.nn.utils.clip_grad_norm_": "give it parameters of recorded modules only, or of plain ones only",
-    "torch.nn.utils.clip_grad_value_": "give it parameters of recorded modules only, or of plain ones only",
+    "torch._foreach_*": "pass foreach=False",
     "torch.utils.*": "call the operators that it uses",
     "torch.autograd.functional.*": "use torch.autograd.grad with create_graph=True",
     "torch.manual_seed": "every random step has a seed of its own",
     "torch.set_default_dtype": "give each call its dtype",
 }
+_IN_CPP: Final = "put the call into a function of a module, with @operator above it."
 _OTHERWISE: Final = (
     "use the functions of torch, torch.nn.functional, torch.linalg, torch.fft, torch.special or torch.nn.init"
 )
@@ -39,12 +43,8 @@ _OTHERWISE: Final = (
 _MEANINGS: Final = (
     ("Inference tensors", "torch.inference_mode is not recorded: use torch.no_grad()."),
     (
-        "optimizer can only optimize Tensors",
-        "Module and optimizer are of two torches: take torch.optim from where torch.nn is from.",
-    ),
-    (
-        "_group_tensors_by_device_and_dtype",
-        "Module and function are of two torches: take clip_grad_norm_ from where torch.nn is from.",
+        "its data is not allocated yet|Cannot access data pointer",
+        f"Code in C++ read the memory of a recorded tensor: {_IN_CPP}",
     ),
     (
         "read-only",
@@ -52,10 +52,6 @@ _MEANINGS: Final = (
             "The array of `.numpy()` is read-only in a test, because a write through it would not be recorded. "
             "Write x[...] = value, or change a copy: x.numpy().copy()."
         ),
-    ),
-    (
-        "For backward hooks to be called",
-        "Construct the module with ci_autotest's torch, or register the hook on a tensor.",
     ),
     ("does not support ufuncs", "Write numpy.sin(x.numpy()), or torch's own operator."),
     (
@@ -70,7 +66,7 @@ def instead(target: str) -> str | None:
     found = _INSTEAD.get(target)
     if found is not None:
         return found
-    return next((text for name, text in _INSTEAD.items() if name.endswith(".*") and target.startswith(name[:-1])), None)
+    return next((text for name, text in _INSTEAD.items() if name.endswith("*") and target.startswith(name[:-1])), None)
 
 
 def refuse(target: str) -> NoReturn:
@@ -114,6 +110,7 @@ _FILES: Final = {
     f"{_TORCH}nn/utils/stateless.py": "torch.func.functional_call",
     f"{_TORCH}_functorch/": "torch.func.*",
     f"{_TORCH}nested/": "torch.nested.*",
+    f"{_TORCH}_dynamo/": "torch.compile",
 }
 
 
@@ -125,11 +122,31 @@ def refuse_transform(error: BaseException) -> None:
     Raises:
         AuthorError: It is one.
     """
-    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    refusal = _refusal(frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    if refusal is not None:
+        raise refusal.with_traceback(error.__traceback__) from None
+
+
+def refuse_in_cpp(operator: str) -> NoReturn:
+    """Refuse an operator that code in C++ calls with a recorded tensor.
+
+    Args:
+        operator: The operator's name.
+
+    Raises:
+        AuthorError: Always.
+    """
+    message = f"code in C++ calls {operator} on a recorded tensor, and only calls from Python are recorded: {_IN_CPP}"
+    raise _refusal(frame for frame, _ in traceback.walk_stack(None)) or AuthorError(message)
+
+
+def _refusal(frames: Iterable[FrameType]) -> AuthorError | None:
+    """Return the refusal of the first function of torch that is among the frames; ``None`` if none is."""
+    files = {frame.f_code.co_filename for frame in frames}
     for path, name in _FILES.items():
-        if any(file.startswith(path) for file in frames):
-            message = f"{name.removesuffix('.*')} is not recorded: {_INSTEAD[name]}."
-            raise AuthorError(message).with_traceback(error.__traceback__) from None
+        if any(file.startswith(path) for file in files):
+            return AuthorError(f"{name.removesuffix('.*')} is not recorded: {_INSTEAD[name]}.")
+    return None
 
 
 def refuse_nested() -> NoReturn:

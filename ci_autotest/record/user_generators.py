@@ -13,6 +13,7 @@ from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.tensor_data import elements
+from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,7 +93,9 @@ class Custom(Generator):
         value = self.function(Draws(drawer, site, wanted), *args, **kwargs)
         if isinstance(value, Generator):
             return value.value(drawer, wanted)
-        return _recorded(value, repr(self)) if isinstance(value, torch.Tensor) else value
+        if isinstance(value, Value) or not isinstance(value, torch.Tensor):
+            return value
+        return _recorded(value, repr(self))
 
 
 class _Decorator:

@@ -1,14 +1,14 @@
 """Recorded values, which a body uses in place of tensors. Every use of one is a step.
 
-A value is no subclass of ``torch.Tensor``; it forwards each use to its recorder. Plain ``torch`` functions reach it
-through ``__torch_function__``.
+A value is a ``torch.Tensor`` for ``isinstance`` and for torch's own checks, with a size, dtype and device but without
+memory: its attributes and methods are those below, and functions of plain ``torch`` reach it through
+``__torch_function__``. Code in C++ that computes with it or reads its memory is refused.
 """
 
 from __future__ import annotations
 
 import operator
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import torch
@@ -16,18 +16,23 @@ import torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
 from ci_autotest.program.targets import STEP_ATTRIBUTES
-from ci_autotest.record.context import CURRENT, is_asked_by_torch
+from ci_autotest.record.context import CURRENT, asking_module
 from ci_autotest.record.draw.generators import may_be_nothing
-from ci_autotest.record.unsupported_uses import refuse_ranks, stale
+from ci_autotest.record.unsupported_uses import refuse_in_cpp, refuse_ranks, stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from ci_autotest.program.ir import Ref
     from ci_autotest.record.recorder import Recorder
 
+_empty: Final = torch.Tensor._make_wrapper_subclass
+_protect: Final = torch._C._set_throw_on_mutable_data_ptr
+_get: Final = object.__getattribute__
+_set: Final = object.__setattr__
 #: Methods by which torch's own Python code asks for the kind of a tensor before it computes. No framework needs to have
 #: them: the kind of each value is compared at the step that computed it.
 KINDS: Final = frozenset({"is_complex", "is_floating_point", "dim"})
@@ -36,6 +41,10 @@ _REFUSED: Final = {
     "data_ptr": "an address means nothing for a candidate. Compare values instead.",
     "share_memory_": "a test may not share memory with other processes. Leave it out.",
 }
+_SCALER: Final = (
+    "GradScaler.scale of a recorded tensor: the operations of a scaler on gradients are not recorded. Multiply the "
+    "loss and divide the gradients by a number of your own, or pass enabled=False."
+)
 
 
 def _settable(name: str) -> Any:
@@ -97,23 +106,49 @@ class GradFn:
         return f"<{self._name}>"
 
 
-class Value:
+def _name_of(node: torch.autograd.graph.Node | None) -> GradFn | None:
+    """Return the name of an autograd node, to be printed; ``None`` if there is none."""
+    return None if node is None else GradFn(node.name())
+
+
+class Value(torch.Tensor):
     """A tensor of the reference, as the body sees it."""
 
     __slots__ = ("_recorder", "_ref", "_tensor")
+    _recorder: Recorder
+    _ref: Ref
+    _tensor: torch.Tensor
     # Tells numpy's scalars to leave arithmetic with a value to the value.
     __array_ufunc__ = None
 
-    def __init__(self, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> None:
-        self._tensor = tensor
-        self._ref = ref
-        self._recorder = recorder
+    def __new__(cls, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> Self:
+        """Return a value of a step."""
+        value = _empty(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        _protect(value)
+        _set(value, "_tensor", tensor)
+        _set(value, "_ref", ref)
+        _set(value, "_recorder", recorder)
+        return value
+
+    def __getattribute__(self, name: str) -> Any:
+        return _get(self, name) if name in _OWN else _get(self, "_forwarded")(name)
 
     grad = _settable("grad")
     data = _settable("data")
+    grad_fn: Any = property(lambda self: _name_of(self._tensor.grad_fn))
     requires_grad = _settable("requires_grad")
 
-    def __getattr__(self, name: str) -> Any:
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _OWN and hasattr(torch.Tensor, name):
+            message = f"`.{name} = ...` of a recorded tensor is not recorded: only .grad, .data and .requires_grad are."
+            raise AuthorError(message)
+        _set(self, name, value)
+
+    def _forwarded(self, name: str) -> Any:
+        """Return what an attribute of a tensor is for the body, or what the body has set."""
+        own: dict[str, Any] = _get(self, "__dict__")
+        if name in own:
+            return own[name]
         if (name.startswith("_") and name != "_version") or name in _REFUSED:
             return self._refuse(name)
         found = getattr(torch.Tensor, name, None)
@@ -123,11 +158,13 @@ class Value:
             raise AttributeError(message, name=name, obj=self)
         if not callable(found):
             return self._attribute(name)
-        if name in KINDS and is_asked_by_torch():
+        if name in KINDS and asking_module().partition(".")[0] == "torch":
             return getattr(self._tensor, name)
         return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))
 
     def _attribute(self, name: str) -> Any:
+        if name == "device" and asking_module() == torch.amp.GradScaler.__module__:
+            raise AuthorError(_SCALER)
         if name in STEP_ATTRIBUTES:
             # A compiler finds the gradient of a leaf on the leaf only, not on the result of a later write to it.
             owner = self._recorder.first(self) if name == "grad" else self
@@ -145,12 +182,6 @@ class Value:
         self._tensor, self._ref = given._tensor, given._ref
 
     pytorch = oneflow
-
-    @property
-    def grad_fn(self) -> GradFn | None:
-        """The name of the value's autograd node, to be printed; ``None`` for a leaf."""
-        found = self._tensor.grad_fn
-        return None if found is None else GradFn(found.name())
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
         """Record a hook on the gradient."""
@@ -175,6 +206,9 @@ class Value:
     def __float__(self) -> float:
         return float(self._recorder.call_python("builtins.float", PYTHON_TARGETS["builtins.float"], (self,), "float"))
 
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
     def __index__(self) -> int:
         return int(self)
 
@@ -182,13 +216,6 @@ class Value:
         return int(self._recorder.call_python("builtins.len", len, (self,), "len"))
 
     def __iter__(self) -> Iterator[Any]:
-        # GradScaler treats everything that is no tensor as a list of tensors, so it ends up here.
-        if sys._getframe(1).f_globals.get("__name__") == torch.amp.GradScaler.__module__:
-            message = (
-                "GradScaler.scale of a recorded tensor: the operations of a scaler on gradients are not recorded. "
-                "Multiply the loss and divide the gradients by a number of your own, or pass enabled=False."
-            )
-            raise AuthorError(message)
         # The length is a step of its own, because the candidate's may differ.
         return iter([self[i] for i in range(len(self))])
 
@@ -211,13 +238,23 @@ class Value:
         array = self.numpy()
         return np.array(array, dtype) if copy else np.asarray(array, dtype)
 
+    def __contains__(self, element: object) -> bool:
+        is_equal: Any = self == element
+        return bool(is_equal.any())
+
+    def __reversed__(self) -> Any:
+        return self.flip(0) if self._tensor.dim() else self
+
+    def __dir__(self) -> list[str]:
+        return dir(torch.Tensor)
+
     def __hash__(self) -> int:
         return id(self)
 
     def __format__(self, spec: str) -> str:
         return format(self._tensor, spec) if not self._recorder.is_in_hook else repr(self)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         if self._recorder.is_in_hook:
             return f"<{self._tensor.dtype} of shape {tuple(self._tensor.shape)}, known in the backward pass only>"
         return repr(self._tensor)
@@ -235,6 +272,11 @@ class Value:
         if recorder is None:
             stale()
         return recorder.call_plain(func, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, func: object, _types: object, _args: object = (), _kwargs: object = None) -> NoReturn:
+        """Refuse an operator that code in C++ calls, for example a function transform."""
+        refuse_in_cpp(str(func))
 
 
 def has_gradient(value: object) -> bool:
@@ -283,3 +325,5 @@ def _operators() -> None:
 
 
 _operators()
+#: Attributes of a value itself; any other one is recorded.
+_OWN: Final = frozenset({*vars(Value), *dir(object)})

@@ -292,3 +292,9 @@ def test_differences__view_of_a_value_that_the_graph_does_not_return__is_none():
         return (random_tensor(dims=(2, 3), requires_grad=False) * 2).view_as(y)
 
     assert differences(record(body, profiles=()), CompileBackend({"backend": "aot_eager"})) == []
+
+
+def test_record__function_that_the_author_compiled__is_recorded_as_written():
+    compiled = real.compile(lambda value: real.sin(value) + 1, backend="eager")
+    program = record(lambda: compiled(x())).program
+    assert [step.target for step in program.steps[:-1]] == ["t0", "torch.sin", "operator.add"]

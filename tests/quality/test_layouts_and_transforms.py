@@ -82,12 +82,6 @@ REFUSED = {
     ),
     "vmap, plain": (lambda: real.func.vmap(real.sin)(random_tensor(2)), "torch.func is not recorded: write the loop"),
     "grad, plain": (lambda: real.func.grad(lambda x: x.sum())(random_tensor(1)), "torch.func is not recorded"),
-    "functional_call, plain": (
-        lambda: real.func.functional_call(
-            real.nn.Linear(4, 3), {"weight": random_tensor(2, 3, 4)}, (random_tensor(2, dim1=4),)
-        ),
-        "torch.func.functional_call is not recorded: construct the module in the body",
-    ),
     "nested": (
         lambda: torch.nested.nested_tensor([random_tensor(1, dim0=3)]),
         "torch.nested.nested_tensor is not recorded",
@@ -99,6 +93,15 @@ REFUSED = {
         "construct the module in the body and call it",
     ),
 }
+
+
+def test_functional_call__of_plain_torch__is_the_module_with_recorded_parameters():
+    program = record(
+        lambda: real.func.functional_call(
+            real.nn.Linear(4, 3), {"weight": random_tensor(2, 3, 4)}, (random_tensor(2, dim1=4),)
+        )
+    ).program
+    assert [step.target for step in program.body[:-1]] == ["t0", "t1", "t2", "torch.nn.functional.linear"]
 
 
 @pytest.mark.parametrize(("body", "said"), REFUSED.values(), ids=REFUSED)

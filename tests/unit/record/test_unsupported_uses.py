@@ -21,6 +21,17 @@ def x(**how):
     return random_tensor(ndim=2, dim0=2, dim1=3, **how)
 
 
+def without_torch_function(value):
+    with real._C.DisableTorchFunctionSubclass():
+        return real.sin(value)
+
+
+def with_gradient():
+    value = x()
+    (value * 2).sum().backward()
+    return value
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -32,6 +43,9 @@ def x(**how):
         (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: an address means nothing for a candidate. Compare values"),
         (lambda: (x() * 2).grad_fn.next_functions, "`.grad_fn.next_functions` of a recorded tensor: a grad_fn depends on the implementation"),
         (lambda: x().no_such, "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
+        (lambda: without_torch_function(x()), "code in C++ calls aten.sin.default on a recorded tensor, and only calls from Python"),
+        (lambda: real.utils.dlpack.to_dlpack(x()), "Code in C++ read the memory of a recorded tensor: put the call into"),
+        (lambda: real.nn.utils.clip_grad_norm_([with_gradient()], 1, foreach=True), "torch._foreach_norm is not recorded: pass foreach=False."),
         (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
         (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
         (lambda: torch.nn.Linear(3, 2).register_backward_hook(print), "`.register_backward_hook()` of a module is not recorded. Use .register_full_backward_hook. Use its forward"),
@@ -40,7 +54,7 @@ def x(**how):
     ],
     ids=[
         "an int", "a function", "a list with text", "a set", "a plain tensor", "data_ptr", "grad_fn",
-        "no such attribute", "an object", "an array", "a module's method", "the body's own error",
+        "no such attribute", "an operator in C++", "memory in C++", "a foreach kernel", "an object", "an array", "a module's method", "the body's own error",
         "no such operator",
     ],
 )  # fmt: skip
