@@ -121,6 +121,19 @@ def run_id(environ: Mapping[str, str]) -> str:
     return value
 
 
+def refuse_baseline(environ: Mapping[str, str]) -> None:
+    """Refuse a baseline of another run where no step may read one: beside tests, and where reports are merged."""
+    given, asks_new = single(environ, "baseline"), single(environ, "fail-on") == "new"
+    if task(environ) == "publish" or not (given == "auto" or (asks_new and not given)):
+        return
+    why = "the input 'baseline' is 'auto'" if given else "the input 'fail-on' is 'new', and there is no 'baseline'"
+    message = (
+        f"{why}: only mode 'report' without 'paths' looks for the last report of the base branch. Download one in an "
+        "earlier step, and give its folder as 'baseline'."
+    )
+    raise StepError(message)
+
+
 def comment_policy(environ: Mapping[str, str]) -> str:
     """Return ``failures``, ``changes``, ``always`` or ``off``."""
     return one_of(environ, "comment", COMMENTS)

@@ -83,6 +83,7 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     task = inputs.task(environ)
     inputs.torch_choice(environ)
     inputs.keeps_cache(environ)
+    inputs.refuse_baseline(environ)
     if inputs.comment_policy(environ) != "off":
         inputs.comment_argv(environ)
     elif task == "publish":

@@ -1,4 +1,9 @@
-"""Baselines: a run is compared with a report that is named, or with the base branch's last one, found over the API."""
+"""Baselines: a run is compared with a report that is named, or with one of the base branch, found over the API.
+
+The base branch's report is the last one that is complete and of a commit that the tested commit contains: a later
+report may have findings that the pull request has nothing to do with. If there is none of such a commit, it is the
+last complete one.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +20,24 @@ from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.output_writer import read_report
 from ci_autotest.commands.run_result import held_against
 from ci_autotest.errors import AutotestError
-from ci_autotest.github.artifact import check_artifact_name, download, of_branch
+from ci_autotest.github.artifact import check_artifact_name, commits_before, download, of_branch
 from ci_autotest.github.client import Client
 from ci_autotest.github.environ import read_access
 from ci_autotest.github.http_response import Forbidden
+from ci_autotest.values.judgement import FAILED, FINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ci_autotest.github.artifact import Artifact, ArtifactRun
     from ci_autotest.values.result import RunResult
 
 #: Names the base branch's last report.
 AUTO: Final = "auto"
 #: The same, without a note if there is none: the action looks for one by itself, so nobody misses it.
 IF_ANY: Final = "auto-if-any"
+#: Most reports that are read to find a complete one.
+_MOST_READ: Final = 5
 #: Seconds that finding it may take.
 DEADLINE_S: Final = 120.0
 
@@ -41,6 +50,7 @@ class Baselines:
         client: Of GitHub's API.
         repository: ``owner/name``.
         branch: The base branch.
+        sha: The commit that was tested; empty if it is unknown.
         run_id: The run that is compared.
         asked: A report's path, ``auto``, ``auto-if-any``, or nothing.
     """
@@ -48,6 +58,7 @@ class Baselines:
     client: Client
     repository: str
     branch: str
+    sha: str
     run_id: int
     asked: str
 
@@ -65,15 +76,38 @@ class Baselines:
             response = f"{found.where} answered {found.status}"
             return _noted(result, f"There is no baseline: the token lacks `actions: read` ({response}).")
         if found is None:
-            return _noted(result, f"There is no baseline: branch '{self.branch}' has no report '{artifact_name}'.")
-        return held_against(result, found)
+            note = f"There is no baseline: branch '{self.branch}' has no complete report '{artifact_name}'."
+            return _noted(result, note)
+        report, run, is_before = found
+        other = "" if is_before else ", which is not before the tested commit"
+        where = f"commit {run.head_sha[:12]} of branch '{self.branch}' (run {run.id}){other}"
+        return _noted(held_against(result, report), f"The baseline is the report of {where}.")
 
-    def _last(self, artifact_name: str) -> RunResult | Forbidden | None:
-        artifact = of_branch(self.client, self.repository, self.branch, artifact_name, self.run_id)
-        if artifact is None or isinstance(artifact, Forbidden):
-            return artifact
-        data = download(self.client, self.repository, artifact)
-        return data if isinstance(data, Forbidden) else read_downloaded(artifact.name, data).result
+    def _last(self, artifact_name: str) -> tuple[RunResult, ArtifactRun, bool] | Forbidden | None:
+        """Return the report to compare with, its run, and whether its commit is in the tested one."""
+        found = of_branch(self.client, self.repository, self.branch, artifact_name, self.run_id)
+        if isinstance(found, Forbidden):
+            return found
+        before = commits_before(self.client, self.repository, self.sha) if self.sha else frozenset()
+        # A stable sort: of both kinds, the latest first.
+        in_order = sorted(found, key=lambda item: _commit_of(item) not in before)
+        for artifact in in_order[:_MOST_READ]:
+            data = download(self.client, self.repository, artifact)
+            if isinstance(data, Forbidden):
+                return data
+            report = read_downloaded(artifact.name, data).result
+            if is_complete(report) and artifact.workflow_run is not None:
+                return report, artifact.workflow_run, _commit_of(artifact) in before
+        return None
+
+
+def _commit_of(artifact: Artifact) -> str:
+    return artifact.workflow_run.head_sha if artifact.workflow_run is not None else ""
+
+
+def is_complete(report: RunResult) -> bool:
+    """Whether a report is of a run that went to its end and could run all of its tests, aligned or not."""
+    return report.exit_code in {FINE, FAILED} and not report.interrupted
 
 
 def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[str, str]) -> RunResult:
@@ -98,7 +132,8 @@ def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[
             clock=time.monotonic, sleep=time.sleep, deadline_s=DEADLINE_S, start_s=time.monotonic(),
         )  # fmt: skip
         return Baselines(
-            client=client, repository=access.repository, branch=access.branch, run_id=access.run_id, asked=asked
+            client=client, repository=access.repository, branch=access.branch, sha=access.sha,
+            run_id=access.run_id, asked=asked,
         ).applied(result, artifact_name)  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+import msgspec
 import requests
 
 from ci_autotest.commands.baseline import Baselines
@@ -22,9 +23,10 @@ from ci_autotest.commands.output_writer import (
     permissions_in,
     read_report,
     saved_programs,
+    without_report,
     write_surfaces,
 )
-from ci_autotest.errors import OutputError, PublishError, UsageError
+from ci_autotest.errors import AutotestError, OutputError, PublishError, UsageError
 from ci_autotest.github.artifact import check_artifact_name, download, of_run
 from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish, refusal_text
@@ -56,6 +58,8 @@ When: TypeAlias = Literal["always", "changes", "failures"]
 #: Seconds that all requests and waits of one publication may take.
 DEADLINE_S: Final = 300.0
 
+#: Conclusions of a run that has not failed; ``None`` while it goes on.
+_FINE: Final = frozenset({None, "success", "neutral", "skipped"})
 _NEEDED: Final = "actions: read` and `pull-requests: read"
 _AGAIN: Final = "What was misaligned here before is aligned again."
 
@@ -102,12 +106,17 @@ _REAL: Final = Clock()
 
 @dataclass(frozen=True, kw_only=True)
 class Leg:
-    """One report and what its section of the comment needs."""
+    """One report and what its section of the comment needs.
+
+    Attributes:
+        unread: Why the report that was uploaded is not the result here; empty if it is.
+    """
 
     name: str
     result: RunResult
     setting: Setting
     artifact_name: str
+    unread: str = ""
 
 
 def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO, clock: Clock = _REAL) -> int:
@@ -157,15 +166,40 @@ def _publish(
         # Without a report there is nothing to publish, but an older green comment must not stand.
         return _marked(asked, client, event, origin)
     baselines = Baselines(
-        client=client, repository=event.repository, branch=origin.pull.base, run_id=event.run_id, asked=asked.baseline
+        client=client, repository=event.repository, branch=origin.pull.base, sha=origin.sha, run_id=event.run_id,
+        asked=asked.baseline,
     )  # fmt: skip
-    held = [replace(leg, result=baselines.applied(leg.result, leg.artifact_name)) for leg in legs]
+    held = [
+        leg if leg.unread else replace(leg, result=baselines.applied(leg.result, leg.artifact_name))
+        for leg in _explained(legs, origin)
+    ]
     if asked.output is not None:
-        for leg in held:
+        for leg in (leg for leg in held if not leg.unread):
             written = write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
             if written is not leg.result:
                 raise OutputError(written.notes[-1])
-    return publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, event.attempt)))
+    published = publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, event.attempt)))
+    unread = [leg.unread for leg in held if leg.unread]
+    if published.action == "skipped" and unread:
+        raise PublishError(unread[0])
+    return published
+
+
+def _explained(legs: list[Leg], origin: Origin) -> list[Leg]:
+    """Return the legs; where their run failed and no report says why, none of them is aligned."""
+    run = origin.run
+    if run is None or run.conclusion in _FINE or any(leg.result.exit_code for leg in legs):
+        return legs
+    why = (
+        f"run {run.id} ended with '{run.conclusion}', and its reports do not say why: a command was ended after it had "
+        "written its report, or another job failed."
+    )
+    return [_with_verdict(leg, why) for leg in legs]
+
+
+def _with_verdict(leg: Leg, why: str) -> Leg:
+    result = msgspec.structs.replace(leg.result, exit_code=UsageError.exit_code, notes=(why, *leg.result.notes))
+    return replace(leg, result=result)
 
 
 def _degraded(refusal: Forbidden, needed: str) -> Published:
@@ -181,7 +215,7 @@ def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
         turn=turn,
         sections=tuple(_section(leg, turn, room) for leg in legs),
         legs=count,
-        may_create=any(_begins(leg.result, asked.when) for leg in legs),
+        may_create=any(_begins(leg.result, asked.when) for leg in legs if not leg.unread),
     )
 
 
@@ -266,22 +300,34 @@ def _downloaded(
         data = download(client, event.repository, artifact)
         if isinstance(data, Forbidden):
             return data
-        leg = _downloaded_leg(asked, artifact, data, event)
+        leg = _downloaded_leg(asked, artifact, data, (event, origin))
         links = _of_pull(leg.setting.links, origin, environ) if leg.setting.links else None
         legs.append(replace(leg, setting=replace(leg.setting, links=links)))
     return legs
 
 
-def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, event: Event) -> Leg:
-    read = read_downloaded(artifact.name, data, permissions_in(asked.config))
+def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, about: tuple[Event, Origin]) -> Leg:
+    event, origin = about
+    name = leg_name(artifact.name.removeprefix(asked.artifact_name).lstrip("-"))
+    try:
+        read = read_downloaded(artifact.name, data, permissions_in(asked.config))
+    except AutotestError as error:
+        return _unread(name, artifact, f"run {event.run_id} has a report that cannot be read: {error}")
+    run = origin.run
+    # A job that failed is run again, and has not uploaded this time; one that passed may have been left out.
+    if run is not None and read.result.exit_code and (artifact.created_at or run.run_started_at) < run.run_started_at:
+        why = f"run {run.id}, attempt {run.run_attempt}, left no report: the last one is of an earlier attempt."
+        return _unread(name, artifact, why)
     links = Links(
         server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,
         digest=(artifact.digest or "").removeprefix("sha256:"), artifact_name=artifact.name,
     )  # fmt: skip
     return Leg(
-        name=leg_name(artifact.name.removeprefix(asked.artifact_name).lstrip("-")),
-        result=read.result,
-        setting=Setting(links=links, source=read.source),
-        artifact_name=artifact.name,
+        name=name, result=read.result, setting=Setting(links=links, source=read.source), artifact_name=artifact.name
     )
+
+
+def _unread(name: str, artifact: Artifact, why: str) -> Leg:
+    """Return a leg that says why there is no report; an older comment must not stand as if it were of this run."""
+    return Leg(name=name, result=without_report(why), setting=Setting(), artifact_name=artifact.name, unread=why)

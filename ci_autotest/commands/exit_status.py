@@ -52,4 +52,4 @@ def not_written(result: RunResult, failures: Sequence[str]) -> RunResult:
         return result
     others = f" {len(failures) - 1} more could not be written either." if len(failures) > 1 else ""
     status = result.exit_code if result.interrupted else OutputError.exit_code
-    return msgspec.structs.replace(result, exit_code=status, notes=(*result.notes, f"{failures[0]}{others}"))
+    return msgspec.structs.replace(result, exit_code=status, notes=(f"{failures[0]}{others}", *result.notes))

@@ -181,11 +181,15 @@ def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
 def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
     """Return the result of a run that refused to start or left no report; the last of ``lines`` says why."""
     sentence = f"{f'run {run_id} ' if run_id else ''}ended before it compared anything"
+    return without_report(f"{sentence}: {lines[-1]}" if lines else f"{sentence}.", *lines[:-1])
+
+
+def without_report(*notes: str) -> RunResult:
+    """Return a result that has nothing but notes, the first of which is the verdict."""
     return RunResult(
         seed=0,
         environment=Environment(ci_autotest=VERSION, python=platform.python_version(), platform=platform.platform()),
-        candidates=(), results=(), findings=(), summary=Summary(), exit_code=UsageError.exit_code,
-        notes=(f"{sentence}: {lines[-1]}" if lines else f"{sentence}.", *lines[:-1]),
+        candidates=(), results=(), findings=(), summary=Summary(), exit_code=UsageError.exit_code, notes=notes,
     )  # fmt: skip
 
 

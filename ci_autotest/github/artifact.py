@@ -1,9 +1,10 @@
-"""Find the artifacts to read: those of one run by name, and the last one of the base branch."""
+"""Find the artifacts to read: those of one run by name, and those of the base branch."""
 
 from __future__ import annotations
 
 import re
 import tempfile
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
 #: Most artifacts of one run that are read: a matrix has at most 256 legs.
 MOST_LEGS: Final = 256
-#: Most artifacts that are searched for the last one of the base branch.
+#: Most artifacts that are searched for those of the base branch.
 _MOST_LOOKED_AT: Final = 300
+#: Commits up to the tested one that are asked for: a page. The base branch is usually tested at each of its own.
+_COMMITS_BEFORE: Final = 100
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}")
 
@@ -34,15 +37,22 @@ class ArtifactRun(msgspec.Struct, frozen=True):
     repository_id: int = 0
     head_repository_id: int = -1
     head_branch: str = ""
+    head_sha: str = ""
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """An artifact; GitHub has a ``digest`` if a recent version of the action uploaded it."""
+    """An artifact.
+
+    Attributes:
+        digest: Of its archive, if a recent version of the action uploaded it.
+        created_at: When it was uploaded, in UTC.
+    """
 
     id: int
     name: str
     expired: bool
     digest: str | None = None
+    created_at: str | None = None
     workflow_run: ArtifactRun | None = None
 
 
@@ -50,7 +60,12 @@ class _Page(msgspec.Struct, frozen=True):
     artifacts: list[Artifact]
 
 
+class _Commit(msgspec.Struct, frozen=True):
+    sha: str
+
+
 _PAGE: Final = msgspec.json.Decoder(_Page)
+_COMMITS: Final = msgspec.json.Decoder(list[_Commit])
 
 
 def check_artifact_name(name: str) -> str:
@@ -83,14 +98,14 @@ def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Arti
     return list(legs)[:MOST_LEGS]
 
 
-def of_branch(client: Client, repository: str, branch: str, name: str, but: int) -> Artifact | Forbidden | None:
-    """Return the last artifact with this name from the repository's own ``branch``, or ``None``.
+def of_branch(client: Client, repository: str, branch: str, name: str, but: int) -> list[Artifact] | Forbidden:
+    """Return the artifacts with this name from the repository's own ``branch``, the latest first.
 
     Args:
         client: Sends the requests.
         repository: ``owner/name``.
         branch: Name of the branch.
-        name: Name of the artifact.
+        name: Name of the artifacts.
         but: A run to skip: the one that is compared, which may have uploaded before it was run again.
 
     Raises:
@@ -100,16 +115,24 @@ def of_branch(client: Client, repository: str, branch: str, name: str, but: int)
     found = client.pages(Listing(path=path, shape=_PAGE, items=_artifacts, params={"name": name}))
     if isinstance(found, Forbidden):
         return found
-    for looked_at, item in enumerate(found):
-        if looked_at == _MOST_LOOKED_AT:
-            break
-        run = item.workflow_run
-        # A branch of a fork may have the same name, so the head's repository is compared too.
-        is_own = run is not None and run.head_repository_id == run.repository_id and run.head_branch == branch
-        is_other = run is not None and run.id != but
-        if is_own and is_other and item.name == name and not item.expired:
-            return item
-    return None
+    return [item for item in islice(found, _MOST_LOOKED_AT) if item.name == name and _is_of(item, branch, but)]
+
+
+def _is_of(item: Artifact, branch: str, but: int) -> bool:
+    run = item.workflow_run
+    # A branch of a fork may have the same name, so the head's repository is compared too.
+    is_own = run is not None and run.head_repository_id == run.repository_id and run.head_branch == branch
+    return is_own and run is not None and run.id != but and not item.expired
+
+
+def commits_before(client: Client, repository: str, sha: str) -> frozenset[str]:
+    """Return a commit and the latest before it; none if the token may not read them.
+
+    Raises:
+        PublishError: GitHub does not answer as GitHub.
+    """
+    found = client.get(f"/repos/{repository}/commits", _COMMITS, {"sha": sha, "per_page": _COMMITS_BEFORE})
+    return frozenset() if isinstance(found, Forbidden) else frozenset(item.sha for item in found)
 
 
 def download(client: Client, repository: str, artifact: Artifact) -> BinaryIO | Forbidden:

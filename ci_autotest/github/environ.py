@@ -26,12 +26,14 @@ class Access:
 
     Attributes:
         branch: The branch to merge into, else the branch that was pushed to.
+        sha: The commit that is tested; empty if the variable is not set.
     """
 
     repository: str
     api_url: str
     token: str = field(repr=False)
     branch: str
+    sha: str
     run_id: int
 
 
@@ -46,6 +48,7 @@ def read_access(environ: Mapping[str, str]) -> Access:
         api_url=url_of(environ, "GITHUB_API_URL", PUBLIC_API_URL),
         token=token_of(environ),
         branch=environ.get("GITHUB_BASE_REF", "") or required(environ, "GITHUB_REF_NAME"),
+        sha=environ.get("GITHUB_SHA", ""),
         run_id=positive(environ, "GITHUB_RUN_ID"),
     )
 

@@ -115,13 +115,21 @@ class HeadRepository(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A workflow run; it has no ``head_repository`` if the fork was deleted."""
+    """A workflow run.
+
+    Attributes:
+        head_repository: ``None`` if the fork was deleted.
+        conclusion: How the run ended; ``None`` while it runs.
+        run_started_at: When its latest attempt began, in UTC; empty if the event does not say.
+    """
 
     id: int
     head_sha: str
     head_branch: str | None
     head_repository: HeadRepository | None
     run_attempt: int = 1
+    conclusion: str | None = None
+    run_started_at: str = ""
 
 
 class _Head(msgspec.Struct, frozen=True):

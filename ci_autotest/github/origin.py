@@ -48,10 +48,12 @@ class Origin:
     Attributes:
         pull: The pull request to comment on.
         sha: The tested head, which both the fork and the repository have.
+        run: The run that tested, if it is another one than this.
     """
 
     pull: PullRequestTarget
     sha: str
+    run: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent 
         return pulls
     # The request filters by owner and branch, but an owner may have several repositories.
     pull = choose(pulls, run)
-    return Origin(pull=_target_of(event, pull), sha=run.head_sha) if pull else _absent(target, run)
+    return Origin(pull=_target_of(event, pull), sha=run.head_sha, run=run) if pull else _absent(target, run)
 
 
 def choose(pulls: Iterable[Pull], run: Run) -> Pull | None:

@@ -221,7 +221,7 @@ def _faults(result: RunResult) -> list[str]:
 
 def _exit_faults(result: RunResult) -> list[str]:
     """Return why a run without a finding ended with a status other than 0."""
-    if result.exit_code == _USAGE and not result.results:
+    if result.exit_code == _USAGE and (result.notes or not result.results):
         return [text(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
     if result.exit_code == _UNAVAILABLE:
         names = [item.name for item in result.candidates if not item.available]

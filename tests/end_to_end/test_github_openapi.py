@@ -71,6 +71,7 @@ def test_comment__whole_flow__is_as_github_describes(github, tmp_path, descripti
         "GET/repos/R/actions/runs/N/artifacts",
         "GET/repos/R/actions/artifacts",
         "GET/repos/R/actions/artifacts/N/zip",
+        "GET/repos/R/commits",
         "GET/repos/R/pulls",
         "GET/repos/R/pulls/N",
         "GET/repos/R/issues/N/comments",

@@ -56,6 +56,9 @@ class FakeGithub:
         deleted: Pull requests whose head's repository was deleted.
         artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
+        conclusions: How each run ended, if not well.
+        attempts: When the latest attempt of each run began, if not when everything else did.
+        history: Each commit, with those before it.
         mount: Path that the API is under, as on an Enterprise Server.
         link_loop: Every page says that the first page is next.
         empty_pages: Pages of the comments that are empty, though others follow.
@@ -75,6 +78,9 @@ class FakeGithub:
     artifacts: list[Stored] = field(default_factory=list)
     token: str = TOKEN
     runs: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    conclusions: dict[int, str] = field(default_factory=dict)
+    attempts: dict[int, str] = field(default_factory=dict)
+    history: dict[str, list[str]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -154,6 +160,7 @@ class FakeGithub:
             ("PATCH", rf"{here}/issues/comments/(\d+)", self._update),
             ("DELETE", rf"{here}/issues/comments/(\d+)", self._delete),
             ("GET", rf"{here}/actions/runs/(\d+)", self._run),
+            ("GET", rf"{here}/commits", self._commits),
             ("GET", rf"{here}/pulls", self._pulls),
             ("GET", rf"{here}/pulls/(\d+)", self._pull),
             ("GET", rf"{here}/actions/runs/(\d+)/artifacts", self._artifacts_of_run),
@@ -204,7 +211,16 @@ class FakeGithub:
     def _run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:
         if run_id not in self.runs:
             return missing()
-        return Answer(status=200, content=values.run(self.base, REPOSITORY, run_id, self.runs[run_id]))
+        state = {
+            "conclusion": self.conclusions.get(run_id, "success"),
+            "run_started_at": self.attempts.get(run_id, values.WHEN),
+        }
+        return Answer(status=200, content=values.run(self.base, REPOSITORY, run_id, self.runs[run_id]) | state)
+
+    def _commits(self, *, query: dict[str, str], content: Any) -> Answer:
+        found = [query["sha"], *self.history.get(query["sha"], [])]
+        items = [values.commit(self.base, REPOSITORY, sha) for sha in found]
+        return self._page(items, query, f"{self.base}/repos/{REPOSITORY}/commits")
 
     def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:
         wanted = query.get("head")

@@ -78,6 +78,8 @@ class Stored:
     data: bytes
     branch: str = "softmax"
     repository: str = REPOSITORY
+    sha: str = "5f" * 20
+    created_at: str = "2026-11-20T10:00:00Z"
     expired: bool = False
 
 

@@ -111,6 +111,20 @@ def run(base: str, full_name: str, run_id: int, head: tuple[str, str, str]) -> J
     return {**fixed, **named, **state, **where, **repositories, **{key: f"{url}/{key}" for key in _RUN_URLS}}
 
 
+def commit(base: str, full_name: str, sha: str) -> Json:
+    """Return a ``commit``."""
+    url = f"{base}/repos/{full_name}/commits/{sha}"
+    by = {"name": "Ada", "email": "ada@example.org", "date": WHEN}
+    told = {
+        "author": by, "committer": by, "message": "Faster softmax", "tree": {"sha": sha, "url": url}, "url": url,
+        "comment_count": 0,
+        "verification": {"verified": False, "reason": "unsigned", "payload": None, "signature": None, "verified_at": None},
+    }  # fmt: skip
+    who = {"author": user(base, "octo"), "committer": user(base, "octo")}
+    links = {key: f"{url}/{key}" for key in ("html_url", "comments_url")}
+    return {"sha": sha, "node_id": "C_1", "url": url, "commit": told, **who, "parents": [], **links}
+
+
 def pull(base: str, full_name: str, number: int, head: tuple[str, str, str]) -> Json:
     """Return a ``pull-request-simple`` from (repository, branch, commit) into ``main``."""
     url = f"{base}/repos/{full_name}/pulls/{number}"
@@ -155,6 +169,6 @@ def artifact(base: str, full_name: str, item: Stored) -> Json:
         "archive_download_url": f"{url}/zip",
         "expired": item.expired,
         "digest": f"sha256:{hashlib.sha256(item.data).hexdigest()}",
-        **dict.fromkeys(("created_at", "expires_at", "updated_at"), WHEN),
-        "workflow_run": {"id": item.run_id, **numbers, "head_branch": item.branch, "head_sha": "5f" * 20},
+        **dict.fromkeys(("created_at", "expires_at", "updated_at"), item.created_at),
+        "workflow_run": {"id": item.run_id, **numbers, "head_branch": item.branch, "head_sha": item.sha},
     }

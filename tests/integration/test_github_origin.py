@@ -41,14 +41,15 @@ def test_find__workflow_run__is_the_pull_request_of_the_run(github: FakeGithub) 
     github.heads = {12: OWN, 13: FORK, 14: (*FORK[:2], "00" * 20)}
     github.runs = {77: FORK}
 
-    assert of_run(github) == Origin(pull=target(13, from_fork=True), sha=SHA)
+    origin = of_run(github)
+    assert (origin.pull, origin.sha, origin.run.id) == (target(13, from_fork=True), SHA, 77)
 
 
 def test_find__two_pull_requests_with_one_head__is_the_lower(github: FakeGithub) -> None:
     github.heads = {15: FORK, 14: FORK}
     github.runs = {77: FORK}
 
-    assert of_run(github) == Origin(pull=target(14, from_fork=True), sha=SHA)
+    assert of_run(github).pull == target(14, from_fork=True)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ci_autotest.report import report_json
 from ci_autotest.values.finding import Location
 from tests import program_samples as programs
 from tests import report_samples as samples
-from tests.fakes.github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
+from tests.fakes.github import BOT, NUMBER, SHA, FakeGithub, Fault, Stored, refusal
 from tests.fakes.github_server import serving
 from tests.objections import FORK, OWN, RUN_ID, STORED, archive_of, arranged, commented, environ_of, published_archive
 
@@ -414,6 +414,60 @@ def test_comment__run_that_refused_to_begin__says_why(github, tmp_path) -> None:
     assert "- Try this." in body
 
 
+@pytest.mark.parametrize("data", [b"no archive", archive_of(samples.run(), **{"report.json": b"{}"})])
+def test_comment__report_that_cannot_be_read__does_not_let_an_older_green_one_stand(github, tmp_path, data) -> None:
+    published_archive(github, tmp_path, archive_of(samples.run()), when="always")
+    github.artifacts = [replace(STORED, run_id=78, data=data)]
+    github.runs[78] = github.runs[RUN_ID]
+
+    status, said = commented(github, "run", tmp_path, run_id=78)
+
+    (body,) = github.bodies(BOT).values()
+    assert (status, "(updated)" in said, "\N{CHECK MARK} aligned" in body) == (0, True, False), said
+    assert "### \N{BALLOT X} run 78 has a report that cannot be read: " in body
+
+
+@pytest.mark.parametrize("conclusion", ["failure", "cancelled", "timed_out"])
+def test_comment__run_that_failed_with_a_green_report__is_not_green(github, tmp_path, conclusion) -> None:
+    github.conclusions[RUN_ID] = conclusion
+
+    status, _, body = published_archive(github, tmp_path, archive_of(samples.run()))
+
+    assert (status, "\N{CHECK MARK}" in body) == (0, False)
+    assert f"### \N{BALLOT X} run 77 ended with '{conclusion}', and its reports do not say why" in body.replace(
+        "\\_", "_"
+    )
+
+
+def test_comment__run_that_failed_as_its_report_says__is_told_by_the_report_alone(github, tmp_path) -> None:
+    github.conclusions[RUN_ID] = "failure"
+
+    _, _, body = published_archive(github, tmp_path, archive_of(MISALIGNED))
+
+    assert "### \N{BALLOT X} 1 operator misaligned" in body
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (MISALIGNED, "### \N{BALLOT X} run 77, attempt 1, left no report: the last one is of an earlier attempt."),
+        (
+            samples.run(),
+            "### \N{CHECK MARK} aligned",
+        ),  # A job that passed is left out when those that failed run again.
+    ],
+    ids=["failed then", "passed then"],
+)
+def test_comment__report_of_an_earlier_attempt__is_shown_if_its_job_passed(github, tmp_path, result, says) -> None:
+    published_archive(github, tmp_path, archive_of(result), when="always")
+    github.attempts[RUN_ID] = "2026-11-20T11:00:00Z"
+
+    commented(github, "run", tmp_path)
+
+    (body,) = github.bodies(BOT).values()
+    assert says in body
+
+
 # --- against the base branch
 
 
@@ -448,10 +502,49 @@ def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_pa
     )
 
 
+IN_PULL, LATER = "1a" * 20, "2b" * 20
+STILL = archive_of(samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),)))
+
+
+@pytest.mark.parametrize(
+    ("bases", "told"),
+    [
+        pytest.param(
+            [replace(BASE, sha=IN_PULL), replace(BASE, id=501, run_id=61, sha=LATER, data=STILL)],
+            "commit 1a1a1a1a1a1a of branch 'main' (run 60).",
+            id="a later commit of the base branch",
+        ),
+        pytest.param(
+            [replace(BASE, sha=LATER)],
+            "commit 2b2b2b2b2b2b of branch 'main' (run 60), which is not before the tested commit.",
+            id="nothing else",
+        ),
+        pytest.param(
+            [
+                replace(BASE, sha=IN_PULL),
+                replace(BASE, id=501, run_id=61, sha=IN_PULL, data=archive_of(ended_early("61", ["no torch"]))),
+                replace(BASE, id=502, run_id=62, sha=IN_PULL, data=archive_of(samples.run(interrupted=True, exit_code=130))),
+            ],
+            "commit 1a1a1a1a1a1a of branch 'main' (run 60).",
+            id="runs that did not go to their end",
+        ),
+    ],
+)  # fmt: skip
+def test_comment__baseline_auto__is_complete_and_before_the_pull_request(github, tmp_path, bases, told) -> None:
+    based(github, *bases)
+    github.history[SHA] = [IN_PULL]
+
+    commented(github, "run", tmp_path, baseline="auto")
+
+    body = github.bodies(BOT)[152]
+    assert "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed" in body
+    assert f"The baseline is the report of {told}" in body.replace("\\", "")
+
+
 @pytest.mark.parametrize(
     ("base", "fault", "note"),
     [
-        pytest.param([], None, "branch 'main' has no report 'ci-autotest-report'", id="none"),
+        pytest.param([], None, "branch 'main' has no complete report 'ci-autotest-report'", id="none"),
         pytest.param([BASE], refusal("GET", "actions/artifacts$"), "lacks \\`actions: read\\`", id="no permission"),
         pytest.param([replace(BASE, data=b"<html>")], None, "cannot be compared with", id="damaged"),
         pytest.param(
@@ -560,7 +653,7 @@ def test_comment__enterprise_server__is_asked_where_it_is(tmp_path) -> None:
 # --- how often GitHub is asked
 
 
-@pytest.mark.parametrize(("way", "changes", "calls"), [("folder", {}, 4), ("run", {"baseline": "auto"}, 8)])
+@pytest.mark.parametrize(("way", "changes", "calls"), [("folder", {}, 4), ("run", {"baseline": "auto"}, 9)])
 def test_comment__plain_case__asks_this_often(github, tmp_path, way, changes, calls) -> None:
     arranged(github, way)
     github.artifacts.append(BASE)

@@ -20,6 +20,26 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"INPUT_BASELINE": "auto"}, "the input 'baseline' is 'auto': only mode 'report' without 'paths'"),
+        ({"INPUT_FAIL_ON": "new"}, "the input 'fail-on' is 'new', and there is no 'baseline': only mode"),
+        ({"INPUT_MODE": "report", "INPUT_PATHS": "a\nb", "INPUT_BASELINE": "auto"}, "the input 'baseline' is 'auto'"),
+        ({"INPUT_FAIL_ON": "new", "INPUT_BASELINE": "base"}, ""),
+        ({"INPUT_MODE": "report", "INPUT_BASELINE": "auto", "INPUT_FAIL_ON": "new"}, ""),
+    ],
+    ids=["auto beside tests", "new without one", "auto for a merge", "new with one", "auto for a publisher"],
+)
+def test_refuse_baseline__of_another_run__only_where_no_step_may_read_it(given: dict[str, str], why: str):
+    if not why:
+        inputs.refuse_baseline(given)
+        return
+    with pytest.raises(inputs.StepError) as caught:
+        inputs.refuse_baseline(given)
+    assert str(caught.value).startswith(why)
+
+
 def test_cli_argv__no_input__runs_into_the_default_folder():
     assert inputs.cli_argv({}) == ["run", "--output=autotest-report", "--"]
 
