@@ -11,9 +11,11 @@ PARTS      := -n auto --maxprocesses 4 tests/unit tests/contract tests/integrati
 # What times kernels, what kills workers as they start, and clusters need a machine that does nothing else.
 ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py ray.py ray_nodes.py)
 # The files begin in the order of their `conftest.py`, not with those of the most tests. Commands wait for their
-# processes, so that one test more than there are processors is run.
+# processes, so that more tests than there are processors are run: one more, or two of those with containers and hosts.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
-END_TO_END := -n $(shell expr $(PROCESSORS) + 1) --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end
+ONE_MORE   := -n $(shell expr $(PROCESSORS) + 1)
+TWO_MORE   := -n $(shell expr $(PROCESSORS) + 2)
+END_TO_END := --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end
 SLOWEST    := --durations=20 --durations-min=5
 HEAVY      := 'heavy and not matrix'
 BESIDE := ray onnx onnxruntime onnxscript 'triton==3.9.0' 'numba==0.68.1' 'ninja==1.13.2'
@@ -39,7 +41,7 @@ survey: $(READY)  ## the whole shipped suite on torch itself and on a compiler, 
 
 test: check  ## everything that needs torch only
 	$(ONE_THREAD) $(BIN)/python -m pytest $(SLOWEST) $(PARTS)
-	$(BIN)/python -m pytest $(SLOWEST) $(END_TO_END)
+	$(BIN)/python -m pytest $(SLOWEST) $(ONE_MORE) $(END_TO_END)
 	$(BIN)/python -m pytest tests/end_to_end/test_speed.py
 
 test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other frameworks
@@ -47,7 +49,7 @@ test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other fr
 	$(BIN)/python -c 'import ray, onnxruntime, onnxscript, triton, numba, ninja' 2> /dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(PARTS)
-	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(END_TO_END)
+	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(TWO_MORE) $(END_TO_END)
 	$(BIN)/python -m pytest -m $(HEAVY) $(ALONE)
 
 matrix: $(READY)  ## the rows of large tables that the tests above leave out
@@ -88,7 +90,8 @@ $(WRITER): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group docs
 	touch $(WRITER)
 
-docs: $(WRITER)  ## the documentation as a site, in build/site; a broken link or an undocumented public name fails
+docs: $(WRITER)  ## the documentation as a site, in build/site, and its tables of the code; a broken link or an undocumented public name fails
+	$(BIN)/python -m docs.generated
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: $(WRITER)  ## the pictures of the documentation, from real runs; needs Chromium and npm

@@ -147,7 +147,7 @@ def test_image__inductor__compiles_and_agrees_with_the_host(image: str, kernels:
     asked = [
         "run",
         "autotests/autotest_kernels.py::softmax",
-        "--cases=3",
+        "--cases=1",
         "--workers=1",
         "--set=case_timeout=5m",
         f"--set={inductor}",
@@ -161,7 +161,7 @@ def test_image__inductor__compiles_and_agrees_with_the_host(image: str, kernels:
     seen = outcomes(kernels / "autotest-report" / "report.json")
     assert seen == outcomes(tmp_path / "host" / "report.json")
     ((outcome, cases),) = seen.values()
-    assert (outcome, cases["aligned"]) == ("aligned", 3)
+    assert (outcome, cases["aligned"]) == ("aligned", 1)
 
 
 def in_job(engine: str, image: str, folder: Path, scratch: Path, **inputs: str) -> ActionRecord:
