@@ -1,5 +1,6 @@
 """GitHub's workflow commands (``::error …::message``) that show findings beside the lines of the pull request.
 
+A finding stands at its kernel's line if that is known, because a pull request changes kernels, else at its test's.
 Everything that a test wrote is escaped, so a name can neither end a command nor begin another.
 """
 
@@ -13,7 +14,7 @@ from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.verdict_line import headline
 from ci_autotest.values.finding import Finding
 from ci_autotest.values.judgement import FAILED
-from ci_autotest.values.result import BrokenTest
+from ci_autotest.values.result import BrokenTest, kernel_of
 
 if TYPE_CHECKING:
     from ci_autotest.values.finding import Location
@@ -40,18 +41,22 @@ def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
         prefix: The configuration's folder in the repository.
     """
     of_tests = [cause for cause in in_order(result) if cause.kind.status == FAILED and cause.test]
-    locations = {item.test: item.location for item in result.results}
-    errors = [_error(cause, locations.get(cause.test), prefix) for cause in of_tests[:MOST]]
+    tests = {item.test: item.location for item in result.results}
+    errors = [_error(cause, result, tests.get(cause.test), prefix) for cause in of_tests[:MOST]]
     rest = [name_of(cause) for cause in of_tests[MOST:]]
     return (*errors, *([_notice(rest)] if rest else []))
 
 
-def _error(cause: Cause, test_location: Location | None, prefix: str) -> str:
-    location = cause.subject.location if isinstance(cause.subject, Finding | BrokenTest) else test_location
+def _error(cause: Cause, result: RunResult, test: Location | None, prefix: str) -> str:
+    subject = cause.subject
     title, message = _title_and_message(cause)
     properties = {"title": line(title, _TITLE_CHARS)}
+    location = subject.location if isinstance(subject, Finding | BrokenTest) else test
+    file = "" if location is None else repository_path(prefix, location.file)
+    if isinstance(subject, Finding) and (kernel := kernel_of(result, subject)):
+        file, location, message = kernel.file, kernel, f"{message}\ntest: {subject.test}"
     if location is not None:
-        properties = {"file": line(repository_path(prefix, location.file)), "line": str(location.line), **properties}
+        properties = {"file": line(file), "line": str(location.line), **properties}
     fields = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
     return f"::error {fields}::{_data(message)}"
 

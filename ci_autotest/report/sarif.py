@@ -16,6 +16,7 @@ from ci_autotest.report.markdown_text import line, plain
 from ci_autotest.report.verdict_line import headline
 from ci_autotest.values.finding import counts_against
 from ci_autotest.values.judgement import failing
+from ci_autotest.values.result import kernel_of
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def render(result: RunResult) -> str:
         "tool": {"driver": driver},
         # Code scanning closes the alerts that a run lacks: an incomplete run must not look like a repaired operator.
         "invocations": [{"executionSuccessful": _is_complete(result), "exitCode": result.exit_code}],
-        "results": [_result(finding, index, failed, result.environment.folder) for finding in findings],
+        "results": [_result(finding, index, failed, _locations(finding, result)) for finding in findings],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
@@ -77,7 +78,7 @@ def _rule(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, index: dict[str, int], failed: set[str], folder: str) -> dict[str, Any]:
+def _result(finding: Finding, index: dict[str, int], failed: set[str], locations: dict[str, Any]) -> dict[str, Any]:
     rule = _rule_id(finding)
     # Against the candidate, but in the baseline too, for example.
     spared = "warning" if counts_against(finding) else "note"
@@ -86,7 +87,7 @@ def _result(finding: Finding, index: dict[str, int], failed: set[str], folder: s
         "ruleIndex": index[rule],
         "level": "error" if finding.id in failed else spared,
         "message": {"text": _message(finding)},
-        "locations": [{"physicalLocation": _place(finding, folder)}],
+        **locations,
         # The id stays the same from run to run, so an alert does not move when the test's file is edited.
         "partialFingerprints": {"ciAutotestFinding/v1": finding.id},
         **({} if finding.known is None else {"suppressions": _suppressions(finding.known)}),
@@ -103,8 +104,17 @@ def _message(finding: Finding) -> str:
     return "\n\n".join(plain(part) for part in parts if part)[:_MESSAGE_CHARS]
 
 
-def _place(finding: Finding, folder: str) -> dict[str, Any]:
-    location = finding.location
+def _locations(finding: Finding, result: RunResult) -> dict[str, Any]:
+    """Return where a finding stands: at its kernel if that is known, with the test beside it; else at its test."""
+    location, kernel = finding.location, kernel_of(result, finding)
     file = finding.test.partition("::")[0] if location is None else location.file
-    place: dict[str, Any] = {"artifactLocation": {"uri": quote(line(repository_path(folder, file)))}}
-    return place if location is None else {**place, "region": {"startLine": max(location.line, 1)}}
+    test = _place(repository_path(result.environment.folder, file), location.line if location else None)
+    if kernel is None:
+        return {"locations": [test]}
+    related = {**test, "id": 1, "message": {"text": "the test"}}
+    return {"locations": [_place(kernel.file, kernel.line)], "relatedLocations": [related]}
+
+
+def _place(file: str, number: int | None) -> dict[str, Any]:
+    region = {} if number is None else {"region": {"startLine": max(number, 1)}}
+    return {"physicalLocation": {"artifactLocation": {"uri": quote(line(file))}, **region}}

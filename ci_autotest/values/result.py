@@ -364,6 +364,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
 
+def kernel_of(result: RunResult, finding: Finding) -> Location | None:
+    """Return where the function is defined that replaces a finding's operator; its file is relative to the checkout."""
+    named = (item for item in result.candidates if item.name == finding.candidate)
+    return next((item.kernels[finding.operator] for item in named if finding.operator in item.kernels), None)
+
+
 def is_all_skipped(result: RunResult) -> bool:
     """Whether a candidate's tests were skipped and nothing of it was compared; a shard may have only skipped ones."""
     skipped = {item.candidate for item in result.results if item.outcome == "skipped"}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from ci_autotest.report.annotations import annotate
+from ci_autotest.values.finding import Location
 from tests import report_samples as samples
 
 COMMAND = re.compile(r"::(error|notice)( [a-z]+=[^:\r\n]*)?::[^\r\n]*")
@@ -19,6 +21,19 @@ def test_annotate__finding__is_an_error_at_the_test_s_line() -> None:
         "::error file=lib/autotests/autotest_norms.py,line=12,"
         "title=torch.nn.functional.layer_norm on kernels%3A the value is off by up to 0.0041"
         "::misaligned: x%0A  100 %25 off",
+    )
+
+
+def test_annotate__finding_of_a_known_kernel__is_an_error_at_the_kernel_s_line_and_names_the_test() -> None:
+    found = samples.finding(message="misaligned: x", replay="python repro.py")
+    kernels = msgspec.structs.replace(
+        samples.KERNELS, kernels={samples.OPERATOR: Location(file="lib/norms.py", line=7)}
+    )
+
+    assert annotate(samples.misaligned(findings=(found,), candidates=(kernels,)), "lib") == (
+        "::error file=lib/norms.py,line=7,"
+        "title=torch.nn.functional.layer_norm on kernels%3A the value is off by up to 0.0041"
+        f"::misaligned: x%0Areplay: python repro.py%0Atest: {samples.TEST}",
     )
 
 

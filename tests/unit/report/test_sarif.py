@@ -10,6 +10,7 @@ import pytest
 
 from ci_autotest.report import sarif
 from ci_autotest.report.merge import merge
+from ci_autotest.values.finding import Location
 from ci_autotest.version import VERSION
 from tests import report_samples as samples
 
@@ -55,6 +56,21 @@ def test_write__a_finding__is_one_result_at_the_line_of_its_test(tmp_path) -> No
             }],
         }],
     }  # fmt: skip
+
+
+def test_write__a_finding_of_a_known_kernel__is_at_the_kernel_s_line_with_the_test_beside_it(tmp_path) -> None:
+    kernels = msgspec.structs.replace(
+        samples.KERNELS, kernels={samples.OPERATOR: Location(file="lib/norms.py", line=7)}
+    )
+
+    (found,) = log_of(samples.misaligned(candidates=(kernels,)), tmp_path)["runs"][0]["results"]
+
+    assert found["locations"] == [
+        {"physicalLocation": {"artifactLocation": {"uri": "lib/norms.py"}, "region": {"startLine": 7}}}
+    ]
+    (related,) = found["relatedLocations"]
+    assert related["physicalLocation"]["artifactLocation"] == {"uri": samples.FILE}
+    assert related["message"] == {"text": "the test"}
 
 
 @pytest.mark.parametrize(
