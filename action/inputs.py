@@ -9,6 +9,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from ci_autotest.github.environ import ARTIFACT_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -132,6 +134,17 @@ def refuse_baseline(environ: Mapping[str, str]) -> None:
         "earlier step, and give its folder as 'baseline'."
     )
     raise StepError(message)
+
+
+def refuse_artifact_name(environ: Mapping[str, str]) -> None:
+    """Refuse a name of the artifact that GitHub or the publisher refuses, before the tests."""
+    name = single(environ, "artifact-name")
+    if name and not re.fullmatch(ARTIFACT_NAME, name):
+        message = (
+            f"the input 'artifact-name' is '{name[:100]}': use letters, digits, '_', '.', '-' and blanks, the first "
+            "of them no blank and no dot."
+        )
+        raise StepError(message)
 
 
 def comment_policy(environ: Mapping[str, str]) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OLDEST_PYTHON = (3, 10)
+#: Events whose jobs have the secrets and the token of the base repository, whatever they check out.
+WITH_RIGHTS = frozenset({"pull_request_target", "issue_comment"})
 
 
 def plan(environ: Mapping[str, str]) -> int:
@@ -84,6 +86,8 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     inputs.torch_choice(environ)
     inputs.keeps_cache(environ)
     inputs.refuse_baseline(environ)
+    refuse_output(environ)
+    inputs.refuse_artifact_name(environ)
     if inputs.comment_policy(environ) != "off":
         inputs.comment_argv(environ)
     elif task == "publish":
@@ -103,14 +107,24 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     return task
 
 
+def refuse_output(environ: Mapping[str, str]) -> None:
+    """Refuse an output folder that is the workspace or has it inside, because the whole folder is uploaded."""
+    folder = Path(inputs.output_folder(environ)).absolute()
+    if Path.cwd().resolve().is_relative_to(folder.resolve()):
+        message = f"the input 'output' is '{folder}', which has the checkout in it: give a folder for the report."
+        raise StepError(message)
+
+
 def refuse_foreign_head(environ: Mapping[str, str]) -> None:
     """Refuse to test any commit but the base branch's in a job with the rights of the base repository."""
-    if environ.get("GITHUB_EVENT_NAME") != "pull_request_target":
+    if (event_name := environ.get("GITHUB_EVENT_NAME")) not in WITH_RIGHTS:
         return
-    for folder in dict.fromkeys([Path.cwd(), *map(Path, inputs.several(environ, "paths"))]):
+    # Beside `config`, which may be another checkout; without it, that is the current folder again.
+    beside = Path(inputs.single(environ, "config")).parent
+    for folder in dict.fromkeys([Path.cwd(), beside, *map(Path, inputs.several(environ, "paths"))]):
         if (commit := environment.checked_out(folder)) not in {"", environ.get("GITHUB_SHA")}:
             message = (
-                f"'{folder}' has commit {commit}, not the base branch's: on `pull_request_target`, the tests of a "
+                f"'{folder}' has commit {commit}, not the base branch's: on `{event_name}`, the tests of a "
                 "pull request would run with the secrets of this repository. Test on `pull_request`, and comment "
                 "in a workflow on `workflow_run`, as in the files of `ci-autotest init`."
             )

@@ -11,6 +11,7 @@ import msgspec
 
 from ci_autotest.errors import UsageError
 from ci_autotest.github.archive import MOST_BYTES
+from ci_autotest.github.environ import ARTIFACT_NAME
 from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.request import Listing
 
@@ -27,7 +28,7 @@ _MOST_LOOKED_AT: Final = 300
 #: Commits up to the tested one that are asked for: a page. The base branch is usually tested at each of its own.
 _COMMITS_BEFORE: Final = 100
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}")
+_NAME: Final = re.compile(ARTIFACT_NAME)
 
 
 class ArtifactRun(msgspec.Struct, frozen=True):

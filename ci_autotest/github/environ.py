@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PUBLIC_API_URL: Final = "https://api.github.com"
 PUBLIC_SERVER_URL: Final = "https://github.com"
+#: Of an artifact: safe in a request and as a folder, and allowed by GitHub.
+ARTIFACT_NAME: Final = r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}"
 COMMIT: Final = r"^[0-9a-f]{40}([0-9a-f]{24})?$"  # SHA-1, or SHA-256
 REPOSITORY: Final = r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$"
 

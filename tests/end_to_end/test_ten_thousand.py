@@ -80,5 +80,5 @@ def test_comment__10000_findings__is_within_every_limit(archive: bytes, tmp_path
     assert len((folder / "summary.md").read_bytes()) < 1_048_576
     assert "9,940 more findings are in the summary and the artifact." in body
     assert sum(isinstance(found, Failure) for suite in suites for case in suite for found in case.result) == COUNT
-    assert len(calls) <= 8
+    assert len(calls) <= 9
     assert int(used_kb) < 500 * 1024

@@ -380,6 +380,22 @@ def test_tested_python__host__installs_nothing_before_the_seal(job: Job, given: 
         assert "cannot import ci_autotest" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"INPUT_OUTPUT": "."}, "which has the checkout in it: give a folder for the report."),
+        ({"INPUT_OUTPUT": ".."}, "which has the checkout in it: give a folder for the report."),
+        ({"INPUT_ARTIFACT_NAME": "a:b"}, "the input 'artifact-name' is 'a:b': use letters, digits"),
+    ],
+)
+def test_prepare__report_that_could_not_be_uploaded__is_refused_before_anything_is_installed(
+    job: Job, given: dict[str, str], said: str
+):
+    done = job.step("prepare", **given, RUNNER_TEMP=str(job.folder), PATH=os.environ["PATH"])
+    assert (done.returncode, said in done.stdout) == (2, True), done.stdout
+    assert not list(job.folder.glob("ci-autotest-*"))
+
+
 def checkout(folder: Path) -> str:
     folder.mkdir(exist_ok=True)
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
@@ -388,10 +404,19 @@ def checkout(folder: Path) -> str:
     return subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("place", [".", "head"])
-def test_prepare__head_of_a_pull_request_with_the_rights_of_its_base__is_refused(job: Job, place: str):
+@pytest.mark.parametrize(
+    ("event", "place", "named"),
+    [
+        ("pull_request_target", ".", {}),
+        ("pull_request_target", "head", {"INPUT_PATHS": "head/tests"}),
+        ("issue_comment", "head", {"INPUT_CONFIG": "head/autotest.yml"}),
+    ],
+)
+def test_prepare__head_of_a_pull_request_with_the_rights_of_its_base__is_refused(
+    job: Job, event: str, place: str, named: dict[str, str]
+):
     commit = checkout(job.workspace / place).strip()
-    environ = {"GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_SHA": "5f" * 20, "INPUT_PATHS": f"{place}/tests"}
+    environ = {"GITHUB_EVENT_NAME": event, "GITHUB_SHA": "5f" * 20, **named}
     done = job.step("prepare", **environ, RUNNER_TEMP=str(job.folder), PATH=os.environ["PATH"])
     assert done.returncode == 2
     assert f"has commit {commit}, not the base branch's" in done.stdout
