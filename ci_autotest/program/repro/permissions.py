@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.targets import is_own, named_in
@@ -19,9 +18,10 @@ def _no_calls(_: str) -> Collection[str]:
 
 def _is_unknown(name: str) -> bool:
     """Whether a name can be a function or module of the user's, and is of no package that is installed here."""
-    package = name.partition(".")[0]
-    # The path alone is asked: finders that packages have added may import what they look for.
-    return is_own(name) and package not in sys.modules and PathFinder.find_spec(package) is None
+    try:
+        return is_own(name) and find_spec(name.partition(".")[0]) is None
+    except (ImportError, ValueError):
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
