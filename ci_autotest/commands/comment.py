@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from ci_autotest.github.artifact import Artifact
     from ci_autotest.github.event import Event
     from ci_autotest.github.origin import Origin
-    from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.values.result import RunResult
 
 #: Causes, besides findings, that no baseline has.
@@ -267,11 +266,6 @@ def _marked(asked: Publication, client: Client, event: Event, origin: Origin) ->
     return published
 
 
-def _permissions(asked: Publication) -> Permissions:
-    """Return what programs may name: what the configuration here does, and kernels that the pull request adds."""
-    return replace(permissions_in(asked.config), shows_unnamed=True)
-
-
 def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], origin: Origin) -> Leg:
     links = links_from({"ARTIFACT_NAME": asked.artifact_name, **environ}, result)
     # Not `is_own`: a test of this job may have changed the folder, so programs are checked and printed anew.
@@ -280,7 +274,7 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
         result=result,
         setting=Setting(
             links=_of_pull(links, origin, environ) if links else None,
-            source=saved_programs(asked.folder, _permissions(asked), is_own=False)
+            source=saved_programs(asked.folder, permissions_in(asked.config), is_own=False)
             if asked.folder is not None
             else None,
         ),
@@ -316,7 +310,7 @@ def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, abou
     event, origin = about
     name = leg_name(artifact.name.removeprefix(asked.artifact_name).lstrip("-"))
     try:
-        read = read_downloaded(artifact.name, data, _permissions(asked))
+        read = read_downloaded(artifact.name, data, permissions_in(asked.config))
     except AutotestError as error:
         return _unread(name, artifact, f"run {event.run_id} has a report that cannot be read: {error}")
     run = origin.run

@@ -6,19 +6,16 @@ allow list, and the text is printed from the decoded values.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
 from ci_autotest.program.codegen import names
-from ci_autotest.program.ir import PLACEHOLDER, cotangent_key, mapped_step
+from ci_autotest.program.ir import PLACEHOLDER, cotangent_key
 from ci_autotest.program.literals import short_text
 from ci_autotest.program.repro.permissions import Permissions
-from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.serialize import decode, decode_program
-from ci_autotest.program.targets import is_own
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.finding_program import culprit_of, has_backward, reason_of_run, shown_program
 from ci_autotest.report.mermaid import graph_text
@@ -28,7 +25,7 @@ from ci_autotest.values.dtypes import ITEM_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.program.ir import Argument, Program, Recording, TensorSpec
+    from ci_autotest.program.ir import Recording, TensorSpec
     from ci_autotest.values.finding import Finding
 
     #: Finds the evidence for a finding; ``None`` if nothing was saved.
@@ -40,8 +37,6 @@ MOST_PROGRAM_BYTES: Final = 1 << 20
 MOST_STEPS: Final = 200
 
 
-#: A word such as ``mean``, or an equation of ``einsum``: nothing that a function could take for a command or a path.
-_PLAIN_TEXT: Final = re.compile(r"\w{0,24}|[a-zA-Z,]{1,40}(->[a-zA-Z]{0,20})?", re.ASCII)
 #: What reading a damaged program may raise besides ``ProgramError``.
 _DAMAGED: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -71,7 +66,6 @@ class Evidence:
         nodes: The graph's steps, for a page that draws them itself; empty for a program of too many.
         values: Small input tensors as text, by name.
         tensors: Tensors that the text names but does not contain.
-        unnamed: Functions and modules that the text names and the configuration here does not.
         refusal: Why nothing is shown.
     """
 
@@ -80,7 +74,6 @@ class Evidence:
     nodes: tuple[Node, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
     tensors: tuple[TensorFact, ...] = ()
-    unnamed: tuple[str, ...] = ()
     refusal: str = ""
 
 
@@ -98,50 +91,23 @@ def evidence_of(
     """
     if len(program) > MOST_PROGRAM_BYTES:
         return Evidence(refusal=f"program.json has {len(program):,} bytes; at most {MOST_PROGRAM_BYTES:,} are shown.")
-    permissions = permissions or Permissions()
-    is_named = permissions.is_named
+    is_named = (permissions or Permissions()).is_named
     try:
         recording = decode_program(program, is_named) if tensors is None else decode(program, tensors, is_named)
         if len(recording.program.steps) > MOST_STEPS:
             return Evidence(refusal=f"The program has {len(recording.program.steps):,} steps: it is in the artifact.")
-        unnamed = _unnamed(recording, permissions)
-        if unnamed and (texts := _strange_texts(recording.program)):
-            return Evidence(refusal=f"The program is not shown: it gives the text {texts[0][:40]!r} to {unnamed[0]}.")
         culprit = culprit_of(recording.program, finding)
         return Evidence(
-            program=shown_program(recording, finding, permissions, reason_of_run(finding)).text,
+            program=shown_program(recording, finding, permissions or Permissions(), reason_of_run(finding)).text,
             graph=graph_text(recording.program, culprit, is_gradient=has_backward(finding)),
             nodes=graph_of(recording.program, culprit),
             values=_values(recording),
             tensors=_facts(recording),
-            unnamed=unnamed,
         )
     except ProgramError as error:
         return Evidence(refusal=f"The program is not shown: {error}")
     except _DAMAGED as error:  # One damaged program must not hide the other findings.
         return Evidence(refusal=f"The program is not shown: its file is damaged ({type(error).__name__}).")
-
-
-def _unnamed(recording: Recording, permissions: Permissions) -> tuple[str, ...]:
-    """Return the functions and modules that the program's text names and the configuration here does not."""
-    candidate = own_names(recording.note)
-    if not (permissions.shows_unnamed and permissions.allows(candidate)):
-        return ()  # If they are not allowed, the text is the reference's side alone.
-    return permissions.unnamed(candidate | {step.target for step in recording.program.steps if is_own(step.target)})
-
-
-def _strange_texts(program: Program) -> list[str]:
-    """Return the texts among a program's arguments that are no word and no equation of ``einsum``."""
-    found: list[str] = []
-
-    def seen(argument: Argument) -> Argument:
-        if isinstance(argument, str) and not _PLAIN_TEXT.fullmatch(argument):
-            found.append(argument)
-        return argument
-
-    for step in program.steps:
-        mapped_step(step, seen)
-    return found
 
 
 def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:

@@ -174,7 +174,7 @@ def _folders(recording: Recording, permissions: Permissions | None) -> tuple[str
     noted = recording.note.get("folders")
     texts = [folder for folder in noted if isinstance(folder, str)] if isinstance(noted, list) else []
     if permissions is not None:
-        texts = [folder for folder in texts if permissions.shows_unnamed or folder in permissions.folders]
+        return tuple(folder for folder in texts if folder in permissions.folders)
     # A note of this machine may name a folder outside of the checkout: the text is the same for every reader.
     return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 #: How much of a finding a section shows.
 Extent: TypeAlias = Literal["whole", "plain", "compact"]
 
-_UNNAMED_SHOWN: Final = 3
 _TENSORS_SHOWN: Final = 10
 SECTIONS = "sections"
 ACCEPTED = "accepted"
@@ -222,18 +221,10 @@ def _evidence(finding: Finding, setting: Setting) -> Evidence:
 
 def _program(evidence: Evidence, finding: Finding) -> list[str]:
     if evidence.program:
-        return [*_unnamed(evidence), fence(evidence.program, "python")]
+        return [fence(evidence.program, "python")]
     if evidence.refusal:
         return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."]
     return _without_program(finding)
-
-
-def _unnamed(evidence: Evidence) -> list[str]:
-    """Return a sentence on functions that are not of the configuration here, which a reader is about to run."""
-    if not evidence.unnamed:
-        return []
-    named = ", ".join(code(name, 100) for name in evidence.unnamed[:_UNNAMED_SHOWN])
-    return [f"The program calls {named}: code of the pull request, which the configuration of the base does not name."]
 
 
 def _without_program(finding: Finding) -> list[str]:

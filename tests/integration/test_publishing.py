@@ -67,11 +67,10 @@ gh pr checkout {NUMBER} --repo octo/kernels &&
     assert [text for text in ("import os", "curl", "evil", "repro.py") if text in body] == []
 
 
-#: What a stranger's program names as the kernel: the configuration here does, too; it is shown as the pull request's; or
-#: it is of Python, of torch or of a package that is installed here.
+#: What a stranger's program may name as the kernel, and whether the configuration here does.
 KERNELS = {
-    "mykernels.layer_norm": "named", "mykernels.other": "added", "kernels.deep.softmax": "added", "os.system": "",
-    "subprocess.call": "", "builtins.exec": "", "torch.load": "", "numpy.load": "", "pip.main": "",
+    "mykernels.layer_norm": True, "mykernels.other": False, "os.system": False, "subprocess.call": False,
+    "evil.payload": False, "builtins.exec": False,
 }  # fmt: skip
 
 
@@ -79,19 +78,19 @@ def naming(kernel: str) -> str:
     return f"candidates: [{{name: kernels, backend: substitute, replace: {{{samples.OPERATOR}: {kernel}}}}}]"
 
 
-NOTE = {"candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu"}
-AT = "findings/layer_norm-3f2a"
-
-
 def archive_naming(kernel: str) -> bytes:
-    note = {**NOTE, "renames": {samples.OPERATOR: kernel}, "spellings": {kernel: [samples.OPERATOR]}}
+    note = {
+        "candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu",
+        "renames": {samples.OPERATOR: kernel}, "spellings": {kernel: [samples.OPERATOR]},
+    }  # fmt: skip
     program, tensors = programs.files(note=note)
-    return archive_of(MISALIGNED, **{f"{AT}/program.json": program, f"{AT}/tensors.safetensors": tensors})
+    at = "findings/layer_norm-3f2a"
+    return archive_of(MISALIGNED, **{f"{at}/program.json": program, f"{at}/tensors.safetensors": tensors})
 
 
-@pytest.mark.parametrize(("path", "known_as"), KERNELS.items())
-def test_comment__kernel_of_a_strangers_program__is_called_if_it_is_named_here_or_of_the_pull_request(
-    github, tmp_path, monkeypatch, path: str, known_as: str
+@pytest.mark.parametrize(("path", "is_named"), KERNELS.items())
+def test_comment__kernel_of_a_strangers_program__is_called_where_the_configuration_here_names_it(
+    github, tmp_path, monkeypatch, path: str, is_named: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "autotest.yml").write_text(naming("mykernels.layer_norm"))
@@ -101,21 +100,9 @@ def test_comment__kernel_of_a_strangers_program__is_called_if_it_is_named_here_o
     (shown,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     tree = ast.parse(shown)
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported == {"torch", *([path.rpartition(".")[0]] if known_as else ())}
-    assert (f"found = run({path})" in ast.unparse(tree)) is bool(known_as)
-    assert (path in ast.unparse(tree)) is bool(known_as)
-    assert (f"The program calls `{path}`: code of the pull request" in body) is (known_as == "added")
-
-
-def test_comment__text_for_a_kernel_that_nobody_here_knows__is_refused(github, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    note = {**NOTE, "renames": {samples.OPERATOR: "evil.run"}, "spellings": {"evil.run": [samples.OPERATOR]}}
-    program = programs.edited(("body", 3, "kwargs", 0, 1), "curl example.org", note=note)
-
-    _, _, body = published_archive(github, tmp_path, archive_of(MISALIGNED, **{f"{AT}/program.json": program}))
-
-    assert "```python" not in body
-    assert "it gives the text 'curl example.org' to evil.run." in body.replace("\\", "")
+    assert imported == ({"torch", "mykernels"} if is_named else {"torch"})
+    assert (f"found = run({path})" in ast.unparse(tree)) is is_named
+    assert (path in ast.unparse(tree)) is is_named
 
 
 @pytest.mark.parametrize("kernel", ["mykernels.layer_norm", "evil.payload"])
@@ -128,7 +115,7 @@ def test_comment__configuration_that_a_test_rewrote__does_not_say_which_kernel_m
 
     _, _, body = published_archive(github, tmp_path, archive_naming(kernel), config=tmp_path / "kept.yml")
 
-    assert (f"The program calls `{kernel}`" in body) is (kernel == "evil.payload")
+    assert (f"found = run({kernel})" in body) is (kernel == "mykernels.layer_norm")
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:

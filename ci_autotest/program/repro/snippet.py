@@ -111,7 +111,7 @@ def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
     if options and options not in permissions.options:
         return False
     env = recording.note.get("env")
-    return permissions.allows(own_names(recording.note)) and (not env or env in permissions.environs)
+    return own_names(recording.note) <= set(permissions.names) and (not env or env in permissions.environs)
 
 
 def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
