@@ -50,7 +50,7 @@ class Baselines:
         client: Of GitHub's API.
         repository: ``owner/name``.
         branch: The base branch.
-        sha: The commit that was tested; empty if it is unknown.
+        head: The head of the pull request; empty if there is none.
         run_id: The run that is compared.
         asked: A report's path, ``auto``, ``auto-if-any``, or nothing.
     """
@@ -58,7 +58,7 @@ class Baselines:
     client: Client
     repository: str
     branch: str
-    sha: str
+    head: str
     run_id: int
     asked: str
 
@@ -67,7 +67,7 @@ class Baselines:
         if self.asked not in {AUTO, IF_ANY}:
             return held_against(result, read_report(Path(self.asked))) if self.asked else result
         try:
-            found = self._last(artifact_name)
+            found = self._last(artifact_name, result.environment.commit)
         except AutotestError as error:
             return _noted(result, f"The last report of branch '{self.branch}' cannot be compared with: {error}")
         if self.asked == IF_ANY and (found is None or isinstance(found, Forbidden)):
@@ -79,23 +79,26 @@ class Baselines:
             note = f"There is no baseline: branch '{self.branch}' has no complete report '{artifact_name}'."
             return _noted(result, note)
         report, run, is_before = found
-        other = "" if is_before else ", which is not before the tested commit"
+        other = "" if is_before else ", which is not known to be before the tested commit"
         where = f"commit {run.head_sha[:12]} of branch '{self.branch}' (run {run.id}){other}"
         return _noted(held_against(result, report), f"The baseline is the report of {where}.")
 
-    def _last(self, artifact_name: str) -> tuple[RunResult, ArtifactRun, bool] | Forbidden | None:
+    def _last(self, artifact_name: str, tested: str) -> tuple[RunResult, ArtifactRun, bool] | Forbidden | None:
         """Return the report to compare with, its run, and whether its commit is in the tested one."""
         found = of_branch(self.client, self.repository, self.branch, artifact_name, self.run_id)
         if isinstance(found, Forbidden):
             return found
-        before = commits_before(self.client, self.repository, self.sha) if self.sha else frozenset()
+        before = commits_before(self.client, self.repository, tested, self.head)
         # A stable sort: of both kinds, the latest first.
         in_order = sorted(found, key=lambda item: _commit_of(item) not in before)
         for artifact in in_order[:_MOST_READ]:
             data = download(self.client, self.repository, artifact)
             if isinstance(data, Forbidden):
                 return data
-            report = read_downloaded(artifact.name, data).result
+            try:
+                report = read_downloaded(artifact.name, data).result
+            except AutotestError:
+                continue  # Of another version, or damaged: an older one may be neither.
             if is_complete(report) and artifact.workflow_run is not None:
                 return report, artifact.workflow_run, _commit_of(artifact) in before
         return None
@@ -132,7 +135,7 @@ def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[
             clock=time.monotonic, sleep=time.sleep, deadline_s=DEADLINE_S, start_s=time.monotonic(),
         )  # fmt: skip
         return Baselines(
-            client=client, repository=access.repository, branch=access.branch, sha=access.sha,
+            client=client, repository=access.repository, branch=access.branch, head=access.sha,
             run_id=access.run_id, asked=asked,
         ).applied(result, artifact_name)  # fmt: skip
 

@@ -110,6 +110,7 @@ class Leg:
 
     Attributes:
         unread: Why the report that was uploaded is not the result here; empty if it is.
+        is_doubted: Whether its run failed and no report says why, which is no reason to begin a comment.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Leg:
     setting: Setting
     artifact_name: str
     unread: str = ""
+    is_doubted: bool = False
 
 
 def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO, clock: Clock = _REAL) -> int:
@@ -166,7 +168,7 @@ def _publish(
         # Without a report there is nothing to publish, but an older green comment must not stand.
         return _marked(asked, client, event, origin)
     baselines = Baselines(
-        client=client, repository=event.repository, branch=origin.pull.base, sha=origin.sha, run_id=event.run_id,
+        client=client, repository=event.repository, branch=origin.pull.base, head=origin.sha, run_id=event.run_id,
         asked=asked.baseline,
     )  # fmt: skip
     held = [
@@ -199,7 +201,7 @@ def _explained(legs: list[Leg], origin: Origin) -> list[Leg]:
 
 def _with_verdict(leg: Leg, why: str) -> Leg:
     result = msgspec.structs.replace(leg.result, exit_code=UsageError.exit_code, notes=(why, *leg.result.notes))
-    return replace(leg, result=result)
+    return replace(leg, result=result, is_doubted=True)
 
 
 def _degraded(refusal: Forbidden, needed: str) -> Published:
@@ -215,7 +217,11 @@ def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
         turn=turn,
         sections=tuple(_section(leg, turn, room) for leg in legs),
         legs=count,
-        may_create=any(_begins(leg.result, asked.when) for leg in legs if not leg.unread),
+        may_create=any(
+            _begins(leg.result, asked.when)
+            for leg in legs
+            if not leg.unread and (not leg.is_doubted or asked.when == "always")
+        ),
     )
 
 
@@ -225,6 +231,12 @@ def _section(leg: Leg, turn: Turn, room: int) -> Section:
     head, between, rest = text.partition("\n\n")
     is_aligned = bool(head) and is_wholly_aligned(leg.result)
     return Section(leg=leg.name, turn=turn, text=text, again=f"{head}\n\n{_AGAIN}{between}{rest}" if is_aligned else "")
+
+
+def _may_begin(leg: Leg, when: When) -> bool:
+    if leg.unread or (leg.is_doubted and when != "always"):
+        return False
+    return _begins(leg.result, when)
 
 
 def _begins(result: RunResult, when: When) -> bool:
@@ -316,8 +328,8 @@ def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, abou
     run = origin.run
     # A job that failed is run again, and has not uploaded this time; one that passed may have been left out.
     if run is not None and read.result.exit_code and (artifact.created_at or run.run_started_at) < run.run_started_at:
-        why = f"run {run.id}, attempt {run.run_attempt}, left no report: the last one is of an earlier attempt."
-        return _unread(name, artifact, why)
+        note = f"This report is of an earlier attempt of run {run.id}: attempt {run.run_attempt} has left none here."
+        read = replace(read, result=msgspec.structs.replace(read.result, notes=(note, *read.result.notes)))
     links = Links(
         server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,

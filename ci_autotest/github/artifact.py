@@ -11,7 +11,7 @@ import msgspec
 
 from ci_autotest.errors import UsageError
 from ci_autotest.github.archive import MOST_BYTES
-from ci_autotest.github.environ import ARTIFACT_NAME
+from ci_autotest.github.environ import ARTIFACT_NAME, COMMIT
 from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.request import Listing
 
@@ -61,8 +61,13 @@ class _Page(msgspec.Struct, frozen=True):
     artifacts: list[Artifact]
 
 
+class _Parent(msgspec.Struct, frozen=True):
+    sha: str
+
+
 class _Commit(msgspec.Struct, frozen=True):
     sha: str
+    parents: tuple[_Parent, ...] = ()
 
 
 _PAGE: Final = msgspec.json.Decoder(_Page)
@@ -126,14 +131,27 @@ def _is_of(item: Artifact, branch: str, but: int) -> bool:
     return is_own and run is not None and run.id != but and not item.expired
 
 
-def commits_before(client: Client, repository: str, sha: str) -> frozenset[str]:
-    """Return a commit and the latest before it; none if the token may not read them.
+def commits_before(client: Client, repository: str, tested: str, head: str) -> frozenset[str]:
+    """Return the tested commit and the latest before it; none if the token may not read them.
+
+    Args:
+        client: Sends the requests.
+        repository: ``owner/name``.
+        tested: The commit that a report names, which is a merge of the head where a pull request was tested. Its author
+            may have named any, so that it counts only if the head is one of its parents.
+        head: The head of the pull request, or the commit that was tested; empty if it is unknown.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
     """
-    found = client.get(f"/repos/{repository}/commits", _COMMITS, {"sha": sha, "per_page": _COMMITS_BEFORE})
-    return frozenset() if isinstance(found, Forbidden) else frozenset(item.sha for item in found)
+    found: list[_Commit] = []
+    for sha in dict.fromkeys((tested, head)):
+        if not found and re.fullmatch(COMMIT, sha):
+            page = client.get(f"/repos/{repository}/commits", _COMMITS, {"sha": sha, "per_page": _COMMITS_BEFORE})
+            commits = [] if isinstance(page, Forbidden) else page
+            is_head = bool(commits) and head in {sha, *(parent.sha for parent in commits[0].parents)}
+            found = commits if is_head else []
+    return frozenset(commit.sha for commit in found)
 
 
 def download(client: Client, repository: str, artifact: Artifact) -> BinaryIO | Forbidden:

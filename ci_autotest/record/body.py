@@ -121,11 +121,13 @@ def _called(
         recorder.notes.assumption = f"assume(){_body_line(error, declaration)} was false"
         return None, None
     except Exception as error:
-        refuse_transform(error)
+        is_refused = recorder.refusal is not None and is_caused_by(error, recorder.refusal[1])
+        if not is_refused:
+            refuse_transform(error)
         if declaration.is_foreign and isinstance(error, AttributeError) and isinstance(error.obj, Value):
             recorder.notes.untested = Unsupported(UnsupportedReason.OTHER_API, error_text(error))
             return None, None
-        if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
+        if recorder.refusal is None or not is_refused:
             raise
         return _ended_at(recorder, declaration, *recorder.refusal), None
     if declaration.raises:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ci_autotest.errors import AuthorError
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.plain_tensors import copy_data
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import Value, identity
 from ci_autotest.record.write_guard import refuse_unrecorded_writes, unrecorded
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         return
     refuse_unrecorded_writes(recorder)  # A gradient that was written to is not the one that is recorded.
     if id(optimizer) not in recorder.outside.optimizers:
+        parameters = [identity(one) for group in optimizer.param_groups for one in group["params"]]
+        if len(set(parameters)) < len(parameters):  # Two reads of one are two values, so torch cannot tell.
+            message = "some parameters appear in more than one parameter group, or twice in one: name each once."
+            raise AuthorError(message)
         recorder.outside.optimizers[id(optimizer)] = Held(
             optimizer,
             {key: {name: _copied(one) for name, one in state.items()} for key, state in optimizer.state.items()},

@@ -107,10 +107,9 @@ _TORCH: Final = str(Path(torch.__file__).parent) + os.sep
 #: Files of torch that refuse recorded values, and the names that a body called there. A user's folder may have the
 #: same name, so the whole path counts.
 _FILES: Final = {
-    f"{_TORCH}nn/utils/stateless.py": "torch.func.functional_call",
     f"{_TORCH}_functorch/": "torch.func.*",
     f"{_TORCH}nested/": "torch.nested.*",
-    f"{_TORCH}_dynamo/": "torch.compile",
+    f"{_TORCH}_dynamo/symbolic_convert.py": "torch.compile",
 }
 
 
@@ -136,7 +135,10 @@ def refuse_in_cpp(operator: str) -> NoReturn:
     Raises:
         AuthorError: Always.
     """
-    message = f"code in C++ calls {operator} on a recorded tensor, and only calls from Python are recorded: {_IN_CPP}"
+    message = (
+        f"code in C++ calls {operator} on a recorded tensor, and only calls from Python are recorded: call a function "
+        f"of ci_autotest's torch, or {_IN_CPP}"
+    )
     raise _refusal(frame for frame, _ in traceback.walk_stack(None)) or AuthorError(message)
 
 

@@ -8,7 +8,7 @@ memory: its attributes and methods are those below, and functions of plain ``tor
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _empty: Final = torch.Tensor._make_wrapper_subclass
 _protect: Final = torch._C._set_throw_on_mutable_data_ptr
+_META: Final = torch.device("meta")
+_DEVICE: Final = torch.ops.prim.device.default
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
 #: Methods by which torch's own Python code asks for the kind of a tensor before it computes. No framework needs to have
@@ -41,6 +43,10 @@ _REFUSED: Final = {
     "data_ptr": "an address means nothing for a candidate. Compare values instead.",
     "share_memory_": "a test may not share memory with other processes. Leave it out.",
 }
+_PARAMETER: Final = (
+    "torch.nn.Parameter of a recorded tensor is not recorded: a module would keep it beyond the test. Write "
+    "x.detach().requires_grad_(), and call the function that the module calls."
+)
 _SCALER: Final = (
     "GradScaler.scale of a recorded tensor: the operations of a scaler on gradients are not recorded. Multiply the "
     "loss and divide the gradients by a number of your own, or pass enabled=False."
@@ -123,7 +129,8 @@ class Value(torch.Tensor):
 
     def __new__(cls, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> Self:
         """Return a value of a step."""
-        value = _empty(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        # On `meta`, because C++ would give the memory of a value, which is none, to a plain tensor of its own device.
+        value = _empty(cls, tensor.shape, dtype=tensor.dtype, device=_META, dispatch_device=True)
         _protect(value)
         _set(value, "_tensor", tensor)
         _set(value, "_ref", ref)
@@ -139,6 +146,8 @@ class Value(torch.Tensor):
     requires_grad = _settable("requires_grad")
 
     def __setattr__(self, name: str, value: object) -> None:
+        if name == "_is_param":
+            raise AuthorError(_PARAMETER)
         if name not in _OWN and hasattr(torch.Tensor, name):
             message = f"`.{name} = ...` of a recorded tensor is not recorded: only .grad, .data and .requires_grad are."
             raise AuthorError(message)
@@ -274,9 +283,14 @@ class Value(torch.Tensor):
         return recorder.call_plain(func, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(cls, func: object, _types: object, _args: object = (), _kwargs: object = None) -> NoReturn:
-        """Refuse an operator that code in C++ calls, for example a function transform."""
-        refuse_in_cpp(str(func))
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: object, _types: object, args: Any = (), _kwargs: object = None
+    ) -> torch.device:
+        """Return the device, and refuse an operator that code in C++ calls, for example a function transform."""
+        if func is not _DEVICE:
+            refuse_in_cpp(str(func))
+        device: torch.device = args[0]._tensor.device
+        return device
 
 
 def has_gradient(value: object) -> bool:

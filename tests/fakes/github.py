@@ -219,7 +219,7 @@ class FakeGithub:
 
     def _commits(self, *, query: dict[str, str], content: Any) -> Answer:
         found = [query["sha"], *self.history.get(query["sha"], [])]
-        items = [values.commit(self.base, REPOSITORY, sha) for sha in found]
+        items = [values.commit(self.base, REPOSITORY, sha, self.history.get(sha, [])[:2]) for sha in found]
         return self._page(items, query, f"{self.base}/repos/{REPOSITORY}/commits")
 
     def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:

@@ -111,7 +111,7 @@ def run(base: str, full_name: str, run_id: int, head: tuple[str, str, str]) -> J
     return {**fixed, **named, **state, **where, **repositories, **{key: f"{url}/{key}" for key in _RUN_URLS}}
 
 
-def commit(base: str, full_name: str, sha: str) -> Json:
+def commit(base: str, full_name: str, sha: str, parents: list[str]) -> Json:
     """Return a ``commit``."""
     url = f"{base}/repos/{full_name}/commits/{sha}"
     by = {"name": "Ada", "email": "ada@example.org", "date": WHEN}
@@ -122,7 +122,15 @@ def commit(base: str, full_name: str, sha: str) -> Json:
     }  # fmt: skip
     who = {"author": user(base, "octo"), "committer": user(base, "octo")}
     links = {key: f"{url}/{key}" for key in ("html_url", "comments_url")}
-    return {"sha": sha, "node_id": "C_1", "url": url, "commit": told, **who, "parents": [], **links}
+    return {
+        "sha": sha,
+        "node_id": "C_1",
+        "url": url,
+        "commit": told,
+        **who,
+        "parents": [{"sha": each, "url": url} for each in parents],
+        **links,
+    }
 
 
 def pull(base: str, full_name: str, number: int, head: tuple[str, str, str]) -> Json:

@@ -431,7 +431,7 @@ def test_comment__report_that_cannot_be_read__does_not_let_an_older_green_one_st
 def test_comment__run_that_failed_with_a_green_report__is_not_green(github, tmp_path, conclusion) -> None:
     github.conclusions[RUN_ID] = conclusion
 
-    status, _, body = published_archive(github, tmp_path, archive_of(samples.run()))
+    status, _, body = published_archive(github, tmp_path, archive_of(samples.run()), when="always")
 
     assert (status, "\N{CHECK MARK}" in body) == (0, False)
     assert f"### \N{BALLOT X} run 77 ended with '{conclusion}', and its reports do not say why" in body.replace(
@@ -450,7 +450,7 @@ def test_comment__run_that_failed_as_its_report_says__is_told_by_the_report_alon
 @pytest.mark.parametrize(
     ("result", "says"),
     [
-        (MISALIGNED, "### \N{BALLOT X} run 77, attempt 1, left no report: the last one is of an earlier attempt."),
+        (MISALIGNED, "This report is of an earlier attempt of run 77: attempt 1 has left none here."),
         (
             samples.run(),
             "### \N{CHECK MARK} aligned",
@@ -458,7 +458,7 @@ def test_comment__run_that_failed_as_its_report_says__is_told_by_the_report_alon
     ],
     ids=["failed then", "passed then"],
 )
-def test_comment__report_of_an_earlier_attempt__is_shown_if_its_job_passed(github, tmp_path, result, says) -> None:
+def test_comment__report_of_an_earlier_attempt__says_so_if_its_job_failed(github, tmp_path, result, says) -> None:
     published_archive(github, tmp_path, archive_of(result), when="always")
     github.attempts[RUN_ID] = "2026-11-20T11:00:00Z"
 
@@ -502,7 +502,7 @@ def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_pa
     )
 
 
-IN_PULL, LATER = "1a" * 20, "2b" * 20
+IN_PULL, LATER, MERGE = "1a" * 20, "2b" * 20, "3c" * 20
 STILL = archive_of(samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),)))
 
 
@@ -516,7 +516,7 @@ STILL = archive_of(samples.misaligned(findings=(samples.finding(target=programs.
         ),
         pytest.param(
             [replace(BASE, sha=LATER)],
-            "commit 2b2b2b2b2b2b of branch 'main' (run 60), which is not before the tested commit.",
+            "commit 2b2b2b2b2b2b of branch 'main' (run 60), which is not known to be before the tested commit.",
             id="nothing else",
         ),
         pytest.param(
@@ -541,12 +541,27 @@ def test_comment__baseline_auto__is_complete_and_before_the_pull_request(github,
     assert f"The baseline is the report of {told}" in body.replace("\\", "")
 
 
+@pytest.mark.parametrize(("parents", "commit"), [([SHA, LATER], "2b2b2b2b2b2b"), ([LATER], "1a1a1a1a1a1a")])
+def test_comment__baseline_of_a_tested_merge__is_of_the_merge_if_the_head_is_in_it(
+    github, tmp_path, parents, commit
+) -> None:
+    based(github, replace(BASE, sha=IN_PULL), replace(BASE, id=501, run_id=61, sha=LATER))
+    tested = msgspec.structs.replace(MISALIGNED.environment, commit=MERGE)
+    merged = archive_of(msgspec.structs.replace(MISALIGNED, environment=tested))
+    github.artifacts[0] = replace(github.artifacts[0], data=merged)
+    github.history = {MERGE: parents, SHA: [IN_PULL]}
+
+    commented(github, "run", tmp_path, baseline="auto")
+
+    assert f"The baseline is the report of commit {commit} of branch 'main'" in github.bodies(BOT)[152]
+
+
 @pytest.mark.parametrize(
     ("base", "fault", "note"),
     [
         pytest.param([], None, "branch 'main' has no complete report 'ci-autotest-report'", id="none"),
         pytest.param([BASE], refusal("GET", "actions/artifacts$"), "lacks \\`actions: read\\`", id="no permission"),
-        pytest.param([replace(BASE, data=b"<html>")], None, "cannot be compared with", id="damaged"),
+        pytest.param([replace(BASE, data=b"<html>")], None, "branch 'main' has no complete report", id="damaged"),
         pytest.param(
             [BASE], Fault(method="GET", path="500/zip", status=410), "lacks \\`actions: read\\`", id="expired"
         ),

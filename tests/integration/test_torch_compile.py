@@ -294,6 +294,11 @@ def test_differences__view_of_a_value_that_the_graph_does_not_return__is_none():
     assert differences(record(body, profiles=()), CompileBackend({"backend": "aot_eager"})) == []
 
 
+def test_record__refusal_inside_a_checkpoint__is_the_reference_s():
+    attempt = record(lambda: real.utils.checkpoint.checkpoint(lambda v: real.mm(v, v), x(), use_reentrant=False))
+    assert attempt.refused.target == "torch.mm"
+
+
 def test_record__function_that_the_author_compiled__is_recorded_as_written():
     compiled = real.compile(lambda value: real.sin(value) + 1, backend="eager")
     program = record(lambda: compiled(x())).program

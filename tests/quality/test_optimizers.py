@@ -146,6 +146,18 @@ def wrong_by(value: real.Tensor) -> real.Tensor:
     return ~value if value.dtype == real.bool else value * 3
 
 
+def test_optimizer__one_parameter_in_two_groups__is_refused():
+    def body() -> Any:
+        model = torch.nn.Linear(3, 4)
+        optimizer = real.optim.SGD([{"params": [model.weight]}, {"params": [model.weight, model.bias]}], lr=0.1)
+        model(random_tensor(2, 5, 3)).sum().backward()
+        optimizer.step()
+        return model.weight * 1
+
+    with pytest.raises(AuthorError, match="some parameters appear in more than one parameter group"):
+        record(body)
+
+
 def test_clip__gradients_are_not_finite__raises_what_torch_raises():
     def body() -> Any:
         model = torch.nn.Linear(3, 4)

@@ -160,12 +160,6 @@ def test_record__body__is_written_down_and_replays_bit_by_bit(body, lines):
     assert tried(body, TorchBackend(), BITWISE).outcome == "aligned"
 
 
-def assigned():
-    layer = real.nn.Linear(3, 2, bias=False)
-    layer.weight = real.nn.Parameter(x())
-    return layer(x())
-
-
 def labelled():
     value = x()
     value.label, value._count = "mine", 2
@@ -180,14 +174,13 @@ def labelled():
         (lambda: real.utils.data.default_collate([x(), x()]), ["t0", "t1", "torch.stack"]),
         (lambda: real.as_tensor(x()) * 2, ["t0", "operator.mul"]),
         (lambda: real.ones(2, 3)[x() > 0], ["t0", "operator.gt", "t1", "torch.Tensor.__getitem__"]),
-        (assigned, ["t0", "detach", "requires_grad_", "t1", "torch.nn.functional.linear"]),
         (lambda: 3.0 in x() or x() * 2, ["t0", "operator.eq", "any", "builtins.bool", "t1", "operator.mul"]),
         (lambda: reversed(x()), ["t0", "flip"]),
         (lambda: complex(x().sum()) and x() * 2, ["t0", "sum", "item", "t1", "operator.mul"]),
         (labelled, ["t0", "operator.mul"]),
     ],
     ids=[
-        "isinstance", "is_tensor", "default_collate", "as_tensor", "a mask of a plain tensor", "a parameter of a module",
+        "isinstance", "is_tensor", "default_collate", "as_tensor", "a mask of a plain tensor",
         "in", "reversed", "complex", "attributes of the author's",
     ],
 )  # fmt: skip

@@ -46,6 +46,9 @@ def with_gradient():
         (lambda: without_torch_function(x()), "code in C++ calls aten.sin.default on a recorded tensor, and only calls from Python"),
         (lambda: real.utils.dlpack.to_dlpack(x()), "Code in C++ read the memory of a recorded tensor: put the call into"),
         (lambda: real.nn.utils.clip_grad_norm_([with_gradient()], 1, foreach=True), "torch._foreach_norm is not recorded: pass foreach=False."),
+        (lambda: setattr(real.zeros(2, 3), "data", x()), "incompatible tensor type"),
+        (lambda: real.nn.Parameter(x()), "torch.nn.Parameter of a recorded tensor is not recorded: a module would keep it"),
+        (lambda: real.optim.SGD([x() * 2], lr=0.1), "can't optimize a non-leaf Tensor"),
         (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
         (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
         (lambda: torch.nn.Linear(3, 2).register_backward_hook(print), "`.register_backward_hook()` of a module is not recorded. Use .register_full_backward_hook. Use its forward"),
@@ -54,7 +57,8 @@ def with_gradient():
     ],
     ids=[
         "an int", "a function", "a list with text", "a set", "a plain tensor", "data_ptr", "grad_fn",
-        "no such attribute", "an operator in C++", "memory in C++", "a foreach kernel", "an object", "an array", "a module's method", "the body's own error",
+        "no such attribute", "an operator in C++", "memory in C++", "a foreach kernel", "data of a plain tensor", "a parameter",
+        "an error below a frame of the compiler", "an object", "an array", "a module's method", "the body's own error",
         "no such operator",
     ],
 )  # fmt: skip
