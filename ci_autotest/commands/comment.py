@@ -217,11 +217,7 @@ def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
         turn=turn,
         sections=tuple(_section(leg, turn, room) for leg in legs),
         legs=count,
-        may_create=any(
-            _begins(leg.result, asked.when)
-            for leg in legs
-            if not leg.unread and (not leg.is_doubted or asked.when == "always")
-        ),
+        may_create=any(_may_begin(leg, asked.when) for leg in legs),
     )
 
 

@@ -81,14 +81,10 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     if name is None:
         kind, own = type(func), getattr(func, "__name__", "")
         label = f"{func.__module__}.{own}" if own else f"a {kind.__module__}.{kind.__qualname__} without a name"
-        other = instead(label)
-        message = (
-            f"{label} is not recorded: {other}."
-            if other
-            else (
-                f"{label} is not recorded, because it is no operator of torch. Call the operators that it consists of."
-            )
-        )
+        why = ", because it is no operator of torch. Call the operators that it consists of."
+        if (other := instead(label)) is not None:
+            why = f": {other}."
+        message = f"{label} is not recorded{why}"
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")
     if name.endswith(".__get__"):
