@@ -47,6 +47,10 @@ _MEANINGS: Final = (
         f"Code in C++ read the memory of a recorded tensor: {_IN_CPP}",
     ),
     (
+        "variable.set_data",
+        "`p.data = x` of a plain tensor is not recorded: write `with torch.no_grad(): p.copy_(x)`.",
+    ),
+    (
         "read-only",
         (
             "The array of `.numpy()` is read-only in a test, because a write through it would not be recorded. "

@@ -46,7 +46,7 @@ def with_gradient():
         (lambda: without_torch_function(x()), "code in C++ calls aten.sin.default on a recorded tensor, and only calls from Python"),
         (lambda: real.utils.dlpack.to_dlpack(x()), "Code in C++ read the memory of a recorded tensor: put the call into"),
         (lambda: real.nn.utils.clip_grad_norm_([with_gradient()], 1, foreach=True), "torch._foreach_norm is not recorded: pass foreach=False."),
-        (lambda: setattr(real.zeros(2, 3), "data", x()), "incompatible tensor type"),
+        (lambda: setattr(real.zeros(2, 3), "data", x()), "`p.data = x` of a plain tensor is not recorded: write"),
         (lambda: real.nn.Parameter(x()), "torch.nn.Parameter of a recorded tensor is not recorded: a module would keep it"),
         (lambda: real.optim.SGD([x() * 2], lr=0.1), "can't optimize a non-leaf Tensor"),
         (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
