@@ -46,8 +46,9 @@ _FIVE = 5
 
 
 class Draws(NamedTuple):
-    """What was drawn or taken: operators by a dtype, or by a form of the call."""
+    """What was drawn or taken: operators by a dtype, or by a form of the call; and the operators that tests call."""
 
+    called: set[str]
     drawn: dict[str, set[str]]
     taken: dict[str, set[str]]
     steps: dict[str, list[tuple[Step, list[Step]]]]
@@ -72,11 +73,12 @@ class _Calls(TorchFunctionMode):
 
 def draws_of_suite() -> Draws:
     """Run 20 cases of every test on the reference, and some of their calls in other ways."""
-    found = Draws(defaultdict(set), defaultdict(set), defaultdict(list))
+    found = Draws(set(), defaultdict(set), defaultdict(set), defaultdict(list))
     calls: dict[str, list[Call]] = defaultdict(list)
     dimensions: dict[str, set[int]] = defaultdict(set)
     for attempt in _attempts():
         steps = attempt.program.steps
+        found.called.update(step_operator(step, steps) for _, step in attempt.program.calls)
         is_deep = any(step.target == "torch.autograd.grad" for step in steps)
         for step in (step for step in steps if step.op.startswith("call")):
             operator = step_operator(step, steps)

@@ -1,4 +1,4 @@
-"""Rows of two tables crossed, of which a run walks as few as have each entry of both."""
+"""Rows of large tables, of which a run walks a part; ``make matrix`` walks the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+
+def thinned(rows: Sequence[Any], step: int) -> list[Any]:
+    """Return one row in some as it is, and the others marked for ``make matrix``."""
+    return [row if at % step == 0 else pytest.param(row, marks=pytest.mark.matrix) for at, row in enumerate(rows)]
 
 
 def crossed(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Any]:

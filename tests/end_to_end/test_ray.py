@@ -48,7 +48,7 @@ def {name}():
 
 """
 MARK = "CI_AUTOTEST_RAY"
-CASES = {"exp": 200, "tanh": 12, "square": 3}
+CASES = {"exp": 100, "tanh": 8, "square": 1}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,10 @@ def shown(report: dict[str, Any]) -> tuple[Any, Any]:
     return results, findings
 
 
+#: A test that crashes starts a worker for each try: a run in which another worker is killed goes without.
+LIVING = ("autotests/autotest_all.py::exp", "autotests/autotest_all.py::tanh")
+
+
 def environ(name: str) -> dict[str, str]:
     return {MARK: name, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -89,7 +93,8 @@ def workers(mark: str) -> list[int]:
 @pytest.mark.parametrize("victim", ["worker", "agent"])
 def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project, victim: str):
     mark = f"{victim}-{os.getpid()}"  # Another session's workers are none of this one's.
-    process = project.start("run", "--workers", "2", "--executor", "ray", "--output", victim, environ=environ(mark))
+    words = ("run", *LIVING, "--workers", "2", "--executor", "ray", "--output", victim)
+    process = project.start(*words, environ=environ(mark))
     killed: list[int] = []
 
     def kill() -> None:
@@ -106,5 +111,7 @@ def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project
     thread.join()
     assert len(killed) == 1
     assert done.status == 1, done.said
-    assert shown(project.report(victim)) == shown(project.report("local"))
+    results, findings = shown(project.report("local"))
+    living = [row for row in results if row[0] in LIVING], [row for row in findings if row[1] in LIVING]
+    assert shown(project.report(victim)) == living
     assert wait_until(lambda: workers(mark) == [], 60)

@@ -78,6 +78,10 @@ def draws() -> Draws:
     return draws_of_suite()
 
 
+def test_suite__operators_that_its_tests_call__are_those_of_the_shipped_file(draws):
+    assert sorted(operator for own in catalogue().suite.values() for operator in own) == sorted(draws.called)
+
+
 @pytest.mark.skipif(OF_ANOTHER_TORCH, reason="the list is of another torch")
 def test_suite__optional_argument__is_given_and_left_out_or_listed(draws):
     public = {operator for own in catalogue().suite.values() for operator in own}

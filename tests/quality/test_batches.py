@@ -16,6 +16,7 @@ from ci_autotest.run.worker import case_runner, memory
 from ci_autotest.run.worker.dispatch import Dispatcher
 from ci_autotest.run.worker.tests import SUITE
 from tests.engine import substitute
+from tests.tables import thinned
 
 
 def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -43,15 +44,8 @@ def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [re.sub(measured, "", msgspec.json.encode(one).decode()) for one in done]
 
 
-#: What one family shows of batches most others show too: one in four is always tested, the others by ``make matrix``.
-FAMILIES = [
-    family if number % 4 == 0 else pytest.param(family, marks=pytest.mark.matrix)
-    for number, family in enumerate(families())
-]
-
-
 @pytest.mark.filterwarnings("ignore")  # torch warns once in a process: one of the two runs only
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", thinned(families(), 12))
 def test_the_suite__in_batches_of_1_and_of_16__comes_out_the_same(family, monkeypatch):
     # oneDNN's convolutions in bfloat16 read memory that nothing wrote to where a result is one element wide and the
     # stride is above 1 (torch 2.13 with AVX-512): they are no two times the same, whatever the batches.

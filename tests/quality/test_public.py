@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 import pytest
 import torch
 
-from ci_autotest.backends.operators.identity import operator_of, step_operator
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.public_operators import public_operators
 from ci_autotest.discovery import families
-from ci_autotest.record.declaration import declaration_of
 from ci_autotest.report.coverage import catalogue
-from tests.engine import record
 
-#: Cases in which each test of the suite is looked at; what it calls differs between them.
-CASES = 20
 #: Families that call operators of all others: with other sizes, values, dtypes or arguments.
 ACROSS = {
     "arguments", "batches", "edge_values", "extreme_cases", "large_sizes", "places", "two_dtypes", "windows",
@@ -36,20 +29,6 @@ def test_public__names__are_canonical_and_torchs_own():
     names = shipped("public")
     assert [name for name in names if operator_of(name) != name and "__" not in name] == []
     assert len(names) > 500
-
-
-def test_suite__shipped_file__is_what_its_tests_call():
-    called = set()
-    for family in families():
-        module = importlib.import_module(f"ci_autotest.suite.{family}")
-        for name, value in vars(module).items():
-            declaration = declaration_of(value)
-            if declaration is not None:
-                how: Any = {"raises": declaration.raises, "match": declaration.match}
-                for case in range(CASES):
-                    program = record(declaration.body, case, test=f"{family}::{name}", **how).program
-                    called |= {step_operator(step, program.steps) for _, step in program.calls}
-    assert sorted(shipped("suite")) == sorted(called)
 
 
 def test_suite__public_operator__is_called_or_left_out_with_a_reason():

@@ -28,6 +28,8 @@ def is_same(one, other):
 
 
 PARTS = {"sample": sample_calls.CALLS, "fresh": fresh_calls.CALLS}
+#: Faults that the installed torch has itself on this processor: with AVX2, its own sinh is infinite in blocks.
+OF_TORCH = {"sinh_in_blocks"} if torch.full((16,), 89.0).sinh().isinf().any() else set()
 BUGS = {part: {bug.name: bug for bug in bugs() if bug.part == part} for part in PARTS}
 
 
@@ -46,5 +48,5 @@ def test_kernel__form_of_its_issue_alone__differs_from_torch(part, name):
     operator = functools.reduce(getattr, bug.operator.split(".")[1:], torch)
     wrong, right = PARTS[part][name]
 
-    assert not is_same(wrong(kernel), wrong(operator))
+    assert is_same(wrong(kernel), wrong(operator)) is (name in OF_TORCH)
     assert is_same(right(kernel), right(operator))

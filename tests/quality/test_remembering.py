@@ -12,6 +12,7 @@ import torch
 from tests.projects import Project
 from tests.quality import remembering
 from tests.quality.kernel_runs import failures_of_kernel
+from tests.tables import thinned
 
 TESTS = """
 from ci_autotest import autotest, random, random_tensor, torch
@@ -58,13 +59,6 @@ def failures_of(name: str, folder: Path, **scope: object) -> list[tuple[str, str
     return failures_of_kernel(TESTS, operator.rpartition(".")[2], {operator: make()}, folder, **scope)
 
 
-def marked(names: list[str]) -> list[object]:
-    """Return names of which one in four is always tested, and the others by ``make matrix``."""
-    return [
-        name if i % 4 == 0 else pytest.param(name, marks=pytest.mark.matrix) for i, name in enumerate(sorted(names))
-    ]
-
-
 def test_families__are_as_many_as_they_should_be():
     assert len(WRONG) >= 40
     assert len(HONEST) >= 15
@@ -81,13 +75,13 @@ def test_honest_kernel__is_not(name, tmp_path):
     assert failures_of(name, tmp_path) == []
 
 
-@pytest.mark.parametrize("name", marked(OF_VALUES))
+@pytest.mark.parametrize("name", thinned(sorted(OF_VALUES), 4))
 def test_wrong_kernel__without_a_backward_pass__is_suspected_too(name, tmp_path):
     found = failures_of(name, tmp_path, forward_only=True)
     assert {operator for operator, _ in found} == {WRONG[name][1]}
 
 
-@pytest.mark.parametrize("name", marked(HONEST))
+@pytest.mark.parametrize("name", thinned(sorted(HONEST), 4))
 def test_honest_kernel__without_a_backward_pass__is_not(name, tmp_path):
     assert failures_of(name, tmp_path, forward_only=True) == []
 

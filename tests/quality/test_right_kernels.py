@@ -8,8 +8,10 @@ from ci_autotest.values.finding import TOLERATED_BLAMES
 from tests.engine import run_test, substitute
 from tests.quality.large_inputs import RIGHT, WRONG
 from tests.quality.right_kernels import ASIDE, TUNED
+from tests.tables import crossed
 
 CASES = 20
+SCALES = {"1e3": 1e3, "1e5": 1e5}
 
 
 def named(rows):
@@ -35,14 +37,12 @@ def test_run_test__right_kernel_in_many_cases__is_accused_of_nothing(right):
     assert accusations(right, cases=5 * CASES) == []
 
 
-@named(RIGHT)
-@pytest.mark.parametrize("scale", [1e3, 1e5])
+@pytest.mark.parametrize(("right", "scale"), crossed({right.name: right for right in RIGHT}, SCALES))
 def test_run_test__right_kernel_at_large_inputs__is_accused_of_nothing(right, scale):
     assert accusations(right, right.body(scale)) == []
 
 
-@named(WRONG)
-@pytest.mark.parametrize("scale", [1e3, 1e5])
+@pytest.mark.parametrize(("right", "scale"), crossed({right.name: right for right in WRONG}, SCALES))
 def test_run_test__wrong_kernel_at_large_inputs__is_accused(right, scale):
     assert len(accusations(right, right.body(scale))) >= CASES - 4
 

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 #: Ordinary attempts of each test, and the share that the reference must accept.
 ATTEMPTS = 16
 SHARE = 0.5
-#: Attempts in each profile.
-IN_PROFILE = 2
+#: Attempts in each profile; `make soak` has many.
+IN_PROFILE = 1
 
 
 def declared_in(family: str):
@@ -51,7 +51,7 @@ def test_suite__ordinary_attempts__are_accepted_and_aligned_with_torch_itself(fa
         accepted = [attempt for attempt in attempts if attempt.refused is None]
         if len(accepted) < SHARE * ATTEMPTS:
             weak.append((name, len(accepted)))
-        for attempt in accepted[:4]:
+        for attempt in accepted[:2]:
             if judged(attempt, TorchBackend()).verdict.outcome != "aligned":
                 misaligned.append(name)
             if attempt.trace.backward_failure is not None:
