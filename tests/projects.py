@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 import yaml
 
+from ci_autotest.run.worker_start import FORK_SERVER
 from tests import fork_server
+from tests.command_server import command_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,6 +91,15 @@ class Project:
         )
 
     def command(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
+        workers = fork_server.variables()
+        if workers:
+            server = int(workers[FORK_SERVER])
+            try:
+                ran = command_run(words, self.folder, environment(environ), server, self.greatest_s)
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"{words} did not end within {self.greatest_s} s")
+            if ran is not None:
+                return Done(*ran)
         return ended(self.start(*words, environ=environ), self.greatest_s)
 
     def run(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:

@@ -68,7 +68,8 @@ def run(tmp_path_factory) -> tuple[Project, list[str]]:
         MARK: str(project.folder),
         "PYTHONPATH": os.pathsep.join((str(FAKES / "oneflow_ranks"), str(FAKES / "rank_faults"))),
     }  # fmt: skip
-    done = project.run("--budget", "20m", environ=environ)
+    # Most of it waits for time limits, so that more workers than processors are no load.
+    done = project.run("--budget", "20m", "--workers", "4", environ=environ)
     left = processes(f"{MARK}={project.folder}")
     for line in left:
         os.kill(int(line.split()[0]), signal.SIGKILL)

@@ -51,7 +51,7 @@ def {name}():
 
 """
 MARK = "CI_AUTOTEST_RAY"
-CASES = {"exp": 120, "tanh": 40}
+CASES = {"exp": 60, "tanh": 40}
 _GREATEST_S = 400
 _STORE_BYTES = 80 * 1024 * 1024
 
@@ -175,10 +175,10 @@ def shown(report: dict[str, Any]) -> tuple[Any, Any]:
 #: Nodes of a cluster, and which of them are lost when.
 LOSSES = {
     "start": (2, {0: 1}),
-    "middle": (2, {80: 1}),
-    "twice": (3, {40: 1, 100: 1}),
+    "middle": (2, {60: 1}),
+    "twice": (3, {40: 1, 80: 1}),
     "all-but-one": (3, {60: 2}),
-    "near-the-end": (2, {155: 1}),
+    "near-the-end": (2, {120: 1}),
 }
 
 
