@@ -7,14 +7,15 @@ WRITER := $(VENV)/.docs
 ONE_THREAD := OMP_NUM_THREADS=1
 # Each process of a test would compile the package anew where the environment forbids bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-PARTS      := -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
-# What times kernels, what kills workers as they start, and clusters need a machine that does nothing else.
-ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py ray.py ray_nodes.py)
-# The files begin in the order of their `conftest.py`, not with those of the most tests. Commands wait for their
-# processes, so that more tests than there are processors are run: one more, or two of those with containers and hosts.
+# Tests wait for processes, so that more of them than there are processors are run at once.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 ONE_MORE   := -n $(shell expr $(PROCESSORS) + 1)
 TWO_MORE   := -n $(shell expr $(PROCESSORS) + 2)
+THREE_MORE := -n $(shell expr $(PROCESSORS) + 3)
+PARTS      := $(ONE_MORE) tests/unit tests/contract tests/integration tests/quality
+# What times kernels and what kills workers as they start need a machine that does nothing else.
+ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py)
+# The files begin in the order of their `conftest.py`, not with those of the most tests.
 END_TO_END := --no-loadscope-reorder $(ALONE:%=--ignore=%) tests/end_to_end
 SLOWEST    := --durations=20 --durations-min=5
 HEAVY      := 'heavy and not matrix'
@@ -41,7 +42,7 @@ survey: $(READY)  ## the whole shipped suite on torch itself and on a compiler, 
 
 test: check  ## everything that needs torch only
 	$(ONE_THREAD) $(BIN)/python -m pytest $(SLOWEST) $(PARTS)
-	$(BIN)/python -m pytest $(SLOWEST) $(ONE_MORE) $(END_TO_END)
+	$(BIN)/python -m pytest $(SLOWEST) $(TWO_MORE) $(END_TO_END)
 	$(BIN)/python -m pytest tests/end_to_end/test_speed.py
 
 test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other frameworks
@@ -49,7 +50,7 @@ test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other fr
 	$(BIN)/python -c 'import ray, onnxruntime, onnxscript, triton, numba, ninja' 2> /dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(PARTS)
-	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(TWO_MORE) $(END_TO_END)
+	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(THREE_MORE) $(END_TO_END)
 	$(BIN)/python -m pytest -m $(HEAVY) $(ALONE)
 
 matrix: $(READY)  ## the rows of large tables that the tests above leave out

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 TOGETHER = dict.fromkeys(("test_action", "test_action_hostile", "test_action_jobs"), "action")
 
 #: Files that take minutes, mostly of waiting: they begin first, so that no process is left with one at the end.
-LONGEST = ("test_rank_chaos", "test_left_state", "test_hosts", "test_data_parallel", "test_ten_thousand")
+LONGEST = (
+    "test_rank_chaos", "test_ray_nodes", "test_ray", "test_hosts", "test_documentation", "test_action", "test_left_state",
+    "test_data_parallel",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
