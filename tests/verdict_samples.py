@@ -6,6 +6,7 @@ from ci_autotest.findings.suspect import Suspect
 from ci_autotest.run import messages
 from ci_autotest.run.messages import CaseFailure, CasesDone
 from ci_autotest.values.finding import Location
+from ci_autotest.values.tally import TestTally
 from ci_autotest.values.verdict import (
     BackwardPass,
     Call,
@@ -57,9 +58,8 @@ def done(cases, verdict=OFF):
         CaseFailure(case=case, attempt=0, candidate="here", verdict=verdict, profile="ordinary") for case in cases
     ]
     return CasesDone(
-        done=list(cases), aligned={}, unsupported={}, failures=failures, accepted=len(failures), rejected=0,
-        ordinary_accepted=len(failures), ordinary_rejected=0, empty=0, undefined=0, refusal="", profiles={}, seen={},
-        duration_s=0.0, last=True,
+        done=list(cases), failures=failures, last=True,
+        test=TestTally(accepted=len(failures), ordinary_accepted=len(failures)),
     )  # fmt: skip
 
 

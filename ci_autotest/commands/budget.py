@@ -55,7 +55,7 @@ def not_run_note(ledger: Ledger) -> str:
     for test, entry in ledger.tests.items():
         for name in entry.candidates:
             pair = ledger.pairs[test, name]
-            left = len(entry.cases) - pair.done - entry.empty - entry.skipped
+            left = len(entry.cases) - pair.done - entry.tally.empty - entry.tally.skipped
             if left > 0 and not pair.is_left_alone and not entry.broken:
                 missing.append(f"{left} of {len(entry.cases)} cases of {test} on {name}")
     if not missing:

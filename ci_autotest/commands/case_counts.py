@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect, insort
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.run.messages import Cost
+import msgspec
+
 from ci_autotest.values.case import window_of
 from ci_autotest.values.finding import HITS_LISTED, TOLERATED_BLAMES
-from ci_autotest.values.probes import NO_PROBE, ProbeCounts, joined_probes
+from ci_autotest.values.probes import NO_PROBE, ProbeCounts
+from ci_autotest.values.tally import PairTally, TestTally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
-    from ci_autotest.values.aligned_error import AlignedError
-    from ci_autotest.values.result import NoProfile, UnsupportedCases
-    from ci_autotest.values.size_classes import ReachedSizes
+    from ci_autotest.values.tally import Cost
     from ci_autotest.values.verdict import Verdict
 
 #: A note reports a candidate that is at least this many times slower than the reference, by this many seconds in total.
@@ -40,20 +39,7 @@ class TestEntry:
     cases: Sequence[int]
     order: int
     candidates: tuple[str, ...]
-    accepted: int = 0
-    rejected: int = 0
-    ordinary_accepted: int = 0
-    ordinary_rejected: int = 0
-    empty: int = 0
-    undefined: int = 0
-    outside: int = 0
-    refusal: str = ""
-    skipped: int = 0
-    skip_reason: str = ""
-    duration_s: float = 0.0
-    profiles: Counter[str] = field(default_factory=Counter)
-    unfit: dict[str, NoProfile] = field(default_factory=dict)
-    sizes: ReachedSizes = field(default_factory=dict)
+    tally: TestTally = field(default_factory=TestTally)
     broken: str = ""
     broken_traceback: str = ""
 
@@ -100,35 +86,35 @@ class Hits:
 class PairEntry:
     """Counts of one (test, candidate)."""
 
-    aligned: int = 0
-    unsupported: tuple[UnsupportedCases, ...] = ()
-    values_only: int = 0
+    #: What its messages said, without their probes.
+    added: PairTally = field(default_factory=PairTally)
     whole_probes: ProbeCounts = field(default_factory=ProbeCounts)
     #: Probes of windows of which a case ran in a message of its own, or nothing where another message counted them.
     window_probes: dict[int, ProbeCounts] = field(default_factory=dict)
-    errors: tuple[AlignedError, ...] = ()
-    cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
 
     @property
-    def probes(self) -> ProbeCounts:
-        """The probes of all messages."""
-        return joined_probes((self.whole_probes, *self.window_probes.values()))
+    def tally(self) -> PairTally:
+        """What all messages said."""
+        probes = sum(self.window_probes.values(), self.whole_probes)
+        return msgspec.structs.replace(self.added, probes=probes)
 
-    def count_probes(self, done: Sequence[int], counts: ProbeCounts) -> None:
-        """Count the probes of a message. A window has one, also if its cases run alone after a worker was lost.
+    def count(self, done: Sequence[int], tally: PairTally) -> None:
+        """Count a part of a message. A window has one probe, also if its cases run alone after a worker was lost.
 
         Args:
-            done: Cases of the message's last part.
-            counts: Probes of the whole message; of none before its last part.
+            done: Cases of the part.
+            tally: What it says; of probes only in the message's last part, and then those of the whole message.
         """
+        counts = tally.probes
+        self.added += msgspec.structs.replace(tally, probes=ProbeCounts())
         windows = {window_of(case) for case in done}
         if len(done) == 1 and counts.planned == 1:
             (window,) = windows
             self.window_probes[window] = _better(self.window_probes.get(window, counts), counts)
         elif counts.planned:
-            self.whole_probes = joined_probes((self.whole_probes, counts))
+            self.whole_probes += counts
             for window in windows:
                 self.window_probes.setdefault(window, ProbeCounts())
 
@@ -153,12 +139,7 @@ class PairEntry:
     def done(self) -> int:
         """Cases run so far."""
         misaligned = sum(hits.count for hits in self.misaligned.values())
-        return self.aligned + self.not_compared + misaligned + len(self.lost)
-
-    @property
-    def not_compared(self) -> int:
-        """Cases that are unsupported."""
-        return sum(item.cases for item in self.unsupported)
+        return self.added.aligned + self.added.not_compared + misaligned + len(self.lost)
 
     @property
     def is_left_alone(self) -> bool:

@@ -54,9 +54,9 @@ class Plan:
 
         def case_s(test: int) -> float:
             entry = ledger.tests[self.tests[test].id]
-            cases = entry.accepted + entry.empty
+            cases = entry.tally.accepted + entry.tally.empty
             if cases:
-                return entry.duration_s / cases
+                return entry.tally.duration_s / cases
             known = learned.get(self.tests[test].id)
             return known.case_s if known is not None else 0.0
 
@@ -131,13 +131,13 @@ def learned_of(ledger: Ledger, before: Mapping[str, Learned]) -> dict[str, Learn
     """Return duration and acceptance by test: those of this run, else those of earlier ones."""
     found = dict(before)
     for test, entry in ledger.tests.items():
-        cases = entry.accepted + entry.empty
+        cases = entry.tally.accepted + entry.tally.empty
         if not cases:
             continue
-        ordinary = entry.ordinary_accepted + entry.ordinary_rejected
+        ordinary = entry.tally.ordinary_accepted + entry.tally.ordinary_rejected
         found[test] = Learned(
-            case_s=entry.duration_s / cases,
-            acceptance=entry.ordinary_accepted / ordinary if ordinary else 1.0,
+            case_s=entry.tally.duration_s / cases,
+            acceptance=entry.tally.ordinary_accepted / ordinary if ordinary else 1.0,
             day=today(),
         )
     return found

@@ -70,20 +70,20 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
         for entry in state.regressions.fixed
     ]
     notes += [
-        f"{entry.info.id}: {entry.outside} cases have an input that may have been computed outside of the recorded "
-        "steps, by numpy or another library; both sides get it as an input, and it is not compared"
+        f"{entry.info.id}: {entry.tally.outside} cases have an input that may have been computed outside of the "
+        "recorded steps, by numpy or another library; both sides get it as an input, and it is not compared"
         for entry in state.ledger.tests.values()
-        if entry.outside
+        if entry.tally.outside
     ]
     notes += [
-        f"{name} has no {', '.join(sorted(lacked))}: left out of its modules, and not compared"
-        for name, lacked in state.ledger.left_out.items()
-        if lacked
+        f"{name} has no {', '.join(usage.left_out)}: left out of its modules, and not compared"
+        for name, usage in state.ledger.usage.items()
+        if usage.left_out
     ]
     notes += [
         f"{test} on {name}: {note}"
         for (test, name), pair in state.ledger.pairs.items()
-        for note in uncompared(pair.cost)
+        for note in uncompared(pair.added.cost)
     ]
     notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in _few(state.ledger.remarks.get(test, ()))]
     notes += dict.fromkeys(state.ledger.cut)

@@ -12,7 +12,6 @@ from ci_autotest.commands.exit_status import settled
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
 from ci_autotest.report.report_json import ordered
-from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
     REFERENCE_CANDIDATE,
@@ -26,6 +25,7 @@ from ci_autotest.values.result import (
     worst,
 )
 from ci_autotest.values.speed import against_baseline
+from ci_autotest.values.tally import PairTally, result_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ci_autotest.values.speed import SpeedResult
 
 _ELSEWHERE: Final = "its cases are in other shards"
-#: Share of ordinary attempts that must be accepted; below it a test is weak.
-WEAK_BELOW: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +106,16 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
     )
     baseline = details.baseline
     new, fixed = _against(findings, None if baseline is None else baseline.findings)
-    operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.operator_candidates})
+    used = {name: usage for name, usage in ledger.usage.items() if name in {"", *ledger.operator_candidates}}
+    operators = covered(used)
     made = RunResult(
         seed=details.seed, environment=details.environment, candidates=details.candidates, results=results,
         findings=findings, summary=summarize(results, findings, broken), broken=broken, shard=details.shard,
         shapes=details.shapes, interrupted=details.interrupted,
         notes=details.notes, fixed=tuple(sorted({*fixed, *details.fixed})), new=new, plan=details.plan,
         duration_s=round(details.duration_s, 3),
-        calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
-        probed={name: sorted(found) for name, found in ledger.probed.items() if found},
+        calls={name: usage.calls for name, usage in ledger.usage.items() if usage.calls},
+        probed={name: [*usage.probed] for name, usage in ledger.usage.items() if usage.probed},
         is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
         speed=_timed_against(details.speed, baseline),
@@ -151,25 +150,15 @@ def _result(
     unrepeated = {item[2:] for item in details.unrepeated if item[:2] == (entry.info.id, name)}
     counts = _counts(pair, name, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
     info = next(candidate for candidate in details.candidates if candidate.name == name)
-    weak = _is_weak(entry)
     # Without cases in this shard, the test was not cut short: another shard runs it.
     is_here = bool(entry.cases) or details.shard == (1, 1)
     reason = _reason(entry, pair, counts, info) if is_here else _ELSEWHERE
     return TestResult(
         test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
-        attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
-        profiles=dict(sorted(entry.profiles.items())),
-        no_profile={name: why for name, why in entry.unfit.items() if name not in entry.profiles},
-        sizes=entry.sizes,
-        duration_s=round(entry.duration_s, 3),
-        findings=tuple(sorted(item.id for item in own)), reason=reason,
-        unsupported=pair.unsupported if pair is not None else (),
-        weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
-        values_only=pair.values_only if pair is not None else 0,
-        probes=pair.probes if pair is not None else ProbeCounts(), errors=pair.errors if pair is not None else (),
-        rejected_cases=entry.empty, skip_reason=entry.skip_reason, xfail=entry.info.xfail,
-        left_alone=pair is not None and pair.is_left_alone,
+        findings=tuple(sorted(item.id for item in own)), reason=reason, weak=entry.tally.is_weak,
+        xfail=entry.info.xfail, left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,
+        **result_fields(entry.tally, pair.tally if pair is not None else PairTally()),
     )  # fmt: skip
 
 
@@ -194,17 +183,17 @@ def _counts(
         lost[item.error.timed_out] += item.repeats != "never" and not is_known
         known += item.repeats != "never" and is_known
         flakies += item.repeats == "never"
-    run = pair.aligned + misaligned + known + flakies + pair.not_compared + lost[False] + lost[True]
+    run = pair.added.aligned + misaligned + known + flakies + pair.added.not_compared + lost[False] + lost[True]
     # The case of a failing probe was counted as aligned: it is misaligned as soon as the finding is confirmed.
-    probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings if item.known is None))
+    probed = min(pair.added.aligned, sum(_of_probes(pair, item) for item in findings if item.known is None))
     probed_known = min(
-        pair.aligned - probed, sum(_of_probes(pair, item) for item in findings if item.known is not None)
+        pair.added.aligned - probed, sum(_of_probes(pair, item) for item in findings if item.known is not None)
     )
     return CaseCounts(
-        aligned=pair.aligned - probed - probed_known, misaligned=misaligned + probed, known=known + probed_known,
-        unsupported=pair.not_compared, crashed=lost[False], timed_out=lost[True], flaky=flakies,
-        not_run=max(0, len(entry.cases) - run - entry.skipped) if name != REFERENCE_CANDIDATE else 0,
-        skipped=entry.skipped,
+        aligned=pair.added.aligned - probed - probed_known, misaligned=misaligned + probed, known=known + probed_known,
+        unsupported=pair.added.not_compared, crashed=lost[False], timed_out=lost[True], flaky=flakies,
+        not_run=max(0, len(entry.cases) - run - entry.tally.skipped) if name != REFERENCE_CANDIDATE else 0,
+        skipped=entry.tally.skipped,
     )  # fmt: skip
 
 
@@ -230,11 +219,6 @@ def _of_probes(pair: PairEntry, finding: Finding) -> int:
     )
 
 
-def _is_weak(entry: TestEntry) -> bool:
-    attempts = entry.ordinary_accepted + entry.ordinary_rejected
-    return attempts > 0 and entry.ordinary_accepted < WEAK_BELOW * attempts
-
-
 def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: CandidateInfo) -> str:
     """Return why no case was compared; empty if one was."""
     if not info.available:
@@ -246,11 +230,11 @@ def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: 
     if counts.compared:
         return ""
     if worst(counts) == "skipped":
-        return f"skipped: {entry.skip_reason}"
-    if pair is not None and pair.unsupported:
-        return "; ".join(pair.unsupported[0].details[:1])
-    if entry.rejected and not entry.accepted:
-        return all_rejected(AttemptCounts(rejected=entry.rejected), entry.refusal)
+        return f"skipped: {entry.tally.skip_reason}"
+    if pair is not None and pair.added.unsupported:
+        return "; ".join(pair.added.unsupported[0].details[:1])
+    if entry.tally.rejected and not entry.tally.accepted:
+        return all_rejected(AttemptCounts(rejected=entry.tally.rejected), entry.tally.refusal)
     return "not run: the budget was spent or the run was stopped"
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry, is_tolerated
 from ci_autotest.config.known_differences import matches
 from ci_autotest.findings.suspect import Suspect
-from ci_autotest.report.coverage import add
-from ci_autotest.report.merge import first_refusal
-from ci_autotest.run.messages import Cost, added
-from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.finding import HITS_LISTED, Hit
-from ci_autotest.values.probes import ProbeCounts
-from ci_autotest.values.result import REFERENCE_CANDIDATE, joined_reasons, joined_unsupported
-from ci_autotest.values.size_classes import joined_sizes
+from ci_autotest.values.result import REFERENCE_CANDIDATE
+from ci_autotest.values.tally import PairTally, UsageTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +19,6 @@ if TYPE_CHECKING:
     from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
-    from ci_autotest.values.coverage_values import Exercised
 
 #: Cases of a test that ended their worker and are searched for the operator that did it.
 _LOCATED: Final = 10
@@ -75,13 +68,8 @@ class Ledger:
         self.pairs = {(test, name): PairEntry() for test, entry in self.tests.items() for name in entry.candidates}
         #: Sentences about single tests, by test.
         self.remarks: dict[str, dict[str, None]] = {}
-        self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
-        #: How each operator was exercised, by candidate; under the empty name, as recorded on the reference.
-        self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
-        #: Operators that probes called, by candidate.
-        self.probed: dict[str, set[str]] = {name: set() for name in candidates}
-        #: Parameters and buffers of the reference's modules that the modules of a candidate lack.
-        self.left_out: dict[str, set[str]] = {name: set() for name in candidates}
+        #: What the cases used, by candidate; under the empty name, what was recorded on the reference.
+        self.usage: dict[str, UsageTally] = {name: UsageTally() for name in ("", *candidates)}
         self.passed: list[WorkerLostError] = []
         self.cut: list[str] = []
         #: Cases in which the reference lost its process because of what ran before.
@@ -103,41 +91,18 @@ class Ledger:
             before: What the process had run until then; the task's own message is last.
         """
         entry = self.tests[test]
-        entry.accepted += done.accepted
-        entry.rejected += done.rejected
-        entry.ordinary_accepted += done.ordinary_accepted
-        entry.ordinary_rejected += done.ordinary_rejected
-        entry.empty += done.empty
-        entry.undefined += done.undefined
-        entry.outside += done.outside
-        entry.refusal = first_refusal((done.refusal, entry.refusal))
-        entry.skipped += done.skipped
-        entry.skip_reason = first_refusal((done.skip_reason, entry.skip_reason))
-        entry.duration_s += done.duration_s
-        entry.profiles.update(done.profiles)
-        entry.unfit = joined_reasons(entry.unfit, done.unfit)
-        entry.sizes = joined_sizes((entry.sizes, done.sizes))
+        entry.tally += done.test
         self.remarks.setdefault(test, {}).update(dict.fromkeys(done.notes))
         held = self._held_reference(test, done)
         # A test can forge its worker's messages: other names are not counted.
         for name in (*entry.candidates, *held):
-            pair = self.pairs[test, name]
-            pair.aligned += done.aligned.get(name, 0)
-            pair.values_only += done.values_only.get(name, 0)
-            pair.count_probes(done.done, done.probes.get(name, ProbeCounts()))
-            pair.errors = joined_errors((*pair.errors, *done.errors.get(name, ())))
-            pair.cost = added(pair.cost, done.costs.get(name, Cost()))
-            unsupported = done.unsupported.get(name, ())
-            pair.unsupported = joined_unsupported((*pair.unsupported, *unsupported))
-            if name in held:  # No case of the plan.
-                continue
-            self.seen[name].update(done.seen.get(name, {}))
-            self.probed[name].update(done.probed.get(name, ()))
-            self.left_out[name].update(done.left_out.get(name, ()))
-            self._done += done.aligned.get(name, 0) + sum(item.cases for item in unsupported)
-        for name, counts in self.covered.items():
-            for operator, found in done.covered.get(name, {}).items():
-                add(counts, operator, found)
+            tally = done.pairs.get(name, PairTally())
+            self.pairs[test, name].count(done.done, tally)
+            if name not in held:  # Those are no cases of the plan.
+                self._done += tally.aligned + tally.not_compared
+        for name, usage in done.usage.items():
+            if name in self.usage:
+                self.usage[name] += usage
         for failure in done.failures:
             if failure.candidate in {*entry.candidates, *held}:
                 self.pairs[test, failure.candidate].fail(failure)
@@ -148,7 +113,8 @@ class Ledger:
 
     def _held_reference(self, test: str, done: CasesDone) -> tuple[str, ...]:
         """Return the candidate that stands for PyTorch, if a part held it against what the test expects."""
-        names = {*done.aligned, *(failure.candidate for failure in done.failures)}
+        names = {name for name, tally in done.pairs.items() if tally.aligned}
+        names |= {failure.candidate for failure in done.failures}
         if REFERENCE_CANDIDATE not in names:
             return ()
         self.pairs.setdefault((test, REFERENCE_CANDIDATE), PairEntry())
@@ -211,7 +177,7 @@ class Ledger:
     def is_complete(self) -> bool:
         """Whether every planned case was run, or skipped because its test ended a worker or broke."""
         return all(
-            (pair := self.pairs[test, name]).done + entry.empty + entry.skipped >= len(entry.cases)
+            (pair := self.pairs[test, name]).done + entry.tally.empty + entry.tally.skipped >= len(entry.cases)
             or pair.is_left_alone
             or entry.broken
             for test, entry in self.tests.items()
@@ -270,7 +236,7 @@ class Ledger:
     def _run_of(self, test: str, candidate: str) -> int:
         """Return how many cases of a test were run on a candidate; fewer than planned if the run was ended."""
         entry = self.tests[test]
-        return min(len(entry.cases), self.pairs[test, candidate].done + entry.empty)
+        return min(len(entry.cases), self.pairs[test, candidate].done + entry.tally.empty)
 
     def _hit(self, test: str, candidate: str, groups: list[tuple[str, bool, Hits]]) -> Hit:
         own = [hits for name, _, hits in groups if name == test]

@@ -172,7 +172,7 @@ def _calls(ledger: Ledger, candidate: str) -> Iterator[_Call]:
 
 def _is_aligned(pair: PairEntry) -> bool:
     """Whether cases were compared, and none of them was misaligned or lost."""
-    return bool(pair.aligned) and not pair.misaligned and not pair.lost
+    return bool(pair.added.aligned) and not pair.misaligned and not pair.lost
 
 
 def _measured(call: _Call, fresh: SingleWorker, timing: Timing) -> tuple[SpeedResult, ...]:

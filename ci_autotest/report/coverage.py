@@ -15,16 +15,14 @@ import msgspec
 
 from ci_autotest.program.targets import DISPATCHER, OPS, is_overload, is_own
 from ci_autotest.report.markdown_text import plural
-from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
+from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, OperatorCoverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ci_autotest.values.finding import Finding
-    from ci_autotest.values.result import RunResult
+    from ci_autotest.values.tally import UsageTally
 
-#: Operators that a report lists at most, so that a worker that invents names cannot fill it.
-OPERATORS_LISTED: Final = 6_000
 _UNCOUNTED: Final = frozenset({"leniency"})
 #: Family of the overloads of PyTorch's dispatcher.
 _OVERLOADS: Final = "dispatcher"
@@ -89,24 +87,22 @@ def overloads() -> DispatcherCatalogue:
     return msgspec.json.decode(data, type=DispatcherCatalogue)
 
 
-def covered(
-    recorded: Mapping[str, Exercised], compared: Mapping[str, Mapping[str, Exercised]]
-) -> tuple[OperatorCoverage, ...]:
+def covered(usage: Mapping[str, UsageTally]) -> tuple[OperatorCoverage, ...]:
     """Return the exercised operators, sorted by name.
 
     Args:
-        recorded: On the reference, by operator.
-        compared: By candidate and operator.
+        usage: What each candidate used; the empty name stands for what was recorded.
     """
     family_of = {operator: family for family, own in catalogue().public.items() for operator in own}
+    compared = {name: used.exercised for name, used in sorted(usage.items()) if name}
     return tuple(
         OperatorCoverage(
             operator=operator,
             family=family_of.get(operator, _OVERLOADS if is_overload(operator) else ""),
-            recorded=recorded[operator],
-            candidates={name: found[operator] for name, found in sorted(compared.items()) if operator in found},
+            recorded=recorded,
+            candidates={name: found[operator] for name, found in compared.items() if operator in found},
         )
-        for operator in sorted(recorded)[:OPERATORS_LISTED]
+        for operator, recorded in sorted(usage[""].exercised.items())
     )
 
 
@@ -173,25 +169,6 @@ def _counts(
         public=len(listed), tested=len(tested), supported=len(compared | found.intersection(tested)),
         aligned=len(aligned), misaligned=misaligned, known=known,
     )  # fmt: skip
-
-
-def merged(parts: Iterable[RunResult]) -> tuple[OperatorCoverage, ...]:
-    """Return the operators that all shards of one run exercised."""
-    recorded: dict[str, Exercised] = {}
-    compared: dict[str, dict[str, Exercised]] = {}
-    for part in parts:
-        for item in part.operators:
-            add(recorded, item.operator, item.recorded)
-            for name, found in item.candidates.items():
-                add(compared.setdefault(name, {}), item.operator, found)
-    return covered(recorded, compared)
-
-
-def add(counts: dict[str, Exercised], operator: str, found: Exercised) -> None:
-    """Add ``found`` to the counts of an operator."""
-    before = counts.get(operator)
-    if before is not None or len(counts) < OPERATORS_LISTED:
-        counts[operator] = joined(before or Exercised(), found)
 
 
 def sentence(coverage: CandidateCoverage) -> str:

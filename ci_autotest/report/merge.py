@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ci_autotest.errors import UsageError
-from ci_autotest.report.coverage import counted, merged
+from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.report_json import ordered
-from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.power import merged_power
-from ci_autotest.values.probes import joined_probes
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
     AttemptCounts,
@@ -28,21 +26,17 @@ from ci_autotest.values.result import (
     RunResult,
     Summary,
     TestResult,
-    joined_reasons,
-    joined_unsupported,
     worst,
 )
-from ci_autotest.values.size_classes import joined_sizes
+from ci_autotest.values.tally import PairTally, TestTally, UsageTally, add, result_fields, tallies_of, usage_of
 from ci_autotest.values.verdict import WORST_FIRST, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ci_autotest.values.finding import Finding
-    from ci_autotest.values.result import NoProfile
 
 Item = TypeVar("Item")
-Counts = TypeVar("Counts", CaseCounts, AttemptCounts)
 
 
 def merge(results: Sequence[RunResult]) -> RunResult:
@@ -66,7 +60,10 @@ def merge(results: Sequence[RunResult]) -> RunResult:
         group[0] for group in _groups(parts, lambda part: part.broken, lambda item: (item.test, item.message))
     )
     candidates = _merged_candidates(parts)
-    operators = merged(parts)
+    usage = {"": UsageTally()}
+    for part in parts:
+        add(usage, usage_of(part))
+    operators = covered(usage)
     return ordered(
         RunResult(
             seed=parts[0].seed,
@@ -82,8 +79,8 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             fixed=_merged_fixed(parts, findings),
             new=_merged_new(parts, findings),
             duration_s=max(part.duration_s for part in parts),
-            calls=_merged_calls(parts),
-            probed=_merged_probed(parts),
+            calls={name: used.calls for name, used in usage.items() if used.calls},
+            probed={name: [*used.probed] for name, used in sorted(usage.items()) if used.probed},
             is_partial=any(part.is_partial for part in parts),
             operators=operators,
             speed=tuple(item for part in parts for item in part.speed),
@@ -95,26 +92,6 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             ),
         )
     )
-
-
-def _merged_calls(parts: Sequence[RunResult]) -> dict[str, dict[str, int]]:
-    """Return the calls of all shards, by candidate and operator."""
-    merged: dict[str, Counter[str]] = {}
-    for part in parts:
-        for name, counts in part.calls.items():
-            counted = merged.setdefault(name, Counter())
-            for operator, count in counts.items():
-                counted[operator] += count
-    return {name: dict(sorted(counted.items())) for name, counted in merged.items()}
-
-
-def _merged_probed(parts: Sequence[RunResult]) -> dict[str, list[str]]:
-    """Return the operators that a probe of some shard called, by candidate."""
-    merged: dict[str, set[str]] = {}
-    for part in parts:
-        for name, operators in part.probed.items():
-            merged.setdefault(name, set()).update(operators)
-    return {name: sorted(operators) for name, operators in sorted(merged.items())}
 
 
 def summarize(results: Iterable[TestResult], findings: Sequence[Finding], broken: Sequence[BrokenTest]) -> Summary:
@@ -190,11 +167,6 @@ def _groups(
     return list(groups.values())
 
 
-def _added(counts: Sequence[Counts]) -> Counts:
-    kind = type(counts[0])
-    return kind(**{name: sum(getattr(count, name) for count in counts) for name in kind.__struct_fields__})
-
-
 def leaves_alone(counts: CaseCounts) -> bool:
     """Whether cases ended their worker, and others were therefore not run."""
     return counts.not_run > 0 and counts.crashed + counts.timed_out > 0
@@ -211,54 +183,33 @@ def all_rejected(attempts: AttemptCounts, refusal: str) -> str:
     return f"the reference rejected all {attempts.rejected} attempts, for example: {refusal}"
 
 
-def first_refusal(refusals: Iterable[str]) -> str:
-    """Return the refusal to report: the first in alphabetical order, so that the order of cases does not matter."""
-    return min(filter(None, refusals), default="")
-
-
 def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> TestResult:
-    cases, attempts = _added([part.cases for part in parts]), _added([part.attempts for part in parts])
+    tests, pairs = zip(*map(tallies_of, parts), strict=True)
+    test, cases = sum(tests, TestTally()), sum((part.cases for part in parts), CaseCounts())
     outcome = _merged_outcome(parts, cases)
-    profiles: Counter[str] = Counter()
-    unfit: dict[str, NoProfile] = {}
-    for part in parts:
-        profiles.update(part.profiles)
-        unfit = joined_reasons(unfit, part.no_profile)
     return msgspec.structs.replace(
         parts[0],
         outcome=outcome,
         cases=cases,
-        attempts=attempts,
-        profiles=dict(sorted(profiles.items())),
-        no_profile={name: why for name, why in unfit.items() if name not in profiles},
-        sizes=joined_sizes(part.sizes for part in parts),
-        duration_s=sum(part.duration_s for part in parts),
         findings=tuple(
             sorted(item.id for item in findings if item.candidate == parts[0].candidate and parts[0].test in item.tests)
         ),
-        reason=_merged_reason(parts, cases, attempts, outcome),
-        weak=any(part.weak for part in parts),
-        refusal=first_refusal(part.refusal for part in parts),
-        unsupported=joined_unsupported(each for part in parts for each in part.unsupported),
-        undefined_gradients=sum(part.undefined_gradients for part in parts),
-        values_only=sum(part.values_only for part in parts),
-        probes=joined_probes(part.probes for part in parts),
-        errors=joined_errors(each for part in parts for each in part.errors),
-        rejected_cases=sum(part.rejected_cases for part in parts),
-        skip_reason=first_refusal(part.skip_reason for part in parts),
+        reason=_merged_reason(parts, cases, test, outcome),
+        # Reports of earlier versions do not say of how many ordinary attempts.
+        weak=test.is_weak or any(part.weak and part.ordinary == AttemptCounts() for part in parts),
         left_alone=any(part.left_alone for part in parts),
+        **result_fields(test, sum(pairs, PairTally())),
     )
 
 
-def _merged_reason(parts: Sequence[TestResult], cases: CaseCounts, attempts: AttemptCounts, outcome: Outcome) -> str:
+def _merged_reason(parts: Sequence[TestResult], cases: CaseCounts, test: TestTally, outcome: Outcome) -> str:
     """Return why a test is not aligned, in the words of an unsharded run if the added counts allow it."""
     if outcome == "aligned":
         return ""
     if any(part.left_alone for part in parts) and leaves_alone(cases):
         return left_alone(cases)
-    refusal = first_refusal(part.refusal for part in parts)
-    if refusal and attempts == AttemptCounts(rejected=attempts.rejected) and not cases.compared + cases.unsupported:
-        return all_rejected(attempts, refusal)
+    if test.refusal and not test.accepted and not cases.compared + cases.unsupported:
+        return all_rejected(AttemptCounts(rejected=test.rejected), test.refusal)
     own = [part for part in parts if part.cases != CaseCounts()]  # the others had none of its cases
     relevant = [part for part in own if part.cases.compared or outcome != worst(cases)] if cases.compared else own
     return " ".join(dict.fromkeys(part.reason for part in relevant or parts if part.reason))

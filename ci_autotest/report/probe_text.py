@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.values.probes import joined_probes
+from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import unprobed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.values.probes import NoProbe, ProbeCounts
+    from ci_autotest.values.probes import NoProbe
     from ci_autotest.values.result import RunResult
 
 WORDS: Final[Mapping[NoProbe, str]] = {
@@ -32,7 +32,9 @@ WORDS: Final[Mapping[NoProbe, str]] = {
 def probe_notes(result: RunResult) -> list[str]:
     """Return a note for each candidate with operators that a whole run called and never probed."""
     return [
-        _never_probed(name, operators, joined_probes(item.probes for item in result.results if item.candidate == name))
+        _never_probed(
+            name, operators, sum((item.probes for item in result.results if item.candidate == name), ProbeCounts())
+        )
         for name, operators in unprobed(result).items()
     ]
 
@@ -44,3 +46,7 @@ def _never_probed(candidate: str, operators: Sequence[str], counts: ProbeCounts)
         f"{', '.join(operators)} on {candidate} was called, but never several times in a row: a kernel that replays "
         f"earlier answers would not be found. {why or 'A test needs at least two cases for that'}"
     )
+
+
+def _probes_of(result: RunResult, name: str) -> ProbeCounts:
+    return sum((item.probes for item in result.results if item.candidate == name), ProbeCounts())

@@ -18,6 +18,7 @@ from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.case import window_of
+from ci_autotest.values.tally import TestTally
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -363,14 +364,6 @@ def names_at(candidates: Sequence[str], error: WorkerLostError) -> Sequence[str]
 
 
 def _without_attempts(done: CasesDone) -> CasesDone:
-    return msgspec.structs.replace(
-        done,
-        accepted=0,
-        rejected=0,
-        ordinary_accepted=0,
-        ordinary_rejected=0,
-        empty=0,
-        undefined=0,
-        outside=0,
-        profiles={},
-    )
+    """Return what cases say of their candidate; what holds for all candidates, another message has said."""
+    usage = {name: used for name, used in done.usage.items() if name}
+    return msgspec.structs.replace(done, test=TestTally(duration_s=done.test.duration_s), usage=usage)

@@ -5,20 +5,17 @@ Every message is a frozen struct of one of two tagged unions, ``ToWorker`` and `
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from ci_autotest.config import Candidate, Compat, Known, OpInfo, ToleranceRule
-from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.case import Draw
-from ci_autotest.values.coverage_values import Exercised
 from ci_autotest.values.finding import Location
 from ci_autotest.values.power import TestPower
-from ci_autotest.values.probes import ProbeCounts
-from ci_autotest.values.result import CandidateInfo, NoProfile, OperatorStanding, UnsupportedCases, XFail
-from ci_autotest.values.size_classes import ReachedSizes
+from ci_autotest.values.result import CandidateInfo, OperatorStanding, XFail
 from ci_autotest.values.speed import SpeedResult
+from ci_autotest.values.tally import PairTally, TestTally, UsageTally
 from ci_autotest.values.tolerance import Strictness
 from ci_autotest.values.verdict import Kind, Verdict
 
@@ -335,98 +332,26 @@ class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
 
 
-class Cost(Message, frozen=True, kw_only=True):
-    """What a test's cases cost on one candidate and on the reference; zeros if it cannot be measured.
-
-    Attributes:
-        cases: Number of measured cases; the first case of a test is left out because it warms up.
-        candidate_s: Seconds.
-        reference_s: Seconds of the same cases, recording included.
-        watched: How many of ``cases`` had their memory watched.
-        kept_bytes: Bytes that these allocated, growing with the calls, and did not free.
-        drawn: What the candidate did with torch's generator if the reference drew numbers from it and the candidate
-            left it in another state: drew nothing, or drew otherwise.
-    """
-
-    cases: int = 0
-    candidate_s: float = 0.0
-    reference_s: float = 0.0
-    watched: int = 0
-    kept_bytes: int = 0
-    drawn: Literal["", "nothing", "otherwise"] = ""
-
-
-def added(one: Cost, other: Cost) -> Cost:
-    """Return the sum of the costs of two parts of a test's cases."""
-    return Cost(
-        cases=one.cases + other.cases, candidate_s=one.candidate_s + other.candidate_s,
-        reference_s=one.reference_s + other.reference_s, watched=one.watched + other.watched,
-        # One part that drew otherwise is enough for a note.
-        kept_bytes=one.kept_bytes + other.kept_bytes, drawn=one.drawn or other.drawn,
-    )  # fmt: skip
-
-
 class CasesDone(Message, frozen=True, kw_only=True):
     """Answer ``RunCases``, in parts; ``last`` marks the final one.
 
     Attributes:
         done: Cases of this part, in order.
-        aligned: Number of aligned cases, by candidate.
-        unsupported: Unsupported cases, by candidate and reason.
         failures: Cases that were misaligned or lenient.
-        accepted: Number of attempts that the reference accepted.
-        rejected: Number of attempts that the reference rejected.
-        ordinary_accepted: As ``accepted``, for the ordinary profile only.
-        ordinary_rejected: As ``rejected``, for the ordinary profile only.
-        empty: Number of cases whose attempts were all rejected.
-        undefined: Number of cases whose backward pass the reference refused, so that only their values were compared.
-        outside: Number of cases with an input that was computed outside of the recorded steps.
-        refusal: The reference's error message for one of the rejected attempts.
-        skipped: Number of cases that the body skipped.
-        skip_reason: Why, for one of them.
-        profiles: Number of accepted cases, by profile.
-        unfit: Why cases are ordinary that were to have a profile, by profile.
-        sizes: Classes of sizes that each free dimension reached, or why not, by its name.
-        seen: Calls by operator, for candidates that count them.
-        left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
-        values_only: Number of cases of which only values were compared, because the candidate has no backward pass
-            there, by candidate.
-        probes: The probes of the cases, by candidate. They are in the last part.
-        probed: Operators that probes called, for candidates that count calls.
-        errors: The greatest errors of aligned cases, by candidate.
-        covered: How each operator was exercised, by candidate; the name ``""`` stands for everything recorded.
-        costs: By candidate.
+        test: What holds for all candidates.
+        pairs: What is counted of each candidate. Probes are in the last part.
+        usage: What the cases used of each candidate; the name ``""`` stands for everything recorded.
+        last: Whether this is the last part.
         left: What the cases have changed in the process, by the candidate that changed it.
         again: Cases that must run again in a process of their own before they count; they are not in ``done``.
         notes: Sentences for the report.
     """
 
     done: list[int]
-    aligned: dict[str, int]
-    unsupported: dict[str, tuple[UnsupportedCases, ...]]
-    failures: list[CaseFailure]
-    accepted: int
-    rejected: int
-    ordinary_accepted: int
-    ordinary_rejected: int
-    empty: int
-    undefined: int
-    outside: int = 0
-    refusal: str
-    skipped: int = 0
-    skip_reason: str = ""
-    profiles: dict[str, int]
-    unfit: dict[str, NoProfile] = {}
-    sizes: ReachedSizes = {}
-    seen: dict[str, dict[str, int]]
-    left_out: dict[str, list[str]] = {}
-    values_only: dict[str, int] = {}
-    probes: dict[str, ProbeCounts] = {}
-    probed: dict[str, list[str]] = {}
-    errors: dict[str, tuple[AlignedError, ...]] = {}
-    covered: dict[str, dict[str, Exercised]] = {}
-    costs: dict[str, Cost] = {}
-    duration_s: float
+    failures: list[CaseFailure] = []
+    test: TestTally
+    pairs: dict[str, PairTally] = {}
+    usage: dict[str, UsageTally] = {}
     last: bool
     left: list[Left] = []
     again: list[int] = []

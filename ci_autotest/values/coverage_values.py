@@ -26,23 +26,23 @@ class Exercised(Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
 
+    def __add__(self, other: Exercised) -> Exercised:
+        arguments, dtypes = {*self.arguments, *other.arguments}, {*self.dtypes, *other.dtypes}
+        placements = sorted({*self.placements, *other.placements})[:PLACEMENTS_LISTED]
+        # Sorted before the cut, so that the same names stay whatever the order of the cases is.
+        return Exercised(
+            cases=self.cases + other.cases, aligned=self.aligned + other.aligned,
+            arguments=tuple(sorted(arguments)[:NAMES_LISTED]), dtypes=tuple(sorted(dtypes)[:NAMES_LISTED]),
+            placements=tuple(placements),
+        )  # fmt: skip
 
-#: Most names of arguments and of dtypes per operator, so that a worker that invents names cannot fill a report.
+
+#: Operators that a report lists at most, so that a worker that invents names cannot fill it.
+OPERATORS_LISTED: Final = 6_000
+#: Most names of arguments and of dtypes per operator, for the same reason.
 NAMES_LISTED: Final = 64
 #: Most placements per operator, for the same reason.
 PLACEMENTS_LISTED: Final = 1024
-
-
-def joined(one: Exercised, other: Exercised) -> Exercised:
-    """Return how far an operator was exercised in two sets of cases."""
-    arguments, dtypes = {*one.arguments, *other.arguments}, {*one.dtypes, *other.dtypes}
-    placements = sorted({*one.placements, *other.placements})[:PLACEMENTS_LISTED]
-    # Sorted before the cut, so that the same names stay whatever the order of the cases is.
-    return Exercised(
-        cases=one.cases + other.cases, aligned=one.aligned + other.aligned,
-        arguments=tuple(sorted(arguments)[:NAMES_LISTED]), dtypes=tuple(sorted(dtypes)[:NAMES_LISTED]),
-        placements=tuple(placements),
-    )  # fmt: skip
 
 
 class OperatorCoverage(Struct, frozen=True, kw_only=True):

@@ -7,14 +7,11 @@ Each window of cases has one.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from ci_autotest.values.verdict import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Why a case or a window of cases has no probe, the most telling first: a window has the first one of its cases.
 NoProbe: TypeAlias = Literal[
@@ -42,13 +39,8 @@ class ProbeCounts(Struct, frozen=True, kw_only=True):
     run: int = 0
     left_out: dict[NoProbe, int] = msgspec.field(default_factory=dict)
 
-
-def joined_probes(counts: Iterable[ProbeCounts]) -> ProbeCounts:
-    """Return the sum of counts, whatever their order."""
-    planned = run = 0
-    left_out: Counter[NoProbe] = Counter()
-    for item in counts:
-        planned += item.planned
-        run += item.run
-        left_out.update(item.left_out)
-    return ProbeCounts(planned=planned, run=run, left_out=dict(sorted(left_out.items())))
+    def __add__(self, other: ProbeCounts) -> ProbeCounts:
+        left_out = Counter(self.left_out) + Counter(other.left_out)
+        return ProbeCounts(
+            planned=self.planned + other.planned, run=self.run + other.run, left_out=dict(sorted(left_out.items()))
+        )

@@ -44,6 +44,9 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
     not_run: int = 0
     skipped: int = 0
 
+    def __add__(self, other: CaseCounts) -> CaseCounts:
+        return CaseCounts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
     @property
     def compared(self) -> int:
         """Number of cases in which the candidate was compared with the reference."""
@@ -149,11 +152,6 @@ NoProfile = Literal[
 ]
 
 
-def joined_reasons(one: dict[str, NoProfile], other: dict[str, NoProfile]) -> dict[str, NoProfile]:
-    """Return the reasons of two parts of a test; of two for one profile the first in the alphabet is kept."""
-    return {name: min(reasons[name] for reasons in (one, other) if name in reasons) for name in sorted({*one, *other})}
-
-
 class XFail(Struct, frozen=True, kw_only=True):
     """The mark of a test that is expected to fail.
 
@@ -180,6 +178,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         outcome: The worst outcome of its cases.
         cases: Number of cases by outcome.
         attempts: Number of attempts that the reference accepted and rejected.
+        ordinary: The same for attempts of the ordinary profile, by which a test is weak.
         profiles: Accepted cases by profile.
         no_profile: Profiles that no case could have, and why: `bounds` (nothing of it is within `low=` and `high=`),
             `dtype` (it has no such values), `fixed_sizes` (the test gives every size), `too_few_elements` (one element
@@ -196,7 +195,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         reason: Why it is not aligned, if no finding says so.
         unsupported: Why cases are unsupported, the most frequent reason first.
         weak: Whether the reference accepted fewer than one in ten ordinary attempts.
-        refusal: For a weak test, the reference's error for a rejected attempt.
+        refusal: The reference's error for one of the rejected attempts.
         undefined_gradients: Cases whose backward pass the reference refused, so that only values were compared.
         values_only: Cases of which only values were compared because the candidate has no backward pass there.
         probes: Its probes, in which the body of a case is called several times: planned, run, and left out.
@@ -213,6 +212,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     cases: CaseCounts
     attempts: AttemptCounts = AttemptCounts()
+    ordinary: AttemptCounts = AttemptCounts()
     profiles: dict[str, int] = msgspec.field(default_factory=dict)
     no_profile: dict[str, NoProfile] = msgspec.field(default_factory=dict)
     sizes: ReachedSizes = msgspec.field(default_factory=dict)

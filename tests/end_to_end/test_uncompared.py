@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.commands.case_counts import uncompared
-from ci_autotest.run.messages import Cost
+from ci_autotest.values.tally import Cost
 from tests.projects import Project
 
 if TYPE_CHECKING:

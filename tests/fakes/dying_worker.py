@@ -8,6 +8,8 @@ from ci_autotest.run.crash_attribution import Job, Received
 from ci_autotest.run.messages import CasesDone, RunCases
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.tally import PairTally, TestTally, UsageTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
 def done(message: RunCases) -> CasesDone:
     count = len(message.cases)
     return CasesDone(
-        done=message.cases, aligned=dict.fromkeys(message.candidates, count), unsupported={}, failures=[],
-        accepted=count, rejected=0, ordinary_accepted=count, ordinary_rejected=0, empty=0, undefined=0, refusal="",
-        profiles={"ordinary": count}, seen={}, duration_s=0.0, last=True,
+        done=message.cases, test=TestTally(accepted=count, ordinary_accepted=count, profiles={"ordinary": count}),
+        pairs=dict.fromkeys(message.candidates, PairTally(aligned=count)), last=True,
+        usage={"": UsageTally(exercised={"torch.exp": Exercised(cases=count)})},
     )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def test_coverage__dtypes_that_depend_on_sizes__are_all_counted_in_any_batch(siz
     dispatcher = bench_in(tmp_path, parts.append)
     test = next(test for test in dispatcher.answer(Discover("bodies.py")).tests if test.name == "of_two_dtypes")
     parts.append(dispatcher.answer(RunCases(test=test, cases=list(range(40)), candidates=["torch"])))
-    dtypes = {dtype for part in parts for dtype in part.covered["torch"]["torch.tanh"].dtypes}
+    dtypes = {dtype for part in parts for dtype in part.usage["torch"].exercised["torch.tanh"].dtypes}
     assert dtypes == {"float32", "float64"}
 
 
@@ -149,4 +149,9 @@ def test_ordinary_rejected__point_of_a_grid__is_one_input_however_often_it_is_tr
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     done = done_in(tmp_path, "with_a_grid", monkeypatch)
-    assert (done.ordinary_accepted, done.ordinary_rejected, done.rejected, done.empty) == (2, 1, 20, 1)
+    assert (done.test.ordinary_accepted, done.test.ordinary_rejected, done.test.rejected, done.test.empty) == (
+        2,
+        1,
+        20,
+        1,
+    )

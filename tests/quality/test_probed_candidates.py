@@ -21,7 +21,7 @@ from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config.candidate_scope import SCOPE_KEYS
 from ci_autotest.config.values import BackendName
-from ci_autotest.values.probes import NO_PROBE, ProbeCounts, joined_probes
+from ci_autotest.values.probes import ProbeCounts
 from tests.quality import remembering
 from tests.quality.kernel_runs import run_of_kernel
 
@@ -74,13 +74,13 @@ def test_key__kernel_that_replays_answers__is_probed_and_found(key, tmp_path):
     taken = tuple(TAKEN[key]) if isinstance(TAKEN[key], list) else TAKEN[key]
     done = run_of_kernel(TEST, "tanh", {operator: make()}, tmp_path, **{key: taken})
     assert "stateful" in {failure.verdict.kind for failure in done.failures}
-    assert done.probes["kernel"].run
+    assert done.pairs["kernel"].probes.run
 
 
 def test_probes__of_an_honest_kernel__are_counted_and_called_its_operator(tmp_path):
     done = run_of_kernel(TEST, "tanh", {"torch.tanh": torch.tanh}, tmp_path)
-    assert done.probes == {"kernel": ProbeCounts(planned=2, run=2)}
-    assert done.probed == {"kernel": ["torch.tanh"]}
+    assert {name: tally.probes for name, tally in done.pairs.items()} == {"kernel": ProbeCounts(planned=2, run=2)}
+    assert done.usage["kernel"].probed == ("torch.tanh",)
 
 
 LEFT_OUT = {
@@ -96,14 +96,10 @@ def test_probes__that_are_left_out__are_counted_with_the_reason(reason, tmp_path
     tests = TEST.replace("return torch.tanh(random_tensor())", LEFT_OUT[reason])
     kernels = {"torch.tanh": torch.tanh, "torch.exp": lambda x: torch.exp(x) + 1}
     done = run_of_kernel(tests, "tanh", kernels, tmp_path)
-    assert done.probes == {"kernel": ProbeCounts(planned=2, left_out={reason: 2})}
-    assert done.probed == {}
-
-
-def test_joined_probes__in_any_order__are_one_sum():
-    parts = [ProbeCounts(planned=2, run=1, left_out={"empty": 1}), ProbeCounts(planned=1, left_out={NO_PROBE[0]: 1})]
-    whole = ProbeCounts(planned=3, run=1, left_out={"empty": 1, NO_PROBE[0]: 1})
-    assert joined_probes(parts) == joined_probes(reversed(parts)) == joined_probes([whole, ProbeCounts()]) == whole
+    assert {name: tally.probes for name, tally in done.pairs.items()} == {
+        "kernel": ProbeCounts(planned=2, left_out={reason: 2})
+    }
+    assert done.usage["kernel"].probed == ()
 
 
 BROKEN = (
@@ -124,5 +120,5 @@ calls = itertools.count()
 def test_probes__after_a_test_that_broke__are_run_for_the_next_one(tmp_path):
     make, operator = remembering.ALL["tanh_value_by_address"]
     done = run_of_kernel(BROKEN, "tanh", {operator: make()}, tmp_path, before="broken")
-    assert (done.probes["kernel"].planned, done.probes["kernel"].run) == (2, 2)
+    assert (done.pairs["kernel"].probes.planned, done.pairs["kernel"].probes.run) == (2, 2)
     assert "stateful" in {failure.verdict.kind for failure in done.failures}

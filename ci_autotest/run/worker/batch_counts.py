@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ci_autotest.backends.operator_usage import placed_calls
-from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
+from ci_autotest.run.messages import CaseFailure, CasesDone, Left
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
-from ci_autotest.values.coverage_values import Exercised, joined
-from ci_autotest.values.result import UnsupportedCases, joined_unsupported
+from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.result import UnsupportedCases
 from ci_autotest.values.size_classes import joined_sizes, sizes_of
+from ci_autotest.values.tally import PairTally, TestTally, UsageTally, add
 from ci_autotest.values.verdict import unsupported_verdict
 
 if TYPE_CHECKING:
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.config import Candidate
     from ci_autotest.run.worker.batch import Batch, BatchVerdicts
-    from ci_autotest.values.aligned_error import AlignedError
     from ci_autotest.values.probes import ProbeCounts
-    from ci_autotest.values.result import NoProfile
-    from ci_autotest.values.size_classes import ReachedSizes
+    from ci_autotest.values.tally import Cost
     from ci_autotest.values.verdict import Verdict
 
 #: What is said of a test whose body uses a class of torch of which nothing is tested.
@@ -67,24 +66,14 @@ class BatchCounts:
         self._begun = time.perf_counter()
         self._failures: list[CaseFailure] = []
         self._done: list[int] = []
-        self._aligned: dict[str, int] = {}
-        self._unsupported: dict[str, tuple[UnsupportedCases, ...]] = {}
-        self._profiles: dict[str, int] = {}
-        self._unfit: dict[str, NoProfile] = {}
-        self._sizes: ReachedSizes = {}
-        self._seen: dict[str, dict[str, int]] = {}
+        self._test = TestTally()
+        self._pairs: dict[str, PairTally] = {}
+        self._calls: dict[str, Counter[str]] = {}
         self._left_out: dict[str, set[str]] = {}
-        self._values_only: Counter[str] = Counter()
-        self._errors: dict[str, tuple[AlignedError, ...]] = {}
-        self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
-        self._undefined = self._outside = self._skipped = 0
-        self._skip_reason = ""
         self._remarks: set[str] = set()
         self._per_slice: set[str] = set()
         self._notes: list[str] = []
-        self._refusal = ""
-        self._costs: dict[str, Cost] = {}
-        self._probes: dict[str, tuple[ProbeCounts, list[str]]] = {}
+        self._probed: dict[str, list[str]] = {}
         self._placements: dict[str, dict[str, set[str]]] = {}
 
     @property
@@ -109,39 +98,40 @@ class BatchCounts:
         forms = list(map(self._usage.form, attempts))
         self._done += batch.cases
         given_up = sum(bool(found.skipped or found.unsupported) for _, found in batch.refused)
-        self._empty += len(batch.cases) - len(attempts) - given_up
-        self._accepted += len(attempts)
-        for profile, count in Counter(attempt.profile for attempt in attempts).items():
-            self._profiles[profile] = self._profiles.get(profile, 0) + count
-        self._unfit |= dict(attempt.unfit for attempt in attempts if attempt.unfit is not None)
-        self._sizes = joined_sizes((self._sizes, *(sizes_of(attempt.dimensions) for attempt in attempts)))
+        profiles = Counter(attempt.profile for attempt in attempts)
+        self._test += TestTally(
+            accepted=len(attempts), ordinary_accepted=profiles["ordinary"], profiles=dict(profiles),
+            empty=len(batch.cases) - len(attempts) - given_up, undefined=len(batch.undefined.intersection(counted)),
+            outside=sum(attempt.has_outside for attempt in attempts),
+            unfit=dict(attempt.unfit for attempt in attempts if attempt.unfit is not None),
+            sizes=joined_sizes(sizes_of(attempt.dimensions) for attempt in attempts),
+        )  # fmt: skip
         self._cover("", forms, [True] * len(forms))
-        self._undefined += len(batch.undefined.intersection(counted))
-        self._outside += sum(attempt.has_outside for attempt in attempts)
         self._remarks.update(*(attempt.remarks for attempt in attempts))
         for name, one in judged.items():
             for position in counted:
                 self._count_case(name, batch, position, one)
-            # Cases that the fast path is sure of have no verdict.
-            self._count_aligned(name, len(one.sure & {*counted}))
+            errors = [error for position in counted for error in one.errors.get(position, ())]
+            self._add(
+                name,
+                # Cases that the fast path is sure of have no verdict.
+                aligned=len(one.sure & {*counted}),
+                errors=joined_errors(errors),
+                values_only=sum(_is_of_values_only(batch, position, one) for position in counted),
+            )
             self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
             self._count_traces(name, [one.traces[position] for position in counted])
             self._place(name, batch, counted, one)
-            errors = [error for position in counted for error in one.errors.get(position, ())]
-            self._errors[name] = joined_errors((*self._errors.get(name, ()), *errors))
-            self._values_only[name] += sum(_is_of_values_only(batch, position, one) for position in counted)
 
     def _count_rejected(self, case: int, found: Accepted) -> None:
-        self._rejected += found.rejected
         # A point of a grid is one input, however often it is tried.
         is_one = self._grid > 0 and found.attempt is None
-        self._ordinary_rejected += min(found.ordinary_rejected, 1) if is_one else found.ordinary_rejected
+        self._test += TestTally(
+            rejected=found.rejected, refusal=found.refusal, skipped=int(bool(found.skipped)), skip_reason=found.skipped,
+            ordinary_rejected=min(found.ordinary_rejected, 1) if is_one else found.ordinary_rejected,
+        )  # fmt: skip
         if note := found.untested(case, self._examples, self._grid):
             self._notes.append(note)
-        self._skipped += bool(found.skipped)
-        self._skip_reason = min(filter(None, (found.skipped, self._skip_reason)), default="")
-        # The least of them, so that the message does not depend on the order of the cases.
-        self._refusal = min(filter(None, (found.refusal, self._refusal)), default="")
         has_outcome = found.attempt is not None or bool(found.given_up)
         for name, lenient in found.lenient.items():
             verdict = msgspec.structs.replace(lenient.judged.verdict, is_of_a_rejected_attempt=has_outcome)
@@ -178,14 +168,13 @@ class BatchCounts:
     def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; a misaligned one is counted by its failure."""
         if verdict.outcome == "aligned":
-            self._count_aligned(candidate, 1)
+            self._add(candidate, aligned=1)
         elif verdict.reason is not None:
             one = UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,))
-            self._unsupported[candidate] = joined_unsupported((*self._unsupported.get(candidate, ()), one))
+            self._add(candidate, unsupported=(one,))
 
-    def _count_aligned(self, candidate: str, count: int) -> None:
-        if count:
-            self._aligned[candidate] = self._aligned.get(candidate, 0) + count
+    def _add(self, candidate: str, **counts: Any) -> None:
+        add(self._pairs, {candidate: PairTally(**counts)})
 
     def _cover(self, name: str, forms: Sequence[int], outcomes: Sequence[bool | None]) -> None:
         """Count compared cases by the form of their program; the name ``""`` stands for what was recorded.
@@ -216,37 +205,34 @@ class BatchCounts:
                 self._per_slice.add(f"on {candidate}, {trace.expectation.sentence}")
             if trace.left_out:
                 self._left_out.setdefault(candidate, set()).update(trace.left_out)
-            for operator, count in trace.calls.items():
-                counts = self._seen.setdefault(candidate, {})
-                counts[operator] = counts.get(operator, 0) + count
+            if trace.calls:
+                self._calls.setdefault(candidate, Counter()).update(trace.calls)
 
     def cost(self, candidate: str, cost: Cost) -> None:
         """Add the cost of a batch on a candidate."""
-        self._costs[candidate] = added(self._costs.get(candidate, Cost()), cost)
+        self._add(candidate, cost=cost)
 
     def count_probes(self, probes: Mapping[str, tuple[ProbeCounts, list[str]]]) -> None:
         """Add the counts of probes and the operators that they called, by candidate."""
-        self._probes = dict(probes)
+        for name, (counts, operators) in probes.items():
+            self._add(name, probes=counts)
+            self._probed[name] = operators
 
     def message(self, *, last: bool) -> CasesDone:
-        """Return the counts as a message, sorted so that they do not depend on how cases are batched."""
-        seen = {name: dict(sorted(counts.items())) for name, counts in self._seen.items()}
+        """Return the counts as a message."""
+        names = [*self._calls, *self._probed, *self._left_out, *self._covered]
         return CasesDone(
-            done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self._failures,
-            accepted=self._accepted, rejected=self._rejected,
-            ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
-            empty=self._empty, undefined=self._undefined, outside=self._outside,
-            refusal=self._refusal, skipped=self._skipped, skip_reason=self._skip_reason,
-            profiles=self._profiles, unfit=dict(sorted(self._unfit.items())), sizes=self._sizes, seen=seen,
-            errors={name: errors for name, errors in self._errors.items() if errors},
-            values_only={name: count for name, count in self._values_only.items() if count},
-            left_out={name: sorted(names) for name, names in self._left_out.items()},
-            covered={name: self._exercised(name, counts) for name, counts in self._covered.items()},
-            probes={name: counts for name, (counts, _) in self._probes.items()},
-            probed={name: operators for name, (_, operators) in self._probes.items() if operators},
-            costs=self._costs, duration_s=self.duration_s, last=last,
+            done=self._done, failures=self._failures, test=self._test + TestTally(duration_s=self.duration_s),
+            pairs=self._pairs, usage={name: self._usage_of(name) for name in dict.fromkeys(names)}, last=last,
             left=self.left, again=self.again,
             notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice)],
+        )  # fmt: skip
+
+    def _usage_of(self, name: str) -> UsageTally:
+        return UsageTally(
+            calls=dict(sorted(self._calls.get(name, {}).items())), probed=tuple(self._probed.get(name, ())),
+            left_out=tuple(sorted(self._left_out.get(name, ()))),
+            exercised=self._exercised(name, self._covered.get(name, {})),
         )  # fmt: skip
 
     def _exercised(self, name: str, counts: dict[int, list[int]]) -> dict[str, Exercised]:
@@ -255,10 +241,9 @@ class BatchCounts:
         for form, (cases, aligned) in counts.items():
             for use in self._usage.uses[form]:
                 one = Exercised(cases=cases, aligned=aligned, arguments=use.arguments, dtypes=use.dtypes)
-                before = found.get(use.operator)
-                found[use.operator] = one if before is None else joined(before, one)
+                add(found, {use.operator: one})
         for operator in found.keys() & placed.keys():
-            found[operator] = joined(found[operator], Exercised(placements=tuple(placed[operator])))
+            found[operator] += Exercised(placements=tuple(placed[operator]))
         return dict(sorted(found.items()))
 
 

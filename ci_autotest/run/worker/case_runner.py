@@ -13,7 +13,7 @@ from ci_autotest.alignment.cases import Accepted, accept, differentiate
 from ci_autotest.backends.operator_usage import OperatorUsage
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.program.expectations import has_expectation
-from ci_autotest.run.messages import CasesDone, Cost, Left, RunCases
+from ci_autotest.run.messages import CasesDone, Left, RunCases
 from ci_autotest.run.progress_beacon import IN_REFUSED, NOWHERE
 from ci_autotest.run.worker.batch import Batch, TestRun, operators
 from ci_autotest.run.worker.batch_comparison import BatchComparison
@@ -24,6 +24,7 @@ from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import test_key
 from ci_autotest.values.result import REFERENCE_CANDIDATE
+from ci_autotest.values.tally import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

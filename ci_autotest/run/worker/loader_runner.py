@@ -11,6 +11,7 @@ import msgspec
 from ci_autotest.run.loader_observer import Asked, LoaderError, judgement_of
 from ci_autotest.run.messages import Broken, CaseFailure, CasesDone, Tried
 from ci_autotest.values.result import LOADER_CANDIDATE, UnsupportedCases
+from ci_autotest.values.tally import PairTally, TestTally
 
 if TYPE_CHECKING:
     from ci_autotest.loader.trial import Judgement
@@ -67,11 +68,7 @@ def _named_after(test: str, verdict: Verdict) -> Verdict:
 
 
 def _skipped(reason: str) -> CasesDone:
-    return CasesDone(
-        done=[0], aligned={}, unsupported={}, failures=[], accepted=0, rejected=0, ordinary_accepted=0,
-        ordinary_rejected=0, empty=0, undefined=0, refusal="", skipped=1, skip_reason=reason, profiles={}, seen={},
-        duration_s=0.0, last=True,
-    )  # fmt: skip
+    return CasesDone(done=[0], test=TestTally(skipped=1, skip_reason=reason), last=True)
 
 
 def _done(judgement: Judgement, duration_s: float) -> CasesDone:
@@ -81,13 +78,12 @@ def _done(judgement: Judgement, duration_s: float) -> CasesDone:
         if verdict.outcome == "misaligned"
         else []
     )
-    unsupported: dict[str, tuple[UnsupportedCases, ...]] = (
-        {LOADER_CANDIDATE: (UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,)),)}
-        if verdict.reason is not None
-        else {}
-    )
+    unsupported: tuple[UnsupportedCases, ...] = ()
+    if verdict.reason is not None:
+        unsupported = (UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,)),)
     return CasesDone(
-        done=[0], aligned={LOADER_CANDIDATE: 1} if verdict.outcome == "aligned" else {}, unsupported=unsupported,
-        failures=failures, accepted=1, rejected=0, ordinary_accepted=1, ordinary_rejected=0, empty=0, undefined=0,
-        refusal="", profiles={"ordinary": 1}, seen={}, duration_s=duration_s, last=True, notes=list(judgement.notes),
+        done=[0], failures=failures,
+        test=TestTally(accepted=1, ordinary_accepted=1, profiles={"ordinary": 1}, duration_s=duration_s),
+        pairs={LOADER_CANDIDATE: PairTally(aligned=int(verdict.outcome == "aligned"), unsupported=unsupported)},
+        last=True, notes=list(judgement.notes),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from ci_autotest.run.events import Lost, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.tally import UsageTally
 from ci_autotest.values.verdict import BackwardPass, Misalignment
 from tests.verdict_samples import FIRST, OFF, SECOND, done
 
@@ -110,6 +111,9 @@ def test_part__coverage__is_added_up_by_candidate_and_names_made_up_are_not():
         {"": {"torch.exp": one}, "here": {"torch.exp": one}},
         {"": {"torch.exp": other}, "made up": {"x": one}},
     ):
-        held.part(FIRST.id, msgspec.structs.replace(done([]), covered=told))
+        usage = {name: UsageTally(exercised=exercised) for name, exercised in told.items()}
+        held.part(FIRST.id, msgspec.structs.replace(done([]), usage=usage))
     both = Exercised(cases=3, aligned=1, arguments=("input",), dtypes=("int64",))
-    assert held.covered == {"": {"torch.exp": both}, "here": {"torch.exp": one}}
+    assert {name: usage.exercised for name, usage in held.usage.items()} == {
+        "": {"torch.exp": both}, "here": {"torch.exp": one},
+    }  # fmt: skip

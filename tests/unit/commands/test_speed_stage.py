@@ -14,6 +14,7 @@ from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.values.result import LOADER_CANDIDATE
+from ci_autotest.values.tally import PairTally
 from tests.verdict_samples import FIRST, SECOND, done
 
 KERNELS = Candidate(name="kernels", backend="substitute", replace={"torch.exp": "kernels.exp"}, speed=True)
@@ -30,7 +31,7 @@ def timing(error: Exception, said: list[str]) -> Timing:
 
 def ledger(*tests) -> Ledger:
     held = Ledger([(test, range(3)) for test in tests], ("kernels",))
-    held.part(FIRST.id, msgspec.structs.replace(done([]), done=[0, 1, 2], aligned={"kernels": 3}))
+    held.part(FIRST.id, msgspec.structs.replace(done([]), done=[0, 1, 2], pairs={"kernels": PairTally(aligned=3)}))
     return held
 
 

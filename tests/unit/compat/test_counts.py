@@ -48,6 +48,7 @@ def test_run_cases__test_on_ranks__is_unsupported_by_its_reason_on_each_candidat
     test = next(each for each in discovered(dispatcher, "ranks").tests if each.name == "TestOneProcess.test_creation")
     done = dispatcher.answer(RunCases(test=test, cases=[0, 1, 2], candidates=["torch"]))
     assert isinstance(done, CasesDone)
-    ((name, (counted,)),) = done.unsupported.items()
+    ((name, tally),) = done.pairs.items()
+    (counted,) = tally.unsupported
     assert (name, counted.reason, counted.cases) == ("torch", UnsupportedReason.RANKS, 3)
-    assert (done.empty, done.skipped, done.accepted, done.aligned) == (0, 0, 0, {})
+    assert (done.test.empty, done.test.skipped, done.test.accepted, tally.aligned) == (0, 0, 0, 0)

@@ -21,6 +21,7 @@ from ci_autotest.run.events import Lost, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.result import CandidateInfo, Environment
+from ci_autotest.values.tally import PairTally
 from tests.verdict_samples import FIRST, OFF, done
 
 CIRCUMSTANCES = Circumstances(
@@ -70,7 +71,7 @@ def test_look_at__findings_that_are_confirmed__are_as_many_as_the_docs_say():
 def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(timed_out, outcome, status, others):
     ledger = Ledger([(FIRST, range(1 + others))], ("here",))
     for case in range(1, 1 + others):
-        ledger.part(FIRST.id, msgspec.structs.replace(done([]), done=[case], aligned={"here": 1}))
+        ledger.part(FIRST.id, msgspec.structs.replace(done([]), done=[case], pairs={"here": PairTally(aligned=1)}))
     error = WorkerLostError("made no progress for 60 s and was ended", Spot(0, 0, 0, 0, 0), "", timed_out=timed_out)
     ledger.lost(Lost(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
     tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]

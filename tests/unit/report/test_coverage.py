@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.report.coverage import OPERATORS_LISTED, add, catalogue, counted, covered, merged, overloads, sentence
-from ci_autotest.values.coverage_values import NAMES_LISTED, CoverageCounts, Exercised
+from ci_autotest.report.coverage import catalogue, counted, covered, overloads, sentence
+from ci_autotest.values.coverage_values import NAMES_LISTED, OPERATORS_LISTED, CoverageCounts, Exercised
+from ci_autotest.values.tally import UsageTally
 from tests import report_samples as samples
 
 ADD, EXP, SUM = (Exercised(cases=4, aligned=4, arguments=(name,), dtypes=("float32",)) for name in ("a", "b", "c"))
@@ -14,12 +15,16 @@ RECORDED = {"torch.add": ADD, "torch.exp": EXP, "torch.sum": SUM, "mine.operator
 PART = Exercised(cases=2, aligned=0)
 
 
+def used(recorded, compared):
+    return {"": UsageTally(exercised=recorded), "here": UsageTally(exercised=compared)}
+
+
 def finding(operator, **changes):
     return samples.finding(operator=operator, candidate="here", **changes)
 
 
 def counts_of(compared, *findings, recorded=RECORDED):
-    (found,) = counted(covered(recorded, {"here": compared}), findings, ["here"])
+    (found,) = counted(covered(used(recorded, compared)), findings, ["here"])
     counts = found.counts
     assert counts.public == sum(map(len, catalogue().public.values()))
     return found, (counts.tested, counts.supported, counts.aligned, counts.misaligned)
@@ -57,13 +62,13 @@ def test_counted__leniency_flaky_and_other_candidates__say_nothing_against_it():
 
 
 def test_counted__operator_that_is_none_of_torchs__is_told_and_not_counted():
-    operators = covered(RECORDED, {"here": RECORDED})
+    operators = covered(used(RECORDED, RECORDED))
     assert (operators[0].operator, operators[0].family) == ("mine.operator", "")
     assert counted(operators, (), ["here"])[0].counts.tested == 3
 
 
 def test_counted__nothing_was_exercised__says_nothing():
-    assert counted(covered({}, {}), (), ["here"]) == ()
+    assert counted(covered(used({}, {})), (), ["here"]) == ()
 
 
 def test_counted__overloads_of_the_dispatcher__are_counted_beside_public_operators():
@@ -85,21 +90,12 @@ def test_counted__overloads_of_the_dispatcher__are_counted_beside_public_operato
 @pytest.mark.heavy
 def test_covered__what_a_worker_makes_up__is_bounded():
     many = Exercised(cases=1, arguments=tuple(map(str, range(1000))), dtypes=tuple(map(str, range(1000))))
-    held: dict[str, Exercised] = {}
-    for number in range(OPERATORS_LISTED + 50):
-        add(held, f"made.up_{number}", many)
-    operators = covered(held, {"here": held})
+    held = UsageTally()
+    for start in (0, OPERATORS_LISTED):
+        held += UsageTally(exercised={f"made.up_{number}": many for number in range(start, start + OPERATORS_LISTED)})
+    operators = covered({"": held, "here": held})
     told = operators[0].candidates["here"]
     assert (len(operators), len(told.arguments), len(told.dtypes)) == (OPERATORS_LISTED, NAMES_LISTED, NAMES_LISTED)
-
-
-def test_merged__shards__are_the_run_that_they_are():
-    parts = [
-        samples.run(operators=covered({"torch.add": ADD}, {"here": {"torch.add": ADD}})),
-        samples.run(operators=covered({"torch.add": EXP, "torch.sum": SUM}, {"here": {"torch.sum": PART}})),
-    ]
-    both = {"torch.add": Exercised(cases=8, aligned=8, arguments=("a", "b"), dtypes=("float32",)), "torch.sum": SUM}
-    assert merged(parts) == covered(both, {"here": {"torch.add": ADD, "torch.sum": PART}})
 
 
 def test_sentence__says_the_numbers():

@@ -48,7 +48,7 @@ def booked(events: list) -> set[tuple]:
     for event in events:
         match event:
             case Part(_, told):
-                found += [(told.done[0], name, "aligned") for name in told.aligned]
+                found += [(told.done[0], name, "aligned") for name in told.pairs]
             case Lost(_, case, candidate, _, repeats):
                 found.append((case, candidate, repeats))
             case Wrong():
@@ -183,7 +183,9 @@ def test_inquire__all_cases_end_their_worker__the_first_two_of_a_window_are_trie
 def test_inquire__attempts_at_a_case__are_counted_once():
     worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "first"))
     events = asked(loss_of((10, 11, 12), (11, 0)), worker)
-    assert sum(event.done.accepted for event in events if isinstance(event, Part)) == 3
+    parts = [event.done for event in events if isinstance(event, Part)]
+    recorded = [part.usage[""].exercised["torch.exp"].cases for part in parts if "" in part.usage]
+    assert (sum(part.test.accepted for part in parts), sum(recorded)) == (3, 3)
 
 
 def test_inquire__test_is_wrong__is_told_and_nothing_more_is_asked():

@@ -8,16 +8,14 @@ from ci_autotest.run.messages import CasesDone, Hello
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values import tally
 from ci_autotest.values.finding import Location
 from tests.fakes.executor import READY, FakeExecutor
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 HELLO = Hello(root="", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[])
 KILLED = WorkerLostError("ended by signal 9 (SIGKILL)", Spot(0, 0, -1, 0, 1), "", is_killed=True)
-DONE = CasesDone(
-    done=[0], aligned={"k": 1}, unsupported={}, failures=[], accepted=1, rejected=0, ordinary_accepted=1,
-    ordinary_rejected=0, empty=0, undefined=0, refusal="", profiles={}, seen={}, duration_s=0.0, last=True,
-)  # fmt: skip
+DONE = CasesDone(done=[0], test=tally.TestTally(accepted=1), pairs={"k": tally.PairTally(aligned=1)}, last=True)
 
 
 def test_run__worker_killed_four_times__waits_without_one_and_the_case_counts(monkeypatch):

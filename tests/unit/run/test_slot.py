@@ -13,6 +13,7 @@ from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.recurring_changes import ENDED_AT_MOST, RecurringChanges
 from ci_autotest.run.slot import Slot
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values import tally
 from ci_autotest.values.finding import Location
 from tests.fakes.executor import FakeExecutor
 
@@ -22,15 +23,17 @@ RECURRING = Left(candidate="k", operators=["torch.exp"], changes=[Change(what="e
 LASTING = Left(
     candidate="k", operators=["torch.exp"], changes=[Change(what="default dtype: changed", is_recurring=False)]
 )
-DONE = CasesDone(
-    done=[], aligned={}, unsupported={}, failures=[], accepted=0, rejected=0, ordinary_accepted=0, ordinary_rejected=0,
-    empty=0, undefined=0, refusal="", profiles={}, seen={}, duration_s=0.0, last=True,
-)  # fmt: skip
+DONE = CasesDone(done=[], test=tally.TestTally(), last=True)
 
 
 def done(*cases: int, last: bool = True, left: Left | None = None, again: tuple[int, ...] = ()) -> CasesDone:
     return msgspec.structs.replace(
-        DONE, done=list(cases), aligned={"k": len(cases)}, last=last, left=[left] if left else [], again=list(again)
+        DONE,
+        done=list(cases),
+        pairs={"k": tally.PairTally(aligned=len(cases))},
+        last=last,
+        left=[left] if left else [],
+        again=list(again),
     )
 
 
