@@ -26,6 +26,21 @@ def test_side__nothing_requires_grad__has_no_backward_pass():
     assert (side.has_backward, side.once(RunQueue()).backward) == (False, 0.0)
 
 
+def test_side__wait_that_is_longer_than_its_call__leaves_the_time_of_the_call():
+    class Ahead(RunQueue):
+        """Another clock, on which each look is a second later."""
+
+        looks = 0
+
+        def waited_s(self) -> float:
+            self.looks += 1
+            return float(self.looks)
+
+    x = leaf(8, 8)
+    times = Side(lambda: (x * 2,), {0: torch.ones(8, 8)}).once(Ahead())
+    assert (times.forward > 0, times.backward > 0) == (True, True)
+
+
 def test_measured__two_sides__are_called_equally_often_in_pairs():
     calls = {"candidate": 0, "reference": 0}
     x = leaf(8, 8)
