@@ -12,7 +12,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 ONE_MORE   := -n $(shell expr $(PROCESSORS) + 1)
 TWO_MORE   := -n $(shell expr $(PROCESSORS) + 2)
 THREE_MORE := -n $(shell expr $(PROCESSORS) + 3)
-PARTS      := $(ONE_MORE) tests/unit tests/contract tests/integration tests/quality
+PARTS      := $(ONE_MORE) --maxprocesses 8 tests/unit tests/contract tests/integration tests/quality
 # What times kernels and what kills workers as they start need a machine that does nothing else.
 ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py)
 # The files begin in the order of their `conftest.py`, not with those of the most tests.

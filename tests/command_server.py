@@ -20,10 +20,10 @@ import threading
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ci_autotest.run.fork_client import Child
-from ci_autotest.run.fork_server import JOB_BYTES, NUMBER
+from ci_autotest.run.fork_server import JOB_BYTES, NUMBER, _end_with_parent
 from ci_autotest.run.worker_start import FORK_SERVER
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 #: What commands import, and none of it torch.
 PACKAGES = ("ci_autotest.commands", "ci_autotest.report", "ci_autotest.page")
-#: A variable whose name begins so is read when an interpreter starts.
-AT_START = ("PYTHON", "LD_", "LC_", "LANG")
-#: The socket of this process's server, once there is one; the server ends with this process.
-_held: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+#: A variable whose name begins so is read when an interpreter, NumPy or the allocator starts.
+AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "OPENBLAS_", "MKL_", "NPY_", "NUMPY_", "MALLOC_", "GLIBC_")
+#: The socket of this process's server, once there is one, and its environment; the server ends with this process.
+_held: list[tuple[socket.socket, subprocess.Popen[bytes], dict[str, str]]] = []
 
 
 def command_run(
@@ -50,48 +50,71 @@ def command_run(
         timeout_s: Seconds after which it is ended.
 
     Raises:
-        subprocess.TimeoutExpired: It was ended.
+        subprocess.TimeoutExpired: It was ended; what it wrote is in the error.
     """
-    server = _server()
-    if server is None or any(os.environ.get(name) != environ.get(name) for name in _read_at_start(environ)):
+    data = json.dumps({"words": list(words), "folder": str(folder), "environ": dict(environ)}).encode()
+    server = start()
+    if server is None or len(data) > JOB_BYTES or _is_other_at_start(environ):
         return None
     status, to_write = os.pipe()
     with TemporaryFile() as out, TemporaryFile() as err:
-        job = {"words": list(words), "folder": str(folder), "environ": dict(environ)}
-        descriptors = [to_write, out.fileno(), err.fileno(), workers]
-        socket.send_fds(server, [json.dumps(job).encode()], descriptors)
-        os.close(to_write)
+        try:
+            socket.send_fds(server, [data], [to_write, out.fileno(), err.fileno(), workers])
+        except OSError:  # The server is gone; the next command starts another.
+            os.close(status)
+            _end()
+            return None
+        finally:
+            os.close(to_write)
         child = Child(status)
+        is_late = False
         try:
             ended = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            is_late = True
             os.killpg(child.pid, signal.SIGTERM)
-            child.wait()
-            raise
-        texts = [(file.seek(0), file.read().decode(errors="replace"))[1] for file in (out, err)]
+            ended = child.wait()
+        texts = [_text(file) for file in (out, err)]
+    if is_late:
+        raise subprocess.TimeoutExpired(list(words), timeout_s, *texts)
     return ended, texts[0], texts[1]
 
 
-def _read_at_start(environ: Mapping[str, str]) -> set[str]:
-    return {name for name in {*environ, *os.environ} if name.startswith(AT_START)}
-
-
-def _server() -> socket.socket | None:
+def start() -> socket.socket | None:
+    """Return the server's socket, or ``None``: it would end with a thread that starts it, so only the main thread does."""
     if not (_held or threading.current_thread() is threading.main_thread()):
         return None
     if not _held:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = [sys.executable, "-m", "tests.command_server", str(theirs.fileno())]
-        root = Path(__file__).parent.parent
-        process = subprocess.Popen(words, cwd=root, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            words,
+            cwd=Path(__file__).parent.parent,
+            # NumPy's pool of threads would be there when the server forks.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
         theirs.close()
-        _held.append((ours, process))
+        _held.append((ours, process, dict(os.environ)))
         atexit.register(_end)
     return _held[0][0]
 
 
+def _is_other_at_start(environ: Mapping[str, str]) -> bool:
+    """Whether a command needs other variables than the server was started with."""
+    own = _held[0][2]
+    return any(own.get(name) != environ.get(name) for name in {*environ, *own} if name.startswith(AT_START))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
 def _end() -> None:
-    for held, process in _held:
+    while _held:
+        held, process, _ = _held.pop()
         held.close()
         process.wait()
 
@@ -121,8 +144,10 @@ def _serve(descriptor: int) -> None:
 
 def _keep(status: int, others: Sequence[int]) -> None:
     """Fork the command's process, which returns; send its id and its status as a fork server's keeper does."""
+    _end_with_parent()
     child = os.fork()
     if child == 0:
+        _end_with_parent()
         os.close(status)
         os.setsid()
         return

@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from ci_autotest.run.worker_start import FORK_SERVER
-from tests import fork_server
-from tests.command_server import command_run
+from tests import command_server, fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,9 +94,9 @@ class Project:
         if workers:
             server = int(workers[FORK_SERVER])
             try:
-                ran = command_run(words, self.folder, environment(environ), server, self.greatest_s)
-            except subprocess.TimeoutExpired:
-                pytest.fail(f"{words} did not end within {self.greatest_s} s")
+                ran = command_server.command_run(words, self.folder, environment(environ), server, self.greatest_s)
+            except subprocess.TimeoutExpired as late:
+                pytest.fail(f"{words} did not end within {self.greatest_s} s: {late.output}{late.stderr}")
             if ran is not None:
                 return Done(*ran)
         return ended(self.start(*words, environ=environ), self.greatest_s)
@@ -147,7 +146,8 @@ def ended(process: subprocess.Popen[str], timeout_s: float = GREATEST_S) -> Done
 
 def together(*commands: Callable[[], T]) -> list[T]:
     """Return what commands give that are begun two at a time: most of a run is waiting for one worker."""
-    fork_server.variables()  # Starts the server in this thread.
+    fork_server.variables()  # Starts the servers in this thread.
+    command_server.start()
     with ThreadPoolExecutor(2) as pool:
         return [future.result() for future in [pool.submit(command) for command in commands]]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ci_autotest.commands.exit_status import settled
 from ci_autotest.report.coverage import counted, covered
-from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
+from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, skipped_because, summarize
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
@@ -114,7 +114,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
         shapes=details.shapes, interrupted=details.interrupted,
         notes=details.notes, fixed=tuple(sorted({*fixed, *details.fixed})), new=new, plan=details.plan,
         duration_s=round(details.duration_s, 3),
-        calls={name: usage.calls for name, usage in ledger.usage.items() if usage.calls},
+        calls={name: dict(sorted(usage.calls.items())) for name, usage in ledger.usage.items() if usage.calls},
         probed={name: [*usage.probed] for name, usage in ledger.usage.items() if usage.probed},
         is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.operator_candidates),
@@ -230,7 +230,7 @@ def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: 
     if counts.compared:
         return ""
     if worst(counts) == "skipped":
-        return f"skipped: {entry.tally.skip_reason}"
+        return skipped_because(entry.tally.skip_reason)
     if pair is not None and pair.added.unsupported:
         return "; ".join(pair.added.unsupported[0].details[:1])
     if entry.tally.rejected and not entry.tally.accepted:

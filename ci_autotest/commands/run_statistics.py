@@ -100,9 +100,8 @@ class Ledger:
             self.pairs[test, name].count(done.done, tally)
             if name not in held:  # Those are no cases of the plan.
                 self._done += tally.aligned + tally.not_compared
-        for name, usage in done.usage.items():
-            if name in self.usage:
-                self.usage[name] += usage
+                self.usage[name] += done.usage.get(name, UsageTally())
+        self.usage[""] += UsageTally(exercised=done.usage.get("", UsageTally()).exercised)
         for failure in done.failures:
             if failure.candidate in {*entry.candidates, *held}:
                 self.pairs[test, failure.candidate].fail(failure)

@@ -60,7 +60,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
         group[0] for group in _groups(parts, lambda part: part.broken, lambda item: (item.test, item.message))
     )
     candidates = _merged_candidates(parts)
-    usage = {"": UsageTally()}
+    usage: dict[str, UsageTally] = {}
     for part in parts:
         add(usage, usage_of(part))
     operators = covered(usage)
@@ -79,7 +79,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             fixed=_merged_fixed(parts, findings),
             new=_merged_new(parts, findings),
             duration_s=max(part.duration_s for part in parts),
-            calls={name: used.calls for name, used in usage.items() if used.calls},
+            calls={name: dict(sorted(used.calls.items())) for name, used in usage.items() if used.calls},
             probed={name: [*used.probed] for name, used in sorted(usage.items()) if used.probed},
             is_partial=any(part.is_partial for part in parts),
             operators=operators,
@@ -178,6 +178,11 @@ def left_alone(counts: CaseCounts) -> str:
     return f"{ended} cases ended their worker; the other {counts.not_run} were skipped"
 
 
+def skipped_because(reason: str) -> str:
+    """Return why nothing was compared if the body skipped its cases."""
+    return f"skipped: {reason}"
+
+
 def all_rejected(attempts: AttemptCounts, refusal: str) -> str:
     """Return why nothing was compared if the reference rejected every attempt."""
     return f"the reference rejected all {attempts.rejected} attempts, for example: {refusal}"
@@ -208,6 +213,8 @@ def _merged_reason(parts: Sequence[TestResult], cases: CaseCounts, test: TestTal
         return ""
     if any(part.left_alone for part in parts) and leaves_alone(cases):
         return left_alone(cases)
+    if outcome == "skipped" and test.skip_reason:
+        return skipped_because(test.skip_reason)
     if test.refusal and not test.accepted and not cases.compared + cases.unsupported:
         return all_rejected(AttemptCounts(rejected=test.rejected), test.refusal)
     own = [part for part in parts if part.cases != CaseCounts()]  # the others had none of its cases

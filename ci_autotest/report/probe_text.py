@@ -31,12 +31,7 @@ WORDS: Final[Mapping[NoProbe, str]] = {
 
 def probe_notes(result: RunResult) -> list[str]:
     """Return a note for each candidate with operators that a whole run called and never probed."""
-    return [
-        _never_probed(
-            name, operators, sum((item.probes for item in result.results if item.candidate == name), ProbeCounts())
-        )
-        for name, operators in unprobed(result).items()
-    ]
+    return [_never_probed(name, operators, _probes_of(result, name)) for name, operators in unprobed(result).items()]
 
 
 def _never_probed(candidate: str, operators: Sequence[str], counts: ProbeCounts) -> str:

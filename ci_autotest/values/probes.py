@@ -40,7 +40,8 @@ class ProbeCounts(Struct, frozen=True, kw_only=True):
     left_out: dict[NoProbe, int] = msgspec.field(default_factory=dict)
 
     def __add__(self, other: ProbeCounts) -> ProbeCounts:
-        left_out = Counter(self.left_out) + Counter(other.left_out)
+        left_out = Counter(self.left_out)
+        left_out.update(other.left_out)
         return ProbeCounts(
             planned=self.planned + other.planned, run=self.run + other.run, left_out=dict(sorted(left_out.items()))
         )

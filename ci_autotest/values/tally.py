@@ -1,7 +1,8 @@
 """What was counted of tests: in a batch, in a message of a worker, in a shard, in a whole run.
 
-Tallies add up. A sum depends neither on the order of its parts nor on how the cases were split, so that one worker,
-eight workers and shards say the same.
+Tallies add up. Counts depend neither on the order of the parts nor on how the cases were split, so that one worker,
+eight workers and shards say the same; sums of seconds do to the last digit only. A report holds no costs and no inputs
+from outside: notes told them.
 """
 
 from __future__ import annotations
@@ -158,11 +159,12 @@ class UsageTally(Struct, frozen=True, kw_only=True):
     def __add__(self, other: UsageTally) -> UsageTally:
         exercised = dict(self.exercised)
         add(exercised, other.exercised)
+        calls = dict(self.calls)
+        for operator, count in other.calls.items():
+            calls[operator] = calls.get(operator, 0) + count
         return UsageTally(
-            calls=_summed(self.calls, other.calls), probed=tuple(sorted({*self.probed, *other.probed})),
-            left_out=tuple(sorted({*self.left_out, *other.left_out})),
-            # Sorted before the cut, so that the same operators stay whatever the order is.
-            exercised=dict(sorted(exercised.items())[:OPERATORS_LISTED]),
+            calls=_cut(calls), probed=_united(self.probed, other.probed), exercised=_cut(exercised),
+            left_out=_united(self.left_out, other.left_out),
         )  # fmt: skip
 
 
@@ -171,12 +173,13 @@ class _Tally(Protocol):
 
 
 Tally = TypeVar("Tally", bound=_Tally)
+Named = TypeVar("Named")
 
 
 def add(tallies: dict[str, Tally], more: Mapping[str, Tally]) -> None:
-    """Add tallies to those of the same names."""
+    """Add tallies to those of the same names; a first one is added to nothing, since a sum has bounds."""
     for name, tally in more.items():
-        tallies[name] = tallies[name] + tally if name in tallies else tally
+        tallies[name] = tallies.get(name, type(tally)()) + tally
 
 
 def result_fields(test: TestTally, pair: PairTally) -> dict[str, Any]:
@@ -231,6 +234,15 @@ def usage_of(result: RunResult) -> dict[str, UsageTally]:
 def least(texts: Iterable[str]) -> str:
     """Return the first text in alphabetical order that is not empty, so that the order of cases does not matter."""
     return min(filter(None, texts), default="")
+
+
+def _cut(found: dict[str, Named]) -> dict[str, Named]:
+    """Return the first names in alphabetical order, so that the same ones stay whatever the order is."""
+    return found if len(found) <= OPERATORS_LISTED else dict(sorted(found.items())[:OPERATORS_LISTED])
+
+
+def _united(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*one, *other})[:OPERATORS_LISTED]) if {*other} - {*one} else one
 
 
 def _sums(one: Struct, other: Struct, names: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import subprocess
 import sys
 from typing import get_args, get_type_hints
@@ -10,6 +11,7 @@ from typing import get_args, get_type_hints
 import click
 import pytest
 
+from ci_autotest import commands
 from ci_autotest.cli import cli
 from ci_autotest.commands.command_options import CASES_AT_MOST, COMPAT, FAIL_ON
 from ci_autotest.config import AT_MOST, Compat, Config
@@ -73,6 +75,33 @@ def test_help__imports_no_framework(words: tuple[str, ...]):
     said, modules = imported(*words)
     assert "ci-autotest" in said
     assert sorted(modules & set(FRAMEWORKS)) == []
+
+
+#: Imports each module in a process that has imported none of the package, and prints the names of those that fail.
+EACH_ALONE = """
+import importlib, os, sys, traceback
+
+for name in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        print(name)
+"""
+
+
+def test_modules_of_commands__each_imported_first__need_no_other_before_them():
+    # A command imports what it needs when it is run; in end-to-end tests something else has imported it already.
+    names = [found.name for found in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}.")]
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_ALONE, *names], capture_output=True, text=True, env=environment({}), check=False
+    )
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_bad_option__imports_no_framework():

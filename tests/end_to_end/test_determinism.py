@@ -13,6 +13,9 @@ from tests.projects import Done, Project, outcomes, together, without_times
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Each command has a hash seed of its own, as a user's has.
+OWN_SERVER = True
+
 #: ``exp`` and ``sin`` are right and write down what they are given; ``tanh`` is wrong.
 KERNELS = """
 import hashlib

@@ -154,7 +154,7 @@ OTHERS = {
 OWN = dict.fromkeys(("trunc", "frac"), ("misaligned", "crashed", "flaky", "not_run"))
 REPLACED = {**{name: name for name in [*SPOILERS, "erf", "erfc"]}, "atan": "off", "expm1": "crash"}
 #: Tests of each kind of spoiler, and cases of each test.
-EACH, CASES = 2, 2
+EACH, CASES = 2, 3
 BODY = """
 @autotest(n={cases}, profiles=())
 def {operator}{ndim}_{number}():

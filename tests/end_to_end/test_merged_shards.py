@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+#: Each command has a hash seed of its own, as a user's has.
+OWN_SERVER = True
+
 KERNELS = """
 import os
 

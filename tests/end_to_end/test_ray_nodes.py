@@ -178,7 +178,7 @@ LOSSES = {
     "middle": (2, {60: 1}),
     "twice": (3, {40: 1, 80: 1}),
     "all-but-one": (3, {60: 2}),
-    "near-the-end": (2, {120: 1}),
+    "near-the-end": (2, {95: 1}),
 }
 
 

@@ -13,7 +13,7 @@ from ci_autotest.run.messages import CaseFailure, CasesDone, Left
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.coverage_values import Exercised
-from ci_autotest.values.result import UnsupportedCases
+from ci_autotest.values.result import UnsupportedCases, joined_unsupported
 from ci_autotest.values.size_classes import joined_sizes, sizes_of
 from ci_autotest.values.tally import PairTally, TestTally, UsageTally, add
 from ci_autotest.values.verdict import unsupported_verdict
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.run.worker.batch import Batch, BatchVerdicts
     from ci_autotest.values.probes import ProbeCounts
+    from ci_autotest.values.result import NoProfile
     from ci_autotest.values.tally import Cost
     from ci_autotest.values.verdict import Verdict
 
@@ -68,6 +69,8 @@ class BatchCounts:
         self._done: list[int] = []
         self._test = TestTally()
         self._pairs: dict[str, PairTally] = {}
+        self._aligned: Counter[str] = Counter()
+        self._unsupported: dict[str, list[UnsupportedCases]] = {}
         self._calls: dict[str, Counter[str]] = {}
         self._left_out: dict[str, set[str]] = {}
         self._remarks: set[str] = set()
@@ -103,7 +106,7 @@ class BatchCounts:
             accepted=len(attempts), ordinary_accepted=profiles["ordinary"], profiles=dict(profiles),
             empty=len(batch.cases) - len(attempts) - given_up, undefined=len(batch.undefined.intersection(counted)),
             outside=sum(attempt.has_outside for attempt in attempts),
-            unfit=dict(attempt.unfit for attempt in attempts if attempt.unfit is not None),
+            unfit=unfit_of(attempts),
             sizes=joined_sizes(sizes_of(attempt.dimensions) for attempt in attempts),
         )  # fmt: skip
         self._cover("", forms, [True] * len(forms))
@@ -168,10 +171,10 @@ class BatchCounts:
     def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; a misaligned one is counted by its failure."""
         if verdict.outcome == "aligned":
-            self._add(candidate, aligned=1)
+            self._aligned[candidate] += 1
         elif verdict.reason is not None:
             one = UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,))
-            self._add(candidate, unsupported=(one,))
+            self._unsupported.setdefault(candidate, []).append(one)
 
     def _add(self, candidate: str, **counts: Any) -> None:
         add(self._pairs, {candidate: PairTally(**counts)})
@@ -220,6 +223,10 @@ class BatchCounts:
 
     def message(self, *, last: bool) -> CasesDone:
         """Return the counts as a message."""
+        for name in {*self._aligned, *self._unsupported}:
+            self._add(
+                name, aligned=self._aligned[name], unsupported=joined_unsupported(self._unsupported.get(name, ()))
+            )
         names = [*self._calls, *self._probed, *self._left_out, *self._covered]
         return CasesDone(
             done=self._done, failures=self._failures, test=self._test + TestTally(duration_s=self.duration_s),
@@ -230,7 +237,7 @@ class BatchCounts:
 
     def _usage_of(self, name: str) -> UsageTally:
         return UsageTally(
-            calls=dict(sorted(self._calls.get(name, {}).items())), probed=tuple(self._probed.get(name, ())),
+            calls=dict(sorted(self._calls.get(name, {}).items())), probed=tuple(sorted(self._probed.get(name, ()))),
             left_out=tuple(sorted(self._left_out.get(name, ()))),
             exercised=self._exercised(name, self._covered.get(name, {})),
         )  # fmt: skip
@@ -245,6 +252,16 @@ class BatchCounts:
         for operator in found.keys() & placed.keys():
             found[operator] += Exercised(placements=tuple(placed[operator]))
         return dict(sorted(found.items()))
+
+
+def unfit_of(attempts: Iterable[Attempt]) -> dict[str, NoProfile]:
+    """Return why attempts are ordinary, by the profile that they were to have; of several reasons the first one."""
+    found: dict[str, NoProfile] = {}
+    for attempt in attempts:
+        if attempt.unfit is not None:
+            profile, why = attempt.unfit
+            found[profile] = min(why, found.get(profile, why))
+    return found
 
 
 def _is_of_values_only(batch: Batch, position: int, judged: BatchVerdicts) -> bool:

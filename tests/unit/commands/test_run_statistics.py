@@ -12,7 +12,7 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.run.events import Lost, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.coverage_values import NAMES_LISTED, Exercised
 from ci_autotest.values.tally import UsageTally
 from ci_autotest.values.verdict import BackwardPass, Misalignment
 from tests.verdict_samples import FIRST, OFF, SECOND, done
@@ -117,3 +117,17 @@ def test_part__coverage__is_added_up_by_candidate_and_names_made_up_are_not():
     assert {name: usage.exercised for name, usage in held.usage.items()} == {
         "": {"torch.exp": both}, "here": {"torch.exp": one},
     }  # fmt: skip
+
+
+def test_part__usage_of_names_that_are_no_candidates_of_the_test__is_not_counted_and_names_are_bounded():
+    held = ledger()
+    many = Exercised(cases=1, arguments=tuple(map(str, range(NAMES_LISTED + 9))))
+    forged = UsageTally(
+        calls={"torch.exp": 5}, probed=("torch.exp",), left_out=("w",), exercised={"torch.exp": many}
+    )  # fmt: skip
+    held.part(FIRST.id, msgspec.structs.replace(done([]), usage={"": forged, "made up": forged, "here": forged}))
+    recorded, here = held.usage[""], held.usage["here"]
+    assert (recorded.calls, recorded.probed, recorded.left_out) == ({}, (), ())
+    assert (here.calls, here.probed, here.left_out) == ({"torch.exp": 5}, ("torch.exp",), ("w",))
+    assert [len(usage.exercised["torch.exp"].arguments) for usage in (recorded, here)] == [NAMES_LISTED] * 2
+    assert {*held.usage} == {"", "here"}

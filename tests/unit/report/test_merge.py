@@ -72,6 +72,27 @@ def test_merge__weak_in_one_shard__what_the_reference_said_stays():
     assert [(item.weak, item.refusal) for item in merged.results] == [(True, "it says no")]
 
 
+@pytest.mark.parametrize(
+    ("attempts", "is_weak"), [(((0, 10), (30, 0)), False), (((0, 10), (1, 10)), True), (((1, 8), (1, 30)), True)]
+)
+def test_merge__ordinary_attempts_of_all_shards__say_whether_the_test_is_weak(attempts, is_weak):
+    results = [
+        samples.outcome(ordinary=AttemptCounts(accepted=yes, rejected=no), weak=yes < 0.1 * (yes + no))
+        for yes, no in attempts
+    ]
+    merged = merge([shard(1, results=(results[0],)), shard(2, results=(results[1],))])
+    assert [item.weak for item in merged.results] == [is_weak]
+
+
+def test_merge__body_skipped_after_what_the_reference_rejected__says_why_it_skipped():
+    skipped = samples.outcome(
+        outcome="skipped", cases=CaseCounts(skipped=1), attempts=AttemptCounts(rejected=1), refusal="no",
+        skip_reason="here", reason="skipped: here",
+    )  # fmt: skip
+    merged = merge([shard(1, results=(skipped,)), shard(2, results=(skipped,))])
+    assert [(item.outcome, item.reason) for item in merged.results] == [("skipped", "skipped: here")]
+
+
 def test_merge__lowest_case_is_not_confirmed__the_one_that_counts_stays():
     flaky = samples.finding(case=1, outcome="flaky")
 
