@@ -21,9 +21,9 @@ import msgspec
 import torch
 
 from ci_autotest.opinfo.database import entries, foreach_entries, seeded
-from ci_autotest.opinfo.overload_calls import Call, adapted, functional_of, observed
+from ci_autotest.opinfo.overload_calls import OverloadCall, adapted, functional_of, observed
 from ci_autotest.opinfo.overload_samples import SAMPLES
-from ci_autotest.opinfo.overloads import WRITTEN, Row, Table, dispatcher_overloads
+from ci_autotest.opinfo.overloads import WRITTEN, OverloadRow, OverloadTable, dispatcher_overloads
 from ci_autotest.opinfo.sample_draws import arguments_of
 from ci_autotest.report.coverage import DispatcherCatalogue
 from ci_autotest.values.operator_aliases import ALIASES
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from ci_autotest.opinfo.database import Entry
+    from ci_autotest.opinfo.database import OpInfoEntry
 
 _ROOT: Final = Path(__file__).parent.parent / "ci_autotest"
 #: Dtypes of the samples that are looked at, and how many of each; the first that an entry takes has the most.
@@ -66,7 +66,7 @@ class Donor(NamedTuple):
     donor: str
     dtype: str
     number: int
-    call: Call
+    call: OverloadCall
 
 
 def donors() -> dict[str, list[Donor]]:
@@ -86,7 +86,7 @@ def donors() -> dict[str, list[Donor]]:
     return found
 
 
-def _of(entry: Entry) -> Iterator[Donor]:
+def _of(entry: OpInfoEntry) -> Iterator[Donor]:
     dtypes = entry.dtypes()
     for dtype, count in _DTYPES.items():
         if dtype not in dtypes:
@@ -98,7 +98,7 @@ def _of(entry: Entry) -> Iterator[Donor]:
                     yield Donor(entry.name, donor, dtype, number, call)
 
 
-def _samples(entry: Entry, dtype: str, count: int) -> list[Any]:
+def _samples(entry: OpInfoEntry, dtype: str, count: int) -> list[Any]:
     try:
         return list(islice(entry.samples(dtype), count))
     except Exception:  # noqa: BLE001 - a list of dtypes is about all devices
@@ -121,7 +121,7 @@ def related(packet: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def row_of(name: str, overload: OpOverload, known: dict[str, list[Donor]], *, only_itself: bool) -> Row | None:
+def row_of(name: str, overload: OpOverload, known: dict[str, list[Donor]], *, only_itself: bool) -> OverloadRow | None:
     """Return what an overload is tested with; ``None`` if nothing fits."""
     packet = name.split(".")[1]
     groups: dict[tuple[str, str], list[Donor]] = {}
@@ -129,7 +129,7 @@ def row_of(name: str, overload: OpOverload, known: dict[str, list[Donor]], *, on
         for each in known.get(base, ()):
             if not only_itself or _nearness(name, each.source, each.donor)[0] == 0:
                 groups.setdefault((each.source, each.donor), []).append(each)
-    best: tuple[tuple[int, ...], Row] | None = None
+    best: tuple[tuple[int, ...], OverloadRow] | None = None
     for (source, donor), calls in sorted(groups.items(), key=lambda item: _nearness(name, *item[0]))[:12]:
         rank = _nearness(name, source, donor)[:2]
         if best is not None and best[0][:2] < rank:
@@ -138,7 +138,7 @@ def row_of(name: str, overload: OpOverload, known: dict[str, list[Donor]], *, on
         if samples:
             score = (*rank, -len(samples))
             if best is None or score < best[0]:
-                best = score, Row(source, donor, samples)
+                best = score, OverloadRow(source, donor, samples)
     return best[1] if best is not None else None
 
 
@@ -170,13 +170,13 @@ def _nearness(name: str, source: str, donor: str) -> tuple[int, int, str]:
     return rank, int(own not in {packet, packet.rstrip("_")}), source
 
 
-def rows_of(names: list[str], known: dict[str, list[Donor]]) -> dict[str, Row | None]:
+def rows_of(names: list[str], known: dict[str, list[Donor]]) -> dict[str, OverloadRow | None]:
     """Return the rows, found in children: arguments of another operator may crash a kernel.
 
     A child goes on until an overload ends it; that one takes the calls of itself alone, and if they end the next child
     too, it has none.
     """
-    every, found, nearest = dispatcher_overloads(), dict[str, Row | None](), set[str]()
+    every, found, nearest = dispatcher_overloads(), dict[str, OverloadRow | None](), set[str]()
     left = list(names)
     while left:
         reader, writer = os.pipe()
@@ -190,7 +190,7 @@ def rows_of(names: list[str], known: dict[str, list[Donor]]) -> dict[str, Row | 
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             for line in pipe:
-                found[left.pop(0)] = msgspec.json.decode(line, type=Row | None)
+                found[left.pop(0)] = msgspec.json.decode(line, type=OverloadRow | None)
         os.wait()
         if left:
             print(f"{left[0]} ended its process", file=sys.stderr)
@@ -215,7 +215,7 @@ def main() -> None:
             left_out[reasons.get(name, "no_sample")].append(name)
     version = ".".join(torch.__version__.split(".")[:2])
     catalogue = DispatcherCatalogue(version, tuple(rows), {why: tuple(own) for why, own in sorted(left_out.items())})
-    _write("opinfo", Table(version, rows), b'},"aten.')
+    _write("opinfo", OverloadTable(version, rows), b'},"aten.')
     _write("report", catalogue, b'","aten.')
     counts = ", ".join(f"{why} {len(own)}" for why, own in sorted(left_out.items()))
     print(f"{len(rows)} of {len(every)} overloads ({len(rows) / len(every):.1%}); left out: {counts}", file=sys.stderr)

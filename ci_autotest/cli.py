@@ -18,7 +18,7 @@ from ci_autotest.commands.command_options import (
     BASELINE_HELP,
     FAIL_ON,
     STRICTNESS,
-    Number,
+    WholeNumber,
     artifact_option,
     candidate_options,
     cases_option,
@@ -108,7 +108,7 @@ def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bo
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path("autotests"), help="Folder. Default: autotests."
 )
-@click.option("--tests", type=Number(1), metavar="N", default=150, help="Number of tests at most. Default: 150.")
+@click.option("--tests", type=WholeNumber(1), metavar="N", default=150, help="Number of tests at most. Default: 150.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace the tests of this program that the folder has.")
 @click.option("--data", "has_data", is_flag=True, help="Store the elements of first calls; the tests use them.")
 def capture(program: tuple[str, ...], output: Path, tests: int, *, is_forced: bool, has_data: bool) -> int:
@@ -136,7 +136,7 @@ def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) ->
 @candidate_options
 @cases_option
 @compat_option
-@click.option("--shards", type=Number(1), metavar="N", help="Print which cases each of N shards would run.")
+@click.option("--shards", type=WholeNumber(1), metavar="N", help="Print which cases each of N shards would run.")
 @keywords_option
 def list_command(paths: tuple[str, ...], **given: Any) -> int:
     """List the tests with their ids, lines and numbers of cases, or the cases of each shard."""
@@ -151,7 +151,7 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
 @cli.command()
 @click.argument("test", required=False, metavar="[PATH::TEST]", shell_complete=tests_of)
 @candidate_options
-@click.option("--case", type=Number(0), metavar="N", default=0, help="Number of the case, from 0.")
+@click.option("--case", type=WholeNumber(0), metavar="N", default=0, help="Number of the case, from 0.")
 @click.option("--edit", multiple=True, metavar="SITE=VALUE", help="Use this value for a draw; repeatable.")
 @click.option("--log", type=click.Path(path_type=Path, exists=True), help="File with an edited output of this command.")
 @click.option("--seed", metavar="N", help="Root seed.")
@@ -172,10 +172,10 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
 @candidate_options
 @cases_option
 @click.option("--fail-under", metavar="SCORE", help="End with status 1 if the score of all tests is below this.")
-@click.option("--mutants", type=Number(1, 10_000), default=20, metavar="N", help="Mutants of a test. Default: 20.")
+@click.option("--mutants", type=WholeNumber(1, 10_000), default=20, metavar="N", help="Mutants of a test. Default: 20.")
 @click.option(
     "--sources",
-    type=Number(0, 10_000),
+    type=WholeNumber(0, 10_000),
     default=0,
     metavar="N",
     help="Also N changes in the source of torch's Python decompositions for each test. Default: 0.",
@@ -190,13 +190,13 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
 @display_options
 def power(paths: tuple[str, ...], *, fail_under: str | None, mutants: int, sources: int, **given: Any) -> int:
     """Measure how much tests notice: mutants of the reference run as candidates, and the survivors say why."""
-    from ci_autotest.commands.power import Wanted, show_power  # noqa: PLC0415
+    from ci_autotest.commands.power import PowerRequest, show_power  # noqa: PLC0415
     from ci_autotest.commands.power import power as measure  # noqa: PLC0415
     from ci_autotest.commands.progress import Progress  # noqa: PLC0415
     from ci_autotest.commands.result_text import Display  # noqa: PLC0415
 
     display = Display(*(given.pop(name) for name in ("is_quiet", "is_verbose", "is_json")))
-    wanted = Wanted(score_of(fail_under), mutants, sources)
+    wanted = PowerRequest(score_of(fail_under), mutants, sources)
     request = _request(paths, {**given, "is_json": display.is_json}, needs_candidate=False)
     stream = sys.stderr if display.is_json else sys.stdout
     is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -261,7 +261,7 @@ def tolerances(report: Path) -> int:
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("surface", type=click.Choice(["summary", "annotations", "page"]))
-@click.option("--limit", type=Number(0), metavar="N", help="Upper limit of the summary in bytes.")
+@click.option("--limit", type=WholeNumber(0), metavar="N", help="Upper limit of the summary in bytes.")
 @kernels_option
 def render(folder: Path, surface: str, limit: int | None, config: Path | None) -> int:
     """Print the summary, the annotations or the page (HTML) of a report, generated from report.json."""
@@ -286,13 +286,15 @@ def ended(folder: Path, lines: tuple[str, ...]) -> int:
 
 @cli.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--run-id", type=Number(1), metavar="N", help="Publish the artifacts of this run instead of a folder.")
+@click.option(
+    "--run-id", type=WholeNumber(1), metavar="N", help="Publish the artifacts of this run instead of a folder."
+)
 @artifact_option
 @click.option("--name", default="ci-autotest", help="Name of the check; each check has a comment of its own.")
 @click.option(
     "--leg", default="", help="Leg of a matrix, which has a section of the comment: a name, or GitHub's JSON."
 )
-@click.option("--legs", type=Number(1), metavar="N", default=1, help="Number of legs that publish to the comment.")
+@click.option("--legs", type=WholeNumber(1), metavar="N", default=1, help="Number of legs that publish to the comment.")
 @click.option(
     "--when",
     type=click.Choice(["always", "changes", "failures"]),

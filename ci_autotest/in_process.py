@@ -53,7 +53,7 @@ __unittest = True
 NOTICE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
 
 
-class Setting(NamedTuple):
+class InProcessSetting(NamedTuple):
     """Everything that a test needs to run in the process that called it.
 
     Attributes:
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
     folders: tuple[str, ...]
 
 
-def setting_of(file: str, name: str, declared: str | None, arguments: str = "") -> Setting:
+def setting_of(file: str, name: str, declared: str | None, arguments: str = "") -> InProcessSetting:
     """Return the setting of a test: the nearest ``autotest.yml`` above its file, else above the current folder.
 
     Args:
@@ -103,7 +103,9 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     test = (declared or f"{_relative(source, root)}::{name.replace('.', '::')}") + arguments
     seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
     folders = (str(source.parent), str(root))
-    return Setting(config, configuration.chosen(config, options.candidates), test, seed, options.cases, folders)
+    return InProcessSetting(
+        config, configuration.chosen(config, options.candidates), test, seed, options.cases, folders
+    )
 
 
 def run_loader_here(declared: LoaderDeclaration, arguments: str) -> None:
@@ -150,7 +152,7 @@ def _relative(source: Path, root: Path) -> str:
     return source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
 
 
-def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:
+def run_here(declared: Any, setting: InProcessSetting, draw: Callable[[int, int], Attempt]) -> None:
     """Run a test's cases and raise on the first misalignment that is not a known difference.
 
     Args:
@@ -210,7 +212,7 @@ def stop_unittest(args: tuple[Any, ...]) -> None:
 
 def _run_cases(
     declared: Any,
-    setting: Setting,
+    setting: InProcessSetting,
     draw: Callable[[int, int], Attempt],
     contenders: Mapping[str, Contender],
     own: Contender,
@@ -258,24 +260,24 @@ def _run_cases(
             raise AuthorError(text)
 
 
-def _count(declared: Any, setting: Setting) -> int:
+def _count(declared: Any, setting: InProcessSetting) -> int:
     """Return the number of cases of a test; each example and each point of a grid is one."""
     own = (declared.grid or 0) + len(declared.examples)
     return max(setting.cases or declared.n or (0 if declared.grid else setting.config.cases), own)
 
 
-def _held(attempt: Attempt, setting: Setting) -> tuple[Candidate, ...]:
+def _held(attempt: Attempt, setting: InProcessSetting) -> tuple[Candidate, ...]:
     """Return what a case is compared on: PyTorch too, if the case expects a value."""
     own = (of_reference(),) if has_expectation(attempt.program.steps) else ()
     return (*setting.candidates, *own)
 
 
-def _note_untested(note: str, setting: Setting) -> None:
+def _note_untested(note: str, setting: InProcessSetting) -> None:
     if note:
         sys.stderr.write(f"ci-autotest: {setting.test}: {note}\n")
 
 
-def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:
+def _failure(judged: Judged, candidate: Candidate, setting: InProcessSetting, place: tuple[int, str]) -> str:
     """Return the message that ``ci-autotest run`` prints for a misalignment; empty if it is a known difference."""
     verdict = judged.verdict
     if verdict.outcome != "misaligned":
@@ -290,7 +292,7 @@ def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tupl
     return "\n".join([*message_lines(finding), *program, again])
 
 
-def _command(setting: Setting) -> str:
+def _command(setting: InProcessSetting) -> str:
     words = ["ci-autotest", "run", setting.test, "--seed", str(setting.seed)]
     words += ["--cases", str(setting.cases)] if setting.cases is not None else []
     words += [word for name in PYTEST_OPTIONS.get().candidates for word in ("--candidate", name)]

@@ -9,7 +9,7 @@ import torch
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize.search import Sides, examined
+from ci_autotest.alignment.localize.search import TrialSides, examined
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
@@ -82,7 +82,7 @@ def tried(body: Callable[[], object], backend: Backend, rules: Rules = RULES, **
 
 def differences(attempt: Attempt, backend: Backend, rules: Rules = RULES) -> list[Misalignment]:
     """Examine a candidate with a copy of every value."""
-    return examined(live_of(attempt), Sides(backend, TorchBackend(), rules))[0]
+    return examined(live_of(attempt), TrialSides(backend, TorchBackend(), rules))[0]
 
 
 def is_sure(attempt: Attempt, backend: Backend, rules: Rules = RULES) -> bool:

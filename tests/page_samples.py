@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ci_autotest.alignment.error_pattern import Sample, error_pattern
+from ci_autotest.alignment.error_pattern import DifferingTensor, error_pattern
 from ci_autotest.report import report_json
 from ci_autotest.values.coverage_values import Exercised, OperatorCoverage
 from ci_autotest.values.tolerance import Tolerance
@@ -37,7 +37,7 @@ def pattern(*shape: int, last: int = 3) -> ErrorPattern:
     candidate, reference = errors(*shape, last=last)
     wrong = ~np.isclose(candidate, reference, rtol=TOLERANCE.rtol, atol=TOLERANCE.atol)
     ulps = np.abs(candidate - reference) * 2**20
-    return error_pattern(Sample(candidate, reference, wrong, {}, TOLERANCE, ulps))
+    return error_pattern(DifferingTensor(candidate, reference, wrong, {}, TOLERANCE, ulps))
 
 
 def coverage() -> tuple[OperatorCoverage, ...]:

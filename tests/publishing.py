@@ -11,10 +11,10 @@ import requests
 from ci_autotest.errors import PublishError
 from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish
-from ci_autotest.github.comment_sections import Section, Turn, compose, marker
+from ci_autotest.github.comment_sections import CommentSection, Turn, compose, marker
 from ci_autotest.github.event import Event, PullRequestTarget, RunTarget
 from ci_autotest.github.origin import find_pull_request
-from ci_autotest.github.sticky import Wanted
+from ci_autotest.github.sticky import WantedComment
 from tests.fakes.clock import FakeClock, HurriedClock
 from tests.fakes.github import NUMBER, REPOSITORY, SHA
 
@@ -49,8 +49,8 @@ def client_for(event: Event, session: requests.Session, clock: FakeClock, deadli
     )  # fmt: skip
 
 
-def section(text: str, run_id: int = 500, attempt: int = 1, leg: str = "") -> Section:
-    return Section(leg=leg, turn=Turn(run_id, attempt), text=f"### ✗ {text}")
+def section(text: str, run_id: int = 500, attempt: int = 1, leg: str = "") -> CommentSection:
+    return CommentSection(leg=leg, turn=Turn(run_id, attempt), text=f"### ✗ {text}")
 
 
 def published(
@@ -69,7 +69,7 @@ def published(
         if isinstance(event.target, PullRequestTarget)
         else PullRequestTarget(number=NUMBER, head_sha=SHA, from_fork=None)
     )
-    want = Wanted(
+    want = WantedComment(
         marker=marker(name), turn=Turn(event.run_id, event.attempt),
         sections=(section(text, event.run_id, event.attempt, leg),), **wanted,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from ci_autotest.backends.operators.signatures import takes_out
 from ci_autotest.backends.substitute import called_operator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
-from ci_autotest.power.call import Call, attempt_of, tensors_in
+from ci_autotest.power.call import OperatorCall, attempt_of, tensors_in
 from ci_autotest.program.ir import autocast_dtype, step_refs
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.record.draw.profiles import ORDINARY
@@ -57,14 +57,14 @@ class Draws(NamedTuple):
 class _Calls(TorchFunctionMode):
     """The first calls of each operator, with copies of their tensors."""
 
-    def __init__(self, kept: dict[str, list[Call]]) -> None:
+    def __init__(self, kept: dict[str, list[OperatorCall]]) -> None:
         super().__init__()
         self.kept = kept
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        call = Call(func, args, kwargs or {})
+        call = OperatorCall(func, args, kwargs or {})
         operator, is_in_place = called_operator(func)
         if operator and not is_in_place and len(self.kept[operator]) < _TRIED and tensors_in([*args, call.kwargs]):
             self.kept[operator].append(call.mapped(lambda tensor: tensor.detach().clone()))
@@ -74,7 +74,7 @@ class _Calls(TorchFunctionMode):
 def draws_of_suite() -> Draws:
     """Run 20 cases of every test on the reference, and some of their calls in other ways."""
     found = Draws(set(), defaultdict(set), defaultdict(set), defaultdict(list))
-    calls: dict[str, list[Call]] = defaultdict(list)
+    calls: dict[str, list[OperatorCall]] = defaultdict(list)
     dimensions: dict[str, set[int]] = defaultdict(set)
     for attempt in _attempts():
         steps = attempt.program.steps
@@ -130,7 +130,7 @@ def _kinds(step: Step, given: list[torch.Tensor], *, is_deep: bool) -> Iterator[
         yield "second derivatives"
 
 
-def _taken(operator: str, calls: list[Call]) -> Iterator[str]:
+def _taken(operator: str, calls: list[OperatorCall]) -> Iterator[str]:
     """Yield the dtypes and forms in which one of an operator's calls is answered."""
     for name in (*HALVES, *OTHERS):
         change = partial(_to, dtype=getattr(torch, name))
@@ -144,7 +144,7 @@ def _taken(operator: str, calls: list[Call]) -> Iterator[str]:
         yield "second derivatives"
 
 
-def _has_float(call: Call) -> bool:
+def _has_float(call: OperatorCall) -> bool:
     """Whether the first tensor is floating, so that another dtype of it is another dtype of the call."""
     return tensors_in([*call.args, call.kwargs])[0].is_floating_point()
 
@@ -153,23 +153,23 @@ def _to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _answers(call: Call) -> bool:
+def _answers(call: OperatorCall) -> bool:
     return attempt_of(call) is not None
 
 
-def _under_autocast(call: Call) -> bool:
+def _under_autocast(call: OperatorCall) -> bool:
     with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
         return _has_float(call) and _answers(call)
 
 
-def _with_out(call: Call) -> bool:
+def _with_out(call: OperatorCall) -> bool:
     results = tensors_in(attempt_of(call))
     rooms = [torch.empty_like(result, memory_format=torch.contiguous_format) for result in results]
     out = tuple(rooms) if len(rooms) > 1 else rooms[0] if rooms else None
     return bool(rooms) and _answers(call._replace(kwargs={**call.kwargs, "out": out}))
 
 
-def _has_second(call: Call) -> bool:
+def _has_second(call: OperatorCall) -> bool:
     leaves: list[torch.Tensor] = []
 
     def leaf(tensor: torch.Tensor) -> torch.Tensor:

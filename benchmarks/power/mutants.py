@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.power.children import in_child
 from benchmarks.power.samples import Sample, differs, outcome, samples_by_overload, told_apart
-from ci_autotest.power.decompositions import Answering, Target, definition_of, function_of, overload_of, targets
+from ci_autotest.power.decompositions import OverloadAnswering, Target, definition_of, function_of, overload_of, targets
 from ci_autotest.power.source_mutations import Mutation, mutations_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _right(target: Target, samples: list[Sample]) -> list[Sample]:
 
 
 def _is_right(overload: str, function: Any, sample: Sample) -> bool:
-    found = outcome(sample.function, sample.args, sample.kwargs, Answering(overload_of(overload), function))
+    found = outcome(sample.function, sample.args, sample.kwargs, OverloadAnswering(overload_of(overload), function))
     return found is not None and not differs(found, sample.expected)
 
 

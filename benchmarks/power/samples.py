@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ci_autotest.backends.operators.identity import is_random, operator_of
 from ci_autotest.backends.public_operators import public_operators
-from ci_autotest.power.decompositions import Answering, overload_of
+from ci_autotest.power.decompositions import OverloadAnswering, overload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def samples_by_overload(seed: int) -> dict[str, list[Sample]]:
         if operator not in public or is_random(operator):
             continue
         for args, kwargs in _calls(entry, rng):
-            mode = Answering()
+            mode = OverloadAnswering()
             expected = outcome(entry.op, args, kwargs, mode)
             if expected is None:
                 continue
@@ -102,7 +102,7 @@ def _refilled(value: Any, fill: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return fill(value.detach()).reshape(value.shape).requires_grad_(value.requires_grad)
 
 
-def outcome(function: Callable[..., Any], args: Any, kwargs: Any, mode: Answering) -> list[Any] | None:
+def outcome(function: Callable[..., Any], args: Any, kwargs: Any, mode: OverloadAnswering) -> list[Any] | None:
     """Return the results and gradients of a call in a mode; ``None`` if it raises."""
     leaves: list[torch.Tensor] = []
 
@@ -153,7 +153,7 @@ def told_apart(samples: list[Sample], overload: str, function: Callable[..., Any
     """Return the operator of a sample that tells a function from torch's kernel; "" if none does."""
     answered = overload_of(overload)
     for sample in samples:
-        found = outcome(sample.function, sample.args, sample.kwargs, Answering(answered, function))
+        found = outcome(sample.function, sample.args, sample.kwargs, OverloadAnswering(answered, function))
         if differs(found, sample.expected):
             return sample.operator
     return ""

@@ -12,7 +12,7 @@ from ci_autotest.alignment.cases import Contender, accept, differentiate, try_ca
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import SUITE, families
-from ci_autotest.power.decompositions import Answering, function_of, overload_of
+from ci_autotest.power.decompositions import OverloadAnswering, function_of, overload_of
 from ci_autotest.power.mutated_torch import MutatedTorch
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.values.case import test_key
@@ -33,7 +33,7 @@ _SECONDS: Final = 60.0
 
 def _mutated(overload: str, function: Callable[..., Any]) -> MutatedTorch:
     """Return torch in which a function answers one overload, forward and backward."""
-    return MutatedTorch(Answering(overload_of(overload), function), in_backward=True)
+    return MutatedTorch(OverloadAnswering(overload_of(overload), function), in_backward=True)
 
 
 class Drawn(NamedTuple):
@@ -129,7 +129,7 @@ def _cases_of(declaration: Declaration, test: str, cases: int, attempts: Attempt
         attempt = accept(case, draw, {}, lambda _case, _name, _number: None).attempt
         if attempt is None:
             continue
-        mode = Answering()
+        mode = OverloadAnswering()
         logged = MutatedTorch(mode, in_backward=True)
         trace = logged.run(attempt.program, attempt.sources)
         if trace.failure is None and attempt.cotangents:

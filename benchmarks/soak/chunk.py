@@ -20,7 +20,7 @@ from benchmarks.soak.implementations import EVERY, FORWARD, IMPLEMENTATIONS
 from benchmarks.soak.journal import REFERENCE, SEED, Journal, Key
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.stateful import alone, suspicion
 from ci_autotest.alignment.tolerance_rules import rules_for
@@ -115,7 +115,7 @@ class Soak:
             if verdict is None:
                 continue
             # A run would repeat the call alone in a fresh process. These implementations keep no state.
-            sides = Sides(self.implementations[name], self.reference, rules)
+            sides = TrialSides(self.implementations[name], self.reference, rules)
             single = judge_program(alone(live_of(probe), verdict, self.reference), sides).verdict
             if single.kind is None and single.outcome == "aligned":
                 record["outcomes"][name] = "accused"

@@ -21,13 +21,13 @@ from ci_autotest.values.verdict import KINDS, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.localize.search import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.program.ir import Argument, Program
 
-Judge: TypeAlias = "Callable[[Live, Sides], Judged]"
+Judge: TypeAlias = "Callable[[Live, TrialSides], Judged]"
 Accepts: TypeAlias = "Callable[[Verdict], bool]"
 #: Operator and kind: what a finding is identified by beside its candidate.
 Identity: TypeAlias = tuple[str, str]
@@ -46,7 +46,7 @@ class Beyond(NamedTuple):
     """
 
     judged: Judged
-    sides: Sides
+    sides: TrialSides
     accepted: tuple[Verdict, ...] = ()
 
     @property
@@ -61,7 +61,7 @@ class Beyond(NamedTuple):
 
 
 def judged_beyond(
-    live: Live, sides: Sides, accepts: Accepts, judge: Judge = judge_program, wanted: Identity | None = None
+    live: Live, sides: TrialSides, accepts: Accepts, judge: Judge = judge_program, wanted: Identity | None = None
 ) -> Beyond:
     """Judge a program, and go on after each difference that is accepted.
 

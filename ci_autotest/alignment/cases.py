@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.accepted import judged_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Contender(NamedTuple):
-    """A candidate with the rules of one test; the other attributes are those of ``Sides``.
+    """A candidate with the rules of one test; the other attributes are those of ``TrialSides``.
 
     Attributes:
         accepts: Whether a row of ``known`` accepts the difference of a verdict.
@@ -49,9 +49,9 @@ class Contender(NamedTuple):
     accepts: Accepts = nothing_accepted
     side: tuple[str, str] = ("", "")
 
-    def beside(self, reference: Backend) -> Sides:
+    def beside(self, reference: Backend) -> TrialSides:
         """Return the two sides of a trial."""
-        return Sides(
+        return TrialSides(
             self.backend, reference, self.rules, self.in_float64, self.has_guard, self.checks_operators
         )  # fmt: skip
 

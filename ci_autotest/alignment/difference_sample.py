@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.alignment.elements import mismatches, ulp_distance, wide
-from ci_autotest.alignment.error_pattern import Sample, error_pattern
+from ci_autotest.alignment.error_pattern import DifferingTensor, error_pattern
 from ci_autotest.alignment.single_step import COPY
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER, step_refs
@@ -46,7 +46,7 @@ def pattern_of(
     if not wrong.any():
         return None
     ulps = ulp_distance(candidate, reference)
-    sample = Sample(
+    sample = DifferingTensor(
         candidate=_plain(candidate), reference=_plain(reference), wrong=wrong,
         inputs={name: _plain(value) for name, value in inputs.items()},
         tolerance=tolerance, ulps=None if ulps is None else ulps.numpy(),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ci_autotest.alignment.element_text import decimal, hexadecimal
-from ci_autotest.alignment.metrics import Measured, measure, misaligned_as_a_whole
+from ci_autotest.alignment.metrics import MeasuredMetric, measure, misaligned_as_a_whole
 from ci_autotest.backends.sameness import INTEGERS, dense
 from ci_autotest.values.dtypes import BITS, FLOATING
 from ci_autotest.values.tolerance import ANY, ULP_LIMIT, Tolerance
@@ -169,7 +169,7 @@ def beyond_limit(candidate: torch.Tensor, reference: torch.Tensor, tolerance: To
     return mismatches(candidate, reference, Tolerance(tolerance.rtol, tolerance.atol))
 
 
-def metric_of(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> Measured:
+def metric_of(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> MeasuredMetric:
     """Return the metric of two tensors of one shape by a tolerance that is not of elements."""
     off = beyond_limit(candidate, reference, tolerance)
     return measure(wide(candidate), wide(reference), off, tolerance)

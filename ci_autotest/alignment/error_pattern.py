@@ -71,7 +71,7 @@ _BOUNDS: Final[Mapping[Property, tuple[Callable[[Values], Values], int]]] = {
 }
 
 
-class Sample(NamedTuple):
+class DifferingTensor(NamedTuple):
     """A tensor that differs, as NumPy sees it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Sample(NamedTuple):
 
 
 @np.errstate(all="ignore")
-def error_pattern(sample: Sample) -> ErrorPattern:
+def error_pattern(sample: DifferingTensor) -> ErrorPattern:
     """Return the pattern of a tensor of which at least one element is wrong."""
     candidate, reference, wrong, tolerance = sample.candidate, sample.reference, sample.wrong, sample.tolerance
     region, covered = _named_region(sample)
@@ -106,7 +106,7 @@ def error_pattern(sample: Sample) -> ErrorPattern:
     )
 
 
-def _named_region(sample: Sample) -> tuple[Region | None, int]:
+def _named_region(sample: DifferingTensor) -> tuple[Region | None, int]:
     """Return the region with the shortest description and its number of elements; ``None`` if none is short enough."""
     wrong, count = sample.wrong, int(sample.wrong.sum())
     if wrong.size <= 1 or not wrong.ndim:

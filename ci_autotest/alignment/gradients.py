@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Step
 
 
-class Examination(Protocol):
+class RestExamination(Protocol):
     """What is asked of the examination that compares the rest of the run."""
 
     program: Program
@@ -45,7 +45,7 @@ class Examination(Protocol):
         """Return how a part of the candidate's run departs from the same part of the reference's."""
 
 
-def gradient_differences(examination: Examination, candidate: Trace, reference: Trace) -> list[Misalignment]:
+def gradient_differences(examination: RestExamination, candidate: Trace, reference: Trace) -> list[Misalignment]:
     """Return every difference of gradients, from the output back: an earlier one may follow from a later one."""
     calls = examination.program.calls
     last = calls[-1][0] if calls else len(examination.steps) - 1
@@ -85,7 +85,7 @@ def gradient_differences(examination: Examination, candidate: Trace, reference: 
     return found
 
 
-def _accepted_misuse(examination: Examination, candidate: Trace, reference: Trace) -> list[Misalignment]:
+def _accepted_misuse(examination: RestExamination, candidate: Trace, reference: Trace) -> list[Misalignment]:
     """Return the misuse of autograd that the candidate's backward pass accepts and the reference's refuses.
 
     Any other refusal leaves the gradients undefined on the reference; the forward comparison stands (rule 2).
@@ -101,7 +101,7 @@ def _accepted_misuse(examination: Examination, candidate: Trace, reference: Trac
     ]  # fmt: skip
 
 
-def _is_misused(examination: Examination) -> bool:
+def _is_misused(examination: RestExamination) -> bool:
     """Whether the reference's backward pass works only if autograd keeps copies of overwritten values.
 
     It then refused because a value that a gradient needs was overwritten, and a candidate that accepts this
@@ -114,7 +114,7 @@ def _is_misused(examination: Examination) -> bool:
     return again.failure is None and again.backward_failure is None
 
 
-def _gradient(examination: Examination, left: Any, right: Any, key: GradientKey) -> Misalignment | None:
+def _gradient(examination: RestExamination, left: Any, right: Any, key: GradientKey) -> Misalignment | None:
     if left is None or right is None:
         present = right if left is None else left
         if present is None or not has_any(dense(present)):

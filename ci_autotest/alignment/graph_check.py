@@ -17,13 +17,13 @@ from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.localize.search import Culprit, Sides
+    from ci_autotest.alignment.localize.search import Culprit, TrialSides
     from ci_autotest.alignment.single_step import Live
 
 _WHY: Final = "the same program differs from the candidate's own eager result"
 
 
-def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
+def graph_verdict(live: Live, sides: TrialSides) -> tuple[Verdict, Live] | None:
     """Return the verdict on a candidate's graph mode with the program that shows it; ``None`` if it is aligned.
 
     Args:
@@ -39,7 +39,7 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
     return _compared(live, sides._replace(candidate=graph, reference=sides.candidate))
 
 
-def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
+def own_verdict(live: Live, sides: TrialSides) -> tuple[Verdict, Live] | None:
     """Return how a candidate that is a graph mode departs from its own eager mode; ``None`` if it does not.
 
     Args:
@@ -50,7 +50,7 @@ def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
     return None if eager is None else _compared(live, sides._replace(reference=eager))
 
 
-def _compared(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
+def _compared(live: Live, own: TrialSides) -> tuple[Verdict, Live] | None:
     differences, compiled, eager, _ = examined(live, own)
     # A graph that tested nothing must not count as one that agrees.
     if compiled.untested is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-12
 
 
-class Measured(NamedTuple):
+class MeasuredMetric(NamedTuple):
     """A metric of two tensors.
 
     Attributes:
@@ -55,7 +55,7 @@ def misaligned_as_a_whole(
     return beyond if bool(beyond.any()) else left != right
 
 
-def measure(left: torch.Tensor, right: torch.Tensor, off: torch.Tensor, tolerance: Tolerance) -> Measured:
+def measure(left: torch.Tensor, right: torch.Tensor, off: torch.Tensor, tolerance: Tolerance) -> MeasuredMetric:
     """Return the metric of the finite elements; arguments as for ``misaligned_as_a_whole``."""
     if tolerance.metric in {"elements", "ulp"}:
         return _share(off, tolerance)
@@ -72,7 +72,7 @@ def measure(left: torch.Tensor, right: torch.Tensor, off: torch.Tensor, toleranc
         ratio = apart / length if length else math.inf if apart else 0.0
         bound, is_met = tolerance.limit * length, apart <= tolerance.limit * length
         text = f"relative_norm is {ratio:.3g}; at most {tolerance.limit:g} is allowed"
-    return Measured(is_met, _each(bound, ours), text)
+    return MeasuredMetric(is_met, _each(bound, ours), text)
 
 
 def _decibel(apart: float, length: float) -> float:
@@ -87,7 +87,7 @@ def _each(bound: float, elements: torch.Tensor) -> float:
     return bound / math.sqrt(max(elements.numel(), 1))
 
 
-def _cosine(ours: torch.Tensor, theirs: torch.Tensor, limit: float) -> Measured:
+def _cosine(ours: torch.Tensor, theirs: torch.Tensor, limit: float) -> MeasuredMetric:
     """Return the cosine of the angle between two tensors; 1 if both are zero or have no element."""
     lengths = _norm(ours), _norm(theirs)
     if min(lengths):
@@ -98,15 +98,15 @@ def _cosine(ours: torch.Tensor, theirs: torch.Tensor, limit: float) -> Measured:
     # The nearest point of the other's direction is this far away; a candidate of the right length is farther.
     bound = lengths[1] * math.sqrt(max(1 - limit * limit, 0.0))
     text = f"cosine is {value:.12g}; at least {limit:.12g} is allowed"
-    return Measured(is_met, _each(bound, ours), text)
+    return MeasuredMetric(is_met, _each(bound, ours), text)
 
 
-def _share(off: torch.Tensor, tolerance: Tolerance) -> Measured:
+def _share(off: torch.Tensor, tolerance: Tolerance) -> MeasuredMetric:
     count, total = int(off.sum()), off.numel()
     what = f"{count:,} of {total:,} elements are off"
     if tolerance.metric == "ulp":
         what += f" by more than {tolerance.limit:g} ULP"
-    return Measured(count <= tolerance.share * total, 0.0, f"{what}; {tolerance.share:.4%} may be")
+    return MeasuredMetric(count <= tolerance.share * total, 0.0, f"{what}; {tolerance.share:.4%} may be")
 
 
 def _norm(tensor: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace, overwritten
 from ci_autotest.program.call_probe import probe, rewritten
-from ci_autotest.program.call_sequence import Part, is_repeatable, placeholders, plain
+from ci_autotest.program.call_sequence import SequencePart, is_repeatable, placeholders, plain
 from ci_autotest.program.call_series import CALLS, SETS, series
 from ci_autotest.program.edit import keeping
 from ci_autotest.program.expectations import expected_input, without_expectations
@@ -117,7 +117,7 @@ def _without_expectations(attempt: Attempt) -> Attempt:
 
 
 def _series(
-    part: Part,
+    part: SequencePart,
     changed: Mapping[int, tuple[torch.Tensor, torch.Tensor]],
     reference: Backend,
     *,
@@ -155,7 +155,7 @@ def _is_readable(trace: Trace) -> bool:
 
 
 def _changed(
-    part: Part, change: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+    part: SequencePart, change: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
     """Return two other values of each input that can have other values."""
     found = {}
@@ -169,7 +169,7 @@ def _changed(
     return found
 
 
-def _has_other_values(part: Part) -> bool:
+def _has_other_values(part: SequencePart) -> bool:
     """Whether all inputs are finite and can be changed."""
     inputs = placeholders(part.program)
     given = [part.data[part.program.steps[index].target] for index in inputs]
@@ -216,7 +216,7 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.dtype in _FLOAT8 else value
 
 
-def part_of(attempt: Attempt) -> Part:
+def part_of(attempt: Attempt) -> SequencePart:
     """Return the part of a case that a probe calls. The reference must have run the case forward and backward."""
     leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
     parameters = [
@@ -234,7 +234,7 @@ def part_of(attempt: Attempt) -> Part:
         for index, value in enumerate(attempt.trace.values)
         if isinstance(value, torch.Tensor) and index >= len(program.setup)
     )
-    return Part(program, sources, cotangents, leaves, parameters, tensors, _writable(attempt, tensors))
+    return SequencePart(program, sources, cotangents, leaves, parameters, tensors, _writable(attempt, tensors))
 
 
 def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:

@@ -14,14 +14,14 @@ from ci_autotest.values.verdict import BackwardPass, Call, Gradient, Misalignmen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.alignment.gradients import Examination
+    from ci_autotest.alignment.gradients import RestExamination
     from ci_autotest.backends.trace import RankFault, Trace
     from ci_autotest.program.ir import Step
     from ci_autotest.values.verdict import Place
 
 
 def with_rank_faults(
-    found: list[Misalignment], candidate: Trace, examination: Examination, *, has_backward: bool = False
+    found: list[Misalignment], candidate: Trace, examination: RestExamination, *, has_backward: bool = False
 ) -> list[Misalignment]:
     """Return differences with those of the ranks, each in place of what else differs there.
 
@@ -49,14 +49,14 @@ def _is_defined(fault: RankFault, steps: Sequence[Step]) -> bool:
     return row is None or row.broken is not nothing
 
 
-def _difference(fault: RankFault, examination: Examination) -> Misalignment:
+def _difference(fault: RankFault, examination: RestExamination) -> Misalignment:
     return Misalignment(
         kind="rank", step=fault.step, at=_place(fault, examination), candidate=fault.seen, reference=fault.expected,
         detail=fault.detail[:2000],
     )  # fmt: skip
 
 
-def _place(fault: RankFault, examination: Examination) -> Place:
+def _place(fault: RankFault, examination: RestExamination) -> Place:
     names = examination.names
     if fault.state:
         return State(name=fault.state)

@@ -28,7 +28,7 @@ from ci_autotest.program.ir import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ci_autotest.backends.trace import Reference, Trace
+    from ci_autotest.backends.trace import ReferenceBackend, Trace
     from ci_autotest.program.ir import Argument
 
 
@@ -71,7 +71,7 @@ def to_live(recording: Recording) -> Live:
     return Live(program, sources, cotangents)
 
 
-def with_expected(recording: Recording, live: Live, reference: Reference) -> Recording:
+def with_expected(recording: Recording, live: Live, reference: ReferenceBackend) -> Recording:
     """Return a recording with the reference's results.
 
     These are the outputs with their flags, the gradients of inputs and parameters, and inputs and states that changed.
@@ -126,7 +126,7 @@ def _is_as_it_was(before: torch.Tensor, after: torch.Tensor) -> bool:
     return (before.shape, before.dtype) == (after.shape, after.dtype) and same_bits(before, after)
 
 
-def _ends(live: Live, trace: Trace, reference: Reference) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def _ends(live: Live, trace: Trace, reference: ReferenceBackend) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Yield each input, parameter and buffer with its label, before and after the run."""
     program = live.program
     given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]

@@ -31,7 +31,7 @@ from ci_autotest.values.verdict import Call, Cotangent, Misalignment, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.localize.search import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
@@ -49,7 +49,7 @@ _SIZES_AT_MOST: Final = 16
 _BYTES_AT_MOST: Final = 1 << 25
 
 
-def judge_confirmed(live: Live, sides: Sides) -> Judged:
+def judge_confirmed(live: Live, sides: TrialSides) -> Judged:
     """Run a program twice on each side; return a verdict that one differs from itself, else the usual verdict.
 
     Args:
@@ -64,14 +64,14 @@ def judge_confirmed(live: Live, sides: Sides) -> Judged:
     return judge_program(live, sides)
 
 
-def is_off(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
+def is_off(attempt: Attempt, candidate: Trace, sides: TrialSides) -> bool:
     """Whether a run without copies departs from the reference's, by everything that both show at the end."""
     examination = _examination(live_of(attempt), sides)
     expected = candidate.counterpart(attempt.trace)
     return candidate.untested is None and _apart(examination, expected, candidate) is not None
 
 
-def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -> Judged | None:
+def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: TrialSides) -> Judged | None:
     """Return the verdict that a candidate's first run departs from a later identical one; ``None`` if they agree.
 
     Args:
@@ -84,11 +84,11 @@ def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -
     return None if found is None else _nondeterministic(live, found, sides.candidate, sides, "candidate")
 
 
-def _examination(live: Live, sides: Sides) -> Examination:
+def _examination(live: Live, sides: TrialSides) -> Examination:
     return Examination(live.program, live.sources, live.cotangents, sides.rules)
 
 
-def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None:
+def _unsteady(live: Live, backend: Backend, sides: TrialSides) -> Misalignment | None:
     """Return how a side differs from itself at the first such step; ``None`` if it repeats."""
     examination = _examination(live, sides)
     first = examination.run(backend)
@@ -156,7 +156,7 @@ def _blamed(program: Program, found: Misalignment) -> int:
     return step_refs(step)[0].index if is_unpacking(step) else found.step
 
 
-def _nondeterministic(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
+def _nondeterministic(live: Live, found: Misalignment, backend: Backend, sides: TrialSides, blame: Blame) -> Judged:
     """Return the verdict, on the first unsteady step alone if it is also unsteady alone."""
     calls = backend.run(live.program, live.sources).answered
     has_backward = found.kind == "gradient"

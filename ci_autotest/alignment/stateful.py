@@ -37,7 +37,7 @@ from ci_autotest.values.verdict import State, Verdict, unsupported_verdict
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.localize.search import TrialSides
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
@@ -127,7 +127,7 @@ def _seen(trace: Trace, *, at_its_step: bool) -> Trace:
     return seen
 
 
-def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) -> Judged:
+def judge_sequence(live: Live, sides: TrialSides, passed_over: Collection[int] = ()) -> Judged:
     """Run several calls on both sides once, and blame the call of the first difference and the calls before it.
 
     No call is run alone here, because the candidate of this process has already seen the calls.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.properties.call import Call, draws_inside
-from ci_autotest.alignment.properties.table import DRAWN_INSIDE, Question, is_free, row_of
+from ci_autotest.alignment.properties.call import SideCall, draws_inside
+from ci_autotest.alignment.properties.table import DRAWN_INSIDE, PropertyQuestion, is_free, row_of
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
@@ -20,7 +20,7 @@ from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.properties.table import Row
+    from ci_autotest.alignment.properties.table import PropertyRow
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program, Step
 
@@ -41,7 +41,7 @@ class _Open(NamedTuple):
     """A call that leaves a choice, with the indices of its output or of its unpacked outputs, by position."""
 
     at: int
-    row: Row
+    row: PropertyRow
     outputs: dict[int, int]
 
 
@@ -169,9 +169,9 @@ def _free(call: _Open) -> tuple[int, ...]:
     return call.row.outputs or tuple(call.outputs)
 
 
-def _question(call: _Open, program: Program, candidate: Trace, reference: Trace) -> Question:
+def _question(call: _Open, program: Program, candidate: Trace, reference: Trace) -> PropertyQuestion:
     ours, theirs = (_outputs(call, trace) for trace in (candidate, reference))
-    return Question(
+    return PropertyQuestion(
         call.row,
         _call(program, call.at, (candidate, reference), ours, theirs),
         _call(program, call.at, (reference, reference), theirs, theirs),
@@ -214,7 +214,7 @@ def _call(
     traces: tuple[Trace, Trace],
     outputs: dict[int, torch.Tensor],
     reference: dict[int, torch.Tensor],
-) -> Call:
+) -> SideCall:
     """Return a call with one side's values; values that it does not show are the other side's."""
     step, trace = program.steps[index], traces[0]
     backend = TorchSteps()
@@ -230,7 +230,7 @@ def _call(
         kwargs |= {"training": mode} if mode is not None and "training" in kwargs else {}
     count = max([*outputs, *reference], default=-1) + 1
     name = step_operator(step, program.steps).rpartition(".")[2]
-    return Call(
+    return SideCall(
         name,
         tuple(args),
         kwargs,

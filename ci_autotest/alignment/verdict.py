@@ -16,7 +16,7 @@ from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import PassSearch
 from ci_autotest.alignment.localize.error_growth import growth
-from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
+from ci_autotest.alignment.localize.search import Culprit, ExaminedProgram, TrialSides, examined
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
 from ci_autotest.alignment.operator_checks import checked_programs, has_right_values, is_failed_check
 from ci_autotest.alignment.single_step import Live
@@ -87,7 +87,7 @@ def live_of(attempt: Attempt) -> Live:
     return Live(attempt.program, attempt.sources, attempt.cotangents)
 
 
-def judge_program(live: Live, sides: Sides) -> Judged:
+def judge_program(live: Live, sides: TrialSides) -> Judged:
     """Run a program on both sides and return the verdict.
 
     Args:
@@ -104,12 +104,12 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     return judged if checked is None or _is_set_aside(checked.verdict, sides) else checked
 
 
-def _is_set_aside(verdict: Verdict, sides: Sides) -> bool:
+def _is_set_aside(verdict: Verdict, sides: TrialSides) -> bool:
     """Whether a difference is accepted and passed over."""
     return sides.rules.sets_aside(verdict.operator, verdict.kind)
 
 
-def judged_operators(live: Live, sides: Sides) -> Judged | None:
+def judged_operators(live: Live, sides: TrialSides) -> Judged | None:
     """Return the verdict on an operator that does not do what it declares to torch; ``None`` if all do."""
     for program in checked_programs(live) if sides.candidate.has_operators() else ():
         judged = _judged_as_it_is(program, sides)
@@ -118,7 +118,7 @@ def judged_operators(live: Live, sides: Sides) -> Judged | None:
     return None
 
 
-def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
+def _judged_as_it_is(live: Live, sides: TrialSides) -> Judged:
     seen = examined(live, sides)
     failure = seen.reference.failure
     if failure is not None:
@@ -145,7 +145,7 @@ def _judged_as_it_is(live: Live, sides: Sides) -> Judged:
     return excused or Judged(_ALIGNED, live)
 
 
-def _judgements(live: Live, seen: Examined, sides: Sides) -> Iterator[Judged]:
+def _judgements(live: Live, seen: ExaminedProgram, sides: TrialSides) -> Iterator[Judged]:
     """Yield the verdicts on the culprits of differences that are not set aside, in order."""
     looked_at: set[tuple[int, str]] = set()
     passed: set[int] = set()
@@ -178,7 +178,7 @@ def _follows(program: Program, found: Misalignment, passed: Collection[int]) -> 
     return not follows_from(steps, found.step).isdisjoint(passed)
 
 
-def judged_with_guard(live: Live, sides: Sides) -> Judged | None:
+def judged_with_guard(live: Live, sides: TrialSides) -> Judged | None:
     """Return the verdict on a program with guard bands around inputs and results; ``None`` if the candidate is right.
 
     A difference that is the same whatever the bands hold is no access out of bounds.
@@ -195,7 +195,7 @@ def judged_with_guard(live: Live, sides: Sides) -> Judged | None:
     return (inputs or found) if is_written else (inputs or _out_of_bounds(live, sides, ("results",)) or found)
 
 
-def _out_of_bounds(live: Live, sides: Sides, guarded: Sequence[Guarded]) -> Judged | None:
+def _out_of_bounds(live: Live, sides: TrialSides, guarded: Sequence[Guarded]) -> Judged | None:
     """Return the verdict on a write into a band, or on a result that depends on the bands."""
     found = []
     for banded in guarded_programs(live, guarded):
@@ -212,7 +212,7 @@ def _out_of_bounds(live: Live, sides: Sides, guarded: Sequence[Guarded]) -> Judg
     return shown[0] if shown and any(each != seen[0] for each in seen) else None
 
 
-def _is_surely_aligned(live: Live, sides: Sides) -> bool:
+def _is_surely_aligned(live: Live, sides: TrialSides) -> bool:
     """Whether one look at a run of both sides is enough."""
     traces = []
     for side in (sides.candidate, sides.reference):
@@ -223,7 +223,7 @@ def _is_surely_aligned(live: Live, sides: Sides) -> bool:
     return is_surely_aligned(live.program, traces[0], traces[1], sides.rules)
 
 
-def _judged(culprit: Culprit, sides: Sides) -> Judged:
+def _judged(culprit: Culprit, sides: TrialSides) -> Judged:
     """Return the verdict on a culprit: on its first difference that counts, else on the first."""
     expectation = culprit.candidate.expectation
     first = Judged(_verdict(culprit, sides), culprit.live, expectation)
@@ -234,7 +234,7 @@ def _judged(culprit: Culprit, sides: Sides) -> Judged:
     return first
 
 
-def counted_differences(program: Program, seen: Examined) -> tuple[Unsupported | None, list[Misalignment]]:
+def counted_differences(program: Program, seen: ExaminedProgram) -> tuple[Unsupported | None, list[Misalignment]]:
     """Return why the case is unsupported, ``None`` if it is not, and the differences that count.
 
     A wrong value is reported even if the candidate has no gradient. If all values agree, the case is unsupported,
@@ -262,7 +262,7 @@ def _with_name(what: str, why: Unsupported) -> Unsupported:
     return why._replace(detail=f"{what}: {why.detail}") if why.reason is UnsupportedReason.NO_KERNEL else why
 
 
-def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
+def _no_gradient(program: Program, seen: ExaminedProgram) -> Unsupported | None:
     """Return the kernel that the candidate's backward pass lacks and the reference's has; else ``None``.
 
     If a user's own backward pass raises ``NotImplementedError``, that is an error of the kernel.
@@ -274,7 +274,7 @@ def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
     return _with_name(f"backward pass of {operators}", why)
 
 
-def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
+def _verdict(culprit: Culprit, sides: TrialSides) -> Verdict:
     operator, target = operator_at(culprit.live.program, _to_blame(culprit))
     opinion = _opinion(culprit, sides)
     is_excused = opinion.blame == "ill_conditioned"
@@ -326,7 +326,7 @@ def _to_blame(culprit: Culprit) -> int:
     return answered_step(steps, index, culprit.candidate.answered, has_backward=has_backward)
 
 
-def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
+def _pattern(culprit: Culprit, sides: TrialSides) -> ErrorPattern | None:
     """Return the pattern of the tensor that differs; ``None`` if no tensor does."""
     misalignment = culprit.misalignment
     if misalignment.difference is None or misalignment.kind not in _JUDGED or isinstance(misalignment.at, Cotangent):
@@ -341,14 +341,14 @@ def _pattern(culprit: Culprit, sides: Sides) -> ErrorPattern | None:
     return pattern_of(tensors, inputs, _tolerance(culprit, tensors[1], sides))
 
 
-def _tolerance(culprit: Culprit, reference: torch.Tensor, sides: Sides) -> Tolerance:
+def _tolerance(culprit: Culprit, reference: torch.Tensor, sides: TrialSides) -> Tolerance:
     dtype = str(reference.dtype).removeprefix("torch.")
     of = culprit.misalignment.step if culprit.misalignment.kind == "value" else None
     operators = sides.rules.operators(culprit.live.program.steps, culprit.reference.values, of)
     return sides.rules.tolerance(operators, dtype)
 
 
-def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
+def _opinion(culprit: Culprit, sides: TrialSides) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
         return Opinion("candidate", _RETURNS)

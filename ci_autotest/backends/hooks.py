@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.host.steps import Binding
+    from ci_autotest.host.steps import FrameworkBinding
     from ci_autotest.program.ir import Step
 
 
@@ -42,7 +42,7 @@ class Hook:
         trace: Trace,
         steps: Sequence[Step],
         index: int,
-        binding: Binding,
+        binding: FrameworkBinding,
         seen: Callable[[int, Any], None],
         around: AbstractContextManager[object] | None = None,
     ) -> None:

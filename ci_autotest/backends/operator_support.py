@@ -18,7 +18,7 @@ from ci_autotest.values.result import OperatorStanding
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.backends.mapping.table import Table
+    from ci_autotest.backends.mapping.table import MappingTable
     from ci_autotest.backends.protocol import Backend
 
 
@@ -70,7 +70,7 @@ def _on_device(operator: str, device: str) -> OperatorStanding:
     return OperatorStanding(operator=operator, standing="no_kernel" if reason else "supported", reason=reason)
 
 
-def _by_table(operator: str, table: Table) -> OperatorStanding | None:
+def _by_table(operator: str, table: MappingTable) -> OperatorStanding | None:
     """Return the standing that follows from the table alone; ``None`` if only the framework knows."""
     row = table.row(operator)
     if row is not None and row.unsupported:
@@ -93,7 +93,7 @@ def _classes() -> dict[str, list[str]]:
     return found
 
 
-def _targets(operator: str, table: Table) -> list[str]:
+def _targets(operator: str, table: MappingTable) -> list[str]:
     """Return the names under which the framework may have an operator."""
     row = table.row(operator)
     if row is not None and (row.to or row.inplace):

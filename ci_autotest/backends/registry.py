@@ -12,7 +12,7 @@ import torch
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.isolated_kernels import IsolatedBackend
-from ci_autotest.backends.mapping.table import Table, has_table, load_table
+from ci_autotest.backends.mapping.table import MappingTable, has_table, load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
@@ -135,7 +135,7 @@ def build(
         interpreter = _interpreter(candidate, device, folders)._replace(
             module="torch", replace=_replaced(candidate), scope=candidate.scope
         )
-        table = Table("torch", "", "torch", like_torch=True, rows={})
+        table = MappingTable("torch", "", "torch", like_torch=True, rows={})
         return IsolatedBackend(
             interpreter, Translator(table, takes_float8=True), ends_with_host=isolated, is_fresh=is_fresh
         )
@@ -204,12 +204,12 @@ def _interpreter(candidate: Candidate, device: str, folders: Sequence[str]) -> I
     return Interpreter(candidate.name, python, candidate.module, device, own, env=candidate.env)
 
 
-def table_of(candidate: Candidate) -> Table:
+def table_of(candidate: Candidate) -> MappingTable:
     """Return the table of a candidate's framework; the user's own rows replace those that ship.
 
     Raises:
         ConfigError: A row is wrong.
     """
     module = candidate.module
-    table = load_table(module) if has_table(module) else Table(module, "", module, like_torch=True, rows={})
+    table = load_table(module) if has_table(module) else MappingTable(module, "", module, like_torch=True, rows={})
     return table.extended(candidate.mapping, f"candidate '{candidate.name}'") if candidate.mapping else table

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.program.check import CONSTANTS
-from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Constant, Device, DType
+from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device, DType, FrameworkConstant
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
-_CONSTANTS: Final = {getattr(torch, target.removeprefix("torch.")): Constant(target) for target in CONSTANTS}
+_CONSTANTS: Final = {getattr(torch, target.removeprefix("torch.")): FrameworkConstant(target) for target in CONSTANTS}
 
 
 def argument_of(value: Any) -> Argument | None:

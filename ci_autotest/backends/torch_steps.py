@@ -28,9 +28,9 @@ from ci_autotest.program.ir import (
     RESULT_BANDS,
     SAVE,
     UNHOOKED,
-    Constant,
     Device,
     DType,
+    FrameworkConstant,
     Ref,
     autocast_dtype,
     operator_check_of,
@@ -63,9 +63,9 @@ class TorchSteps:
         self.is_candidate = is_candidate
         self._functions: dict[str, Callable[..., Any]] = {EXPECT: own_result if is_candidate else expected_result}
 
-    def binding(self, sources: Mapping[str, Any]) -> Binding:
+    def binding(self, sources: Mapping[str, Any]) -> TorchBinding:
         """Return torch's side of the interpreter for one run with ``sources``."""
-        return Binding(self, sources)
+        return TorchBinding(self, sources)
 
     def function(self, target: str) -> Callable[..., Any]:
         """Return the torch function or module class that a target names.
@@ -91,7 +91,7 @@ class TorchSteps:
             return getattr(torch, argument.name)
         if isinstance(argument, Device):
             return self.device if argument.symbol == OWN_DEVICE else torch.device("cpu")
-        if isinstance(argument, Constant) and argument.target in CONSTANTS:
+        if isinstance(argument, FrameworkConstant) and argument.target in CONSTANTS:
             return getattr(torch, argument.target.removeprefix("torch."))
         message = f"a {type(argument).__name__} is not an argument of a call."
         raise ProgramError(message)
@@ -127,7 +127,7 @@ def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[...
     return lambda *args, **kwargs: module(*args, **kwargs).to(device)
 
 
-class Binding:
+class TorchBinding:
     """Torch's side of the interpreter for one run: the device and the run's data."""
 
     __slots__ = ("around", "constant", "device", "function", "handles", "is_candidate", "run", "sources")

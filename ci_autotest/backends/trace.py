@@ -77,7 +77,7 @@ class RankFault(NamedTuple):
     state: str = ""
 
 
-class Reference(Protocol):
+class ReferenceBackend(Protocol):
     """What runs a program as the side that is believed."""
 
     def run(
@@ -101,7 +101,7 @@ class Expectation(NamedTuple):
     """
 
     trace: Trace
-    reference: Reference
+    reference: ReferenceBackend
     sentence: str
     of_whole: Mapping[int, Any]
 

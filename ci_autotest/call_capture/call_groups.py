@@ -26,7 +26,7 @@ TESTS: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberPlace:
     """A place among the arguments of a test's call that holds a number, in the order of the row."""
 
     index: int
@@ -48,7 +48,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TensorPlace:
     """What the tensors at one place among the arguments have in common.
 
     Args:
@@ -67,7 +67,7 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Row:
+class CallRow:
     """One kind of call: its numbers, and the sizes and elements of its tensors.
 
     Args:
@@ -94,7 +94,7 @@ class CallGroup:
     """The calls of one test.
 
     Args:
-        step: The call; numbers are ``Number``, tensors are ``Ref``.
+        step: The call; numbers are ``NumberPlace``, tensors are ``Ref``.
         slots: One for each tensor.
         place: File and line of its first call.
         grads: Whether each tensor requires grad in any of the calls.
@@ -104,10 +104,10 @@ class CallGroup:
     """
 
     step: Step
-    slots: tuple[Slot, ...]
+    slots: tuple[TensorPlace, ...]
     place: str
     grads: list[bool]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CallRow] = field(default_factory=list)
     count: int = 0
     kinds: int = 0
 
@@ -128,9 +128,9 @@ class CallGroup:
         given: tuple[Any, ...] = (*self.step.args, *(value for _, value in self.step.kwargs))
         return next((value for value in given if isinstance(value, Repeated) and value.ref.index == index), None)
 
-    def data_rows(self) -> list[Row]:
+    def data_rows(self) -> list[CallRow]:
         """Return a row for each call whose elements are stored; rows that differ in floats alone share them."""
-        found: dict[tuple[tuple[int, ...], ...], Row] = {}
+        found: dict[tuple[tuple[int, ...], ...], CallRow] = {}
         for row in self.rows:
             found.setdefault(row.places(), row)
         return [*found.values()]
@@ -157,7 +157,7 @@ def call_groups(calls: Sequence[ObservedCall], limit: int = TESTS) -> tuple[list
         dims = tuple(size for _, size in parts)
         elements = tuple(tensor.elements for tensor in tensors)
         rows = [*_filled(numbers, call.floats)]
-        group.rows += [Row(row, dims, elements, max(1, call.count // len(rows)), tuple(tensors)) for row in rows]
+        group.rows += [CallRow(row, dims, elements, max(1, call.count // len(rows)), tuple(tensors)) for row in rows]
     groups = sorted(found.values(), key=lambda group: -group.count)
     for group in groups:
         _reduce(group)
@@ -201,12 +201,12 @@ def _left_out(groups: Sequence[CallGroup]) -> list[Omission]:
     return [Omission(name, "called less often than the calls of the tests", count) for name, count in counts.items()]
 
 
-def _slot(spec: TensorSpec, tensor: ObservedTensor) -> tuple[Slot, tuple[int, ...]]:
+def _slot(spec: TensorSpec, tensor: ObservedTensor) -> tuple[TensorPlace, tuple[int, ...]]:
     """Return what a test keeps of a tensor, and its sizes."""
     found, elements = layout_of(spec), tensor.elements
     dims, layout = found or (spec.shape, PLAIN)
     if tensor.data:  # the elements themselves say all that a draw would have to keep
-        return Slot(spec.dtype, layout, is_approximate=found is None), dims
+        return TensorPlace(spec.dtype, layout, is_approximate=found is None), dims
     is_parameter = spec.requires_grad and spec.dtype in DIFFERENTIABLE
     # A parameter with few distinct elements, such as the ones at its start, soon has others.
     members = () if is_parameter else elements.members
@@ -214,7 +214,7 @@ def _slot(spec: TensorSpec, tensor: ObservedTensor) -> tuple[Slot, tuple[int, ..
     if not members and is_constant and not is_parameter and spec.dtype not in INTEGERS | COMPLEX and 0 not in dims:
         members = (repr(float(elements.low)),)
     named = elements.property if layout == PLAIN else ""
-    return Slot(spec.dtype, layout, members, named, is_approximate=found is None), dims
+    return TensorPlace(spec.dtype, layout, members, named, is_approximate=found is None), dims
 
 
 def _skeleton(step: Step, numbers: list[float]) -> Step:
@@ -223,7 +223,7 @@ def _skeleton(step: Step, numbers: list[float]) -> Step:
     def taken(part: Argument) -> Any:
         if isinstance(part, int | float) and not isinstance(part, bool):
             numbers.append(part)
-            return Number(len(numbers) - 1)
+            return NumberPlace(len(numbers) - 1)
         return part
 
     modes = tuple(mode for mode in step.modes if mode not in NO_GRAD)
@@ -239,7 +239,7 @@ def _filled(numbers: Sequence[float], floats: Sequence[Sequence[str]]) -> Iterat
 
 def _reduce(group: CallGroup) -> None:
     """Merge equal rows, and keep ``ROWS``: first one of each set of sizes, then the others, by calls."""
-    merged: dict[Any, Row] = {}
+    merged: dict[Any, CallRow] = {}
     for row in group.rows:
         key = (tuple(map(repr, row.numbers)), row.dims)
         old = merged.get(key)
@@ -250,7 +250,7 @@ def _reduce(group: CallGroup) -> None:
             merged[key] = replace(old, elements=elements, count=old.count + row.count)
     rows = sorted(merged.values(), key=lambda row: -row.count)
     group.kinds = len(rows)
-    sizes: dict[tuple[tuple[int, ...], ...], Row] = {}
+    sizes: dict[tuple[tuple[int, ...], ...], CallRow] = {}
     for row in rows:
         sizes.setdefault(row.dims, row)
     first = list(sizes.values())

@@ -6,7 +6,7 @@ import builtins
 import keyword as python_keywords
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.call_capture.call_groups import Number
+from ci_autotest.call_capture.call_groups import NumberPlace
 from ci_autotest.call_capture.layout_text import Bracketed, call, flat, laid_out
 from ci_autotest.call_capture.number_text import bounds_of, number_text
 from ci_autotest.call_capture.observation import Elements
@@ -121,6 +121,6 @@ def _number_names(step: Step, count: int, taken: set[str]) -> list[str]:
     found = ["number" if count == 1 else f"number_{at}" for at in range(count)]
     kwargs: tuple[tuple[str, Any], ...] = step.kwargs
     for key, value in kwargs:
-        if isinstance(value, Number) and is_name(key) and key not in TAKEN | taken:
+        if isinstance(value, NumberPlace) and is_name(key) and key not in TAKEN | taken:
             found[value.index] = key
     return found

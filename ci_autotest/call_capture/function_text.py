@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.call_capture.call_groups import Number, Repeated, written_tensor
+from ci_autotest.call_capture.call_groups import NumberPlace, Repeated, written_tensor
 from ci_autotest.call_capture.columns import TAKEN, Columns
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out
 from ci_autotest.call_capture.layouts import PLAIN
@@ -18,9 +18,9 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     GET_ATTR,
     HOST_DEVICE,
-    Constant,
     Device,
     DType,
+    FrameworkConstant,
     List,
     Mapping_,
     Ref,
@@ -266,12 +266,12 @@ class Arguments:
     def __init__(self, varying: Columns) -> None:
         self._varying = varying
         self._kinds: dict[type, Callable[..., Text]] = {
-            Number: lambda value: varying.numbers[value.index],
+            NumberPlace: lambda value: varying.numbers[value.index],
             Ref: lambda value: varying.tensors[value.index],
             Repeated: lambda value: varying.tensors[value.ref.index],
             DType: lambda value: f"torch.{value.name}",
             Device: lambda value: "cpu_device()" if value.symbol == HOST_DEVICE else "gpu_device()",
-            Constant: lambda value: value.target,
+            FrameworkConstant: lambda value: value.target,
             tuple: lambda value: Bracketed("(", tuple(map(self.text, value))),
             List: lambda value: Bracketed("[", tuple(map(self.text, value.items)), "]"),
             Slice: self._slice,

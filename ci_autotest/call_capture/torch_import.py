@@ -38,11 +38,11 @@ class TorchImport(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
+            spec.loader = _TorchLoader(spec.loader, self._then)
         return spec
 
 
-class _Loader(importlib.abc.Loader):
+class _TorchLoader(importlib.abc.Loader):
     def __init__(self, loader: Any, then: Callable[[], None]) -> None:
         self._loader, self._then = loader, then
 

@@ -32,7 +32,7 @@ _EXAMPLE: Final = "Write for example: ci-autotest capture -o autotests python tr
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PythonProgram:
     """A program of Python, as it is called.
 
     Args:
@@ -55,7 +55,7 @@ class Program:
         ]
 
 
-def program_of(words: Sequence[str]) -> Program:
+def program_of(words: Sequence[str]) -> PythonProgram:
     """Return the program of a command line such as ``python -u train.py --steps 3``.
 
     Raises:
@@ -63,7 +63,7 @@ def program_of(words: Sequence[str]) -> Program:
     """
     first, *rest = words or [""]
     if first.endswith(".py"):
-        return Program((sys.executable,), "script", first, tuple(rest))
+        return PythonProgram((sys.executable,), "script", first, tuple(rest))
     if not Path(first).name.startswith(("python", "pypy")):
         message = f"capture runs a program of Python, and '{first}' is none. {_EXAMPLE}"
         raise UsageError(message)
@@ -72,12 +72,12 @@ def program_of(words: Sequence[str]) -> Program:
         option = rest.pop(0)
         if option in {"-m", "-c"} and rest:
             target = rest.pop(0)
-            return Program((first, *options), "module" if option == "-m" else "command", target, tuple(rest))
+            return PythonProgram((first, *options), "module" if option == "-m" else "command", target, tuple(rest))
         options += [option, *([rest.pop(0)] if option in _WITH_VALUE and rest else [])]
     if not rest or rest[0] == "-":
         message = f"'{' '.join(words)}' names no script, module (-m) or text (-c). {_EXAMPLE}"
         raise UsageError(message)
-    return Program((first, *options), "script", rest[0], tuple(rest[1:]))
+    return PythonProgram((first, *options), "script", rest[0], tuple(rest[1:]))
 
 
 def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, is_forced: bool, has_data: bool) -> int:
@@ -116,7 +116,7 @@ def capture(words: Sequence[str], folder: Path, limit: int, stream: TextIO, *, i
     return status or (0 if found.calls else NOTHING)
 
 
-def _print_end(found: Capture, program: Program, status: int, stream: TextIO) -> None:
+def _print_end(found: Capture, program: PythonProgram, status: int, stream: TextIO) -> None:
     """Say how the program ended, unless it ended as it should."""
     if status:
         how = f"by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with status {status}"
@@ -125,7 +125,7 @@ def _print_end(found: Capture, program: Program, status: int, stream: TextIO) ->
         stream.write(f"{program.name} ended without leaving Python (os._exit); its calls were not counted.\n")
 
 
-def _run(program: Program, journal: Path, spool: Path | None) -> int:
+def _run(program: PythonProgram, journal: Path, spool: Path | None) -> int:
     """Run the program in a process of its own, and return its status; negative if a signal ended it."""
     files = [str(journal), "" if spool is None else str(spool)]
     command = [*program.python, "-m", "ci_autotest.call_capture", *files, program.kind, program.target]

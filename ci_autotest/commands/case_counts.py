@@ -16,7 +16,7 @@ from ci_autotest.values.tally import PairTally, TestTally
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.run.events import Lost
+    from ci_autotest.run.events import LostCase
     from ci_autotest.run.messages import CaseFailure, TestInfo
     from ci_autotest.values.tally import Cost
     from ci_autotest.values.verdict import Verdict
@@ -92,7 +92,7 @@ class PairEntry:
     #: Probes of windows of which a case ran in a message of its own, or nothing where another message counted them.
     window_probes: dict[int, ProbeCounts] = field(default_factory=dict)
     failures: dict[Failing, Hits] = field(default_factory=dict)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostCase] = field(default_factory=list)
 
     @property
     def tally(self) -> PairTally:

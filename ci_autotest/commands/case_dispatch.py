@@ -9,7 +9,7 @@ from ci_autotest.errors import ConfigError
 from ci_autotest.findings.database import Learned, today
 from ci_autotest.loader.declaration import factory_of
 from ci_autotest.plan import costs, digest, order, shares
-from ci_autotest.run.events import Changed, Cut, Lost, Part, Passed, Task, Wrong
+from ci_autotest.run.events import Changed, Cut, LostCase, Passed, Task, TaskPart, Wrong
 from ci_autotest.values.case import GRID_AT_MOST
 from ci_autotest.values.result import LOADER_CANDIDATE, CandidateInfo
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.pool import Pool
 
 
-class Plan:
+class CasePlan:
     """The cases that this process runs.
 
     Args:
@@ -113,9 +113,9 @@ def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable
 def book(ledger: Ledger, event: Event) -> None:
     """Count an event of the pool in the ledger."""
     match event:
-        case Part(task, done, before):
+        case TaskPart(task, done, before):
             ledger.part(task.test.id, done, before)
-        case Lost():
+        case LostCase():
             ledger.lost(event)
         case Wrong(task, wrong):
             ledger.broken(task.test.id, wrong.message, wrong.traceback)

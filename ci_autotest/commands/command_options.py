@@ -27,7 +27,7 @@ BASELINE_HELP: Final = (
 _CONFIG_HELP: Final = "Path of autotest.yml. Default: the nearest one, here or above."
 
 
-class Number(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number in a range; the message of a refusal is in ci-autotest's own form."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -45,7 +45,7 @@ class Number(click.IntRange):
             raise ConfigError(message) from None
 
 
-class Cases(Number):
+class Cases(WholeNumber):
     """A number of cases, or ``all`` samples of the tests that have samples."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -122,7 +122,7 @@ kernels_option = click.option(
 
 _STOPS_AND_SHOWS: Final = (
     click.option("-x", "first_only", is_flag=True, help="Begin no further case after the first failure."),
-    click.option("--maxfail", type=Number(1), metavar="N", help="Begin no further case after N failures."),
+    click.option("--maxfail", type=WholeNumber(1), metavar="N", help="Begin no further case after N failures."),
     click.option("--lf", "last_failed", is_flag=True, help="Run only the tests that failed when they last ran."),
     click.option("-s", "shows_output", is_flag=True, help="Show what tests and kernels print, as it comes."),
 )
@@ -155,10 +155,18 @@ def candidate_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def loader_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the command that tests a data loader."""
     options = (
-        click.option("--workers", type=Number(2), default=4, metavar="N", help="Workers of the loader. Default: 4."),
-        click.option("--epochs", type=Number(1), default=2, metavar="N", help="Epochs that are compared. Default: 2."),
         click.option(
-            "--ranks", type=Number(1), default=1, metavar="N", help="Processes, as torchrun starts them. Default: 1."
+            "--workers", type=WholeNumber(2), default=4, metavar="N", help="Workers of the loader. Default: 4."
+        ),
+        click.option(
+            "--epochs", type=WholeNumber(1), default=2, metavar="N", help="Epochs that are compared. Default: 2."
+        ),
+        click.option(
+            "--ranks",
+            type=WholeNumber(1),
+            default=1,
+            metavar="N",
+            help="Processes, as torchrun starts them. Default: 1.",
         ),
         config_option,
         set_option,

@@ -30,11 +30,11 @@ from ci_autotest.errors import AutotestError, OutputError, PublishError, UsageEr
 from ci_autotest.github.artifact import check_artifact_name, download, of_run
 from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish, refusal_text
-from ci_autotest.github.comment_sections import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
+from ci_autotest.github.comment_sections import HEADER_CHARS, LEG_CHARS, MAX_CHARS, CommentSection, Turn, marker
 from ci_autotest.github.event import RunTarget, read_event
 from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.origin import Absent, find_pull_request
-from ci_autotest.github.sticky import Wanted
+from ci_autotest.github.sticky import WantedComment
 from ci_autotest.report.comment_text import LEAST, render_comment
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, image_of
@@ -208,11 +208,11 @@ def _degraded(refusal: Forbidden, needed: str) -> Published:
     return Published(url=None, action="degraded", message=refusal_text(refusal, needed))
 
 
-def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
+def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> WantedComment:
     """Return the sections of the comment; each report has an equal share of the comment's length."""
     count = max(asked.legs, len(legs))
     room = max(LEAST, (MAX_CHARS - HEADER_CHARS) // count)
-    return Wanted(
+    return WantedComment(
         marker=marker(asked.name),
         turn=turn,
         sections=tuple(_section(leg, turn, room) for leg in legs),
@@ -221,12 +221,14 @@ def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
     )
 
 
-def _section(leg: Leg, turn: Turn, room: int) -> Section:
+def _section(leg: Leg, turn: Turn, room: int) -> CommentSection:
     # If the comment reported a failure before, the sentence `_AGAIN` is added, so its room is kept free.
     text = render_comment(leg.result, limit=room - len(_AGAIN.encode()), setting=leg.setting, title=leg.name)
     head, between, rest = text.partition("\n\n")
     is_aligned = bool(head) and is_wholly_aligned(leg.result)
-    return Section(leg=leg.name, turn=turn, text=text, again=f"{head}\n\n{_AGAIN}{between}{rest}" if is_aligned else "")
+    return CommentSection(
+        leg=leg.name, turn=turn, text=text, again=f"{head}\n\n{_AGAIN}{between}{rest}" if is_aligned else ""
+    )
 
 
 def _may_begin(leg: Leg, when: When) -> bool:

@@ -35,7 +35,7 @@ _WORDS: Final = {
 }
 
 
-class Examination(NamedTuple):
+class CandidateExamination(NamedTuple):
     """Result of examining one candidate.
 
     Attributes:
@@ -76,20 +76,20 @@ def doctor(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
     return FINE
 
 
-def _examined(pool: Pool, info: CandidateInfo, operators: Sequence[str]) -> Examination:
+def _examined(pool: Pool, info: CandidateInfo, operators: Sequence[str]) -> CandidateExamination:
     if not info.available:
-        return Examination(info)
+        return CandidateExamination(info)
     answer = pool.ask(Examine(candidate=info.name, operators=list(operators)))
     if isinstance(answer, Examined):
-        return Examination(info, answer)
+        return CandidateExamination(info, answer)
     if isinstance(answer, Broken) and answer.is_refusal:
         raise ConfigError(answer.message)
     if isinstance(answer, Broken):
-        return Examination(info, failure=answer.message)
-    return Examination(info, failure=f"its process {getattr(answer, 'reason', 'answered out of turn')}")
+        return CandidateExamination(info, failure=answer.message)
+    return CandidateExamination(info, failure=f"its process {getattr(answer, 'reason', 'answered out of turn')}")
 
 
-def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[str]:
+def _lines(found: CandidateExamination, candidate: Candidate, *, is_named: bool) -> list[str]:
     info = found.info
     if found.examined is None:
         reason = info.reason or f"candidate '{info.name}': {found.failure}."

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.commands.case_dispatch import Plan, cases_of
+from ci_autotest.commands.case_dispatch import CasePlan, cases_of
 from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.request import Request, discovered, hello_for
 from ci_autotest.commands.selected_tests import chosen_tests
@@ -72,7 +72,7 @@ def _show_shards(tests: Sequence[TestInfo], request: Request, stream: TextIO, co
     """Print the cases of each shard by test, and the seconds that they took in earlier runs."""
     learned = Database(request.root / FOLDER).durations()
     for index in range(1, count + 1):
-        plan = Plan(tests, replace(request, shard=(index, count)), learned)
+        plan = CasePlan(tests, replace(request, shard=(index, count)), learned)
         own = [share for share in plan.shares if share.cases]
         cases = sum(len(share.cases) for share in own)
         seconds = sum(len(share.cases) * plan.case_s[share.test] for share in own)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _KILLED_AT_MOST: Final = 3
 
 
-class Wanted(NamedTuple):
+class PowerRequest(NamedTuple):
     """What is asked for.
 
     Attributes:
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
     sources: int = 0
 
 
-class Measurement(NamedTuple):
+class PowerMeasurement(NamedTuple):
     """The power with the report that it is a part of, and the exit status of the command."""
 
     power: PowerResult
@@ -73,7 +73,7 @@ class Measurement(NamedTuple):
     exit_code: int
 
 
-def power(request: Request, wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> Measurement:
+def power(request: Request, wanted: PowerRequest, environ: Mapping[str, str], progress: Progress) -> PowerMeasurement:
     """Try mutants on the tests, and write the result into the report.
 
     A report of a run that is in the output folder keeps its other parts.
@@ -125,10 +125,10 @@ def power(request: Request, wanted: Wanted, environ: Mapping[str, str], progress
         written = write_surfaces(report, output, setting_for(report, output, environ, permissions, is_own=True))
         if written.exit_code == OutputError.exit_code and report.exit_code != written.exit_code:
             code = written.exit_code
-        return Measurement(measured, written, code)
+        return PowerMeasurement(measured, written, code)
 
 
-def show_power(found: Measurement, output: str, stream: TextIO, display: Display) -> None:
+def show_power(found: PowerMeasurement, output: str, stream: TextIO, display: Display) -> None:
     """Write the powerless tests, the survivors with their reasons and the score; with ``--json`` also the report."""
     width = Console(file=stream).width if stream.isatty() else None
     for broken in found.report.broken if not found.report.results else ():
@@ -164,7 +164,7 @@ class _Trial:
     """
 
     request: Request
-    wanted: Wanted
+    wanted: PowerRequest
     seed: int
     deadline: float | None
     tolerances: str = ""

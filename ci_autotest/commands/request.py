@@ -14,7 +14,7 @@ from ci_autotest.errors import UsageError, path_text
 from ci_autotest.loader.declaration import factory_of
 from ci_autotest.opinfo.families import source_of
 from ci_autotest.report.markdown_text import plural
-from ci_autotest.run.messages import Broken, Discovered, Hello, Lost, TestInfo
+from ci_autotest.run.messages import Broken, Discovered, Hello, ReplacedTest, TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
 
@@ -118,7 +118,7 @@ def module_folders(request: Request, selection: Selection) -> tuple[Path, ...]:
     return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
 
 
-class Found(NamedTuple):
+class FoundTests(NamedTuple):
     """What the test files of a request define.
 
     Attributes:
@@ -142,7 +142,7 @@ class Found(NamedTuple):
         )
 
 
-def discovered(pool: Pool, request: Request) -> Found:
+def discovered(pool: Pool, request: Request) -> FoundTests:
     """Return what the files of a request define; no test runs."""
     paths = request.paths or request.config.paths
     selection = select(paths, request.root, request.start if request.paths else request.root)
@@ -156,7 +156,7 @@ def cases_counted(request: Request) -> int | None:
     return None if request.takes_all else request.cases or request.config.cases
 
 
-def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -> Found:
+def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -> FoundTests:
     """Return the selected tests in order, and what is wrong with the others.
 
     Raises:
@@ -197,10 +197,10 @@ def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -
     tests = list(seen.values())
     if not tests and not broken:
         raise NothingFoundError(nothing_found(selection))
-    return Found(tests, broken, foreign)
+    return FoundTests(tests, broken, foreign)
 
 
-def _lost(file: str, lost: Sequence[Lost], selection: Selection) -> list[BrokenTest]:
+def _lost(file: str, lost: Sequence[ReplacedTest], selection: Selection) -> list[BrokenTest]:
     """Return the selected tests of a file that a later definition with their name replaces."""
     names = selection.wanted.get(file)
     return [

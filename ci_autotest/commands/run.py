@@ -12,7 +12,7 @@ import msgspec
 
 from ci_autotest import config as configuration
 from ci_autotest.commands.budget import Budget
-from ci_autotest.commands.case_dispatch import Plan, execute, learned_of, loader_info, needs_no_candidate
+from ci_autotest.commands.case_dispatch import CasePlan, execute, learned_of, loader_info, needs_no_candidate
 from ci_autotest.commands.executors import Surroundings, means_for
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.executors import Means
     from ci_autotest.commands.progress import Progress
-    from ci_autotest.findings.database import Kept
+    from ci_autotest.findings.database import KeptFinding
     from ci_autotest.values.result import RunResult
 
 
@@ -153,7 +153,7 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         state.infos = [*state.infos, *loader_info(tests, state.infos, state.torch)]
         for said in filter(None, (state.choice, state.foreign)):
             progress.say(said)
-        state.plan = plan = Plan(tests, request, state.learned)
+        state.plan = plan = CasePlan(tests, request, state.learned)
         prepare(state.output)
         state.ledger = ledger = plan.ledger(state.infos, tools.known)
         by_id = {test.id: test for test in tests}
@@ -245,7 +245,7 @@ def _learn(state: RunState) -> None:
     """Save what the next run wants to know; not for shards, which must all plan alike: ``report`` does it."""
     if state.plan is None or state.request.shard != (1, 1):
         return
-    kept: dict[str, Kept] = {item.entry.id: item for item in state.regressions.kept}
+    kept: dict[str, KeptFinding] = {item.entry.id: item for item in state.regressions.kept}
     for finding in state.triage.findings:
         item = kept_of(finding, state.output)
         if item is not None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.case_counts import PairEntry, TestEntry
     from ci_autotest.commands.run_statistics import Ledger
     from ci_autotest.findings.own_tests import Unrepeated
-    from ci_autotest.run.events import Lost
+    from ci_autotest.run.events import LostCase
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import FailOn
     from ci_autotest.values.speed import SpeedResult
@@ -123,7 +123,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumst
     return ordered(settled(made, details.fail_on))
 
 
-def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
+def _ended_after(ledger: Ledger, lost: LostCase) -> BrokenTest:
     """Return a broken test: after it, the reference ends its process in another test, which does not end it alone."""
     first, *more = lost.after
     others = f", or one of {len(more)} other tests that ran there," if more else ""
@@ -197,7 +197,7 @@ def _counts(
     )  # fmt: skip
 
 
-def _is_known_loss(lost: Lost, findings: list[Finding]) -> bool:
+def _is_known_loss(lost: LostCase, findings: list[Finding]) -> bool:
     """Whether a row accepts the crash or the timeout of a case: each finding of that kind with the case is accepted."""
     kind = "timeout" if lost.error.timed_out else "crash"
     own = [

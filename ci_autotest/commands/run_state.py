@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.commands.budget import Budget
-    from ci_autotest.commands.case_dispatch import Plan
+    from ci_autotest.commands.case_dispatch import CasePlan
     from ci_autotest.commands.request import Request
     from ci_autotest.discovery import Selection
     from ci_autotest.errors import AutotestError
@@ -47,7 +47,7 @@ class RunState:
     learned: dict[str, Learned]
     infos: list[CandidateInfo] = field(default_factory=list)
     torch: str = ""
-    plan: Plan | None = None
+    plan: CasePlan | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger([], ()))
     broken: list[BrokenTest] = field(default_factory=list)
     triage: Triage = field(default_factory=Triage)

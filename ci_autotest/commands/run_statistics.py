@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.case_counts import Hits
     from ci_autotest.config import Known
-    from ci_autotest.run.events import Lost
+    from ci_autotest.run.events import LostCase
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -73,7 +73,7 @@ class Ledger:
         self.passed: list[WorkerLostError] = []
         self.cut: list[str] = []
         #: Cases in which the reference lost its process because of what ran before.
-        self.ended_after: list[Lost] = []
+        self.ended_after: list[LostCase] = []
         #: Changes that tests left in their process, by (test, candidate): (operators, change).
         self.left: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
         #: Whether an identity counts against the run, by identity.
@@ -139,7 +139,7 @@ class Ledger:
         counts = not is_excused and not any(matches(row, seen) for row in self._known)
         self._identities[identity] = self._identities.get(identity, False) or counts
 
-    def lost(self, lost: Lost) -> None:
+    def lost(self, lost: LostCase) -> None:
         """Count a case that ended its worker; if the reference does that alone, the test is broken."""
         if lost.candidate is None and lost.repeats == "history":
             self.ended_after.append(lost)
@@ -258,7 +258,7 @@ class Ledger:
     def _lost(self) -> list[Suspect]:
         found = []
         for (test, name), pair in sorted(self.pairs.items(), key=lambda item: item[0]):
-            groups: dict[tuple[bool, str], list[Lost]] = {}
+            groups: dict[tuple[bool, str], list[LostCase]] = {}
             for item in sorted(pair.lost, key=lambda item: item.case):
                 groups.setdefault((item.error.timed_out, item.repeats), []).append(item)
             for _, lost in sorted(groups.items(), key=lambda group: group[0]):
@@ -275,7 +275,7 @@ class Ledger:
         return found
 
 
-def _ended_once(lost: Lost) -> str:
+def _ended_once(lost: LostCase) -> str:
     """Return the note about a process that was lost once while the reference ran."""
     more = (
         "the run ended before that was investigated"

@@ -97,7 +97,7 @@ def autotest(
     return decorate
 
 
-class Number(RandomNumber):
+class NumberOrList(RandomNumber):
     """``random(low, high)``; where a tuple is wanted, its value is a list."""
 
     __slots__ = ()
@@ -128,7 +128,7 @@ class Truth(RandomBool):
 
 def random(low: Any = DEFAULT_LOW, high: Any = DEFAULT_HIGH) -> Any:
     """Draw a number in ``[low, high)``."""
-    return Number(low, high)
+    return NumberOrList(low, high)
 
 
 def random_or_nothing(low: Any, high: Any) -> Any:

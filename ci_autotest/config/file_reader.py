@@ -75,7 +75,7 @@ def parse(text: str, where: str) -> Any:
         ConfigError: It is not YAML; the message begins with ``where``.
     """
     try:
-        loader = _Loader(text)
+        loader = _YamlLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -112,7 +112,7 @@ def _refuse_endless(node: yaml.Node) -> None:
         raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
 
 
-class _Loader(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     """A safe YAML loader that reads ``2e-3`` as a number and refuses a repeated key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
@@ -138,7 +138,7 @@ class _Loader(yaml.SafeLoader):
 
 
 # PyYAML follows YAML 1.1, where `2e-3` is text; in YAML 1.2, and for every human reader, it is a number.
-_Loader.add_implicit_resolver(
+_YamlLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+"),
     list("-+.0123456789"),

@@ -43,7 +43,7 @@ class OperatorDifference(Protocol):
         """What differs; ``None`` if nothing does."""
 
 
-class Difference(OperatorDifference, Protocol):
+class AcceptableDifference(OperatorDifference, Protocol):
     """A finding, the first sight of one, or a call at larger sizes."""
 
     @property
@@ -51,7 +51,7 @@ class Difference(OperatorDifference, Protocol):
         """Name of the candidate."""
 
 
-def matches(row: Known, finding: Difference) -> bool:
+def matches(row: Known, finding: AcceptableDifference) -> bool:
     """Whether a row accepts the operator, candidate and kind of a difference."""
     return row.candidate in {None, finding.candidate} and _is_about(row, finding)
 
@@ -136,7 +136,7 @@ _ENDS: Final = {
 }
 
 
-def ending_rows(findings: Sequence[Difference], rows: Iterable[Known], today: date) -> list[str]:
+def ending_rows(findings: Sequence[AcceptableDifference], rows: Iterable[Known], today: date) -> list[str]:
     """Return a sentence for each row that accepted a difference after which a case cannot be compared any further."""
     return [
         f"known difference '{row.operator}' ({row.reason}) accepts kind {row.kind}: {_ENDS[row.kind]}"
@@ -150,7 +150,7 @@ def valid_on(rows: Iterable[Known], today: date) -> tuple[Known, ...]:
     return tuple(row for row in rows if row.until is None or today <= row.until)
 
 
-def unmatched(findings: Sequence[Difference], rows: Iterable[Known], today: date) -> list[str]:
+def unmatched(findings: Sequence[AcceptableDifference], rows: Iterable[Known], today: date) -> list[str]:
     """Return a sentence for each row that accepts nothing, because it matches no finding or its date has passed."""
     sentences = []
     for row in rows:

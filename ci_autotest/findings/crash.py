@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import is_own
-from ci_autotest.findings.diagnosis import NOWHERE, Culprit, Diagnosis, Route, flaky, shown_of
-from ci_autotest.findings.shrink_driver import Trial
+from ci_autotest.findings.diagnosis import NOWHERE, Diagnosis, LossPlace, Route, flaky, shown_of
+from ci_autotest.findings.shrink_driver import ShrinkTrial
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.shrink.shrinker import ShownTrial
 from ci_autotest.values.case import is_guarded_case
 from ci_autotest.values.verdict import BackwardPass, InFlight, Misalignment, Verdict
 
@@ -70,7 +70,7 @@ def _operator_of(suspect: Suspect, fresh: SingleWorker) -> str:
     lost = fresh.ask(msgspec.structs.replace(_confirm_request(suspect), has_guard=False))
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return ""
-    alone = fresh.ask(_record_request(suspect, Culprit(lost.spot.step, has_backward=False)))
+    alone = fresh.ask(_record_request(suspect, LossPlace(lost.spot.step, has_backward=False)))
     return alone.verdict.operator if isinstance(alone, Tried) else ""
 
 
@@ -140,14 +140,14 @@ def locate(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     if has_backward:
         step = _step_of_backward(suspect, whole, lost, inspection.fresh)
     alone = inspection.fresh.ask(
-        _record_request(suspect, Culprit(step, has_backward=has_backward and step is not None))
+        _record_request(suspect, LossPlace(step, has_backward=has_backward and step is not None))
     )
     if not isinstance(alone, Tried):
         return replace(diagnosis, is_confirmed=True).settled()
     return replace(
         _with_verdict(diagnosis, alone.verdict),
         shown=shown_of(alone),
-        culprit=Culprit(step, has_backward),
+        culprit=LossPlace(step, has_backward),
         is_confirmed=True,
     )
 
@@ -174,7 +174,7 @@ def _in_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis | None:
         return None
     shown = shown_of(recorded)
     calls = replace(shown.recording, note={**shown.recording.note, "kind": "stateful"})
-    lost = Trial(diagnosis.suspect, inspection.fresh, is_alone=True).run(calls)
+    lost = ShrinkTrial(diagnosis.suspect, inspection.fresh, is_alone=True).run(calls)
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return None
     single = inspection.fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))
@@ -182,7 +182,7 @@ def _in_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis | None:
     at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
     return replace(
         _with_verdict(replace(diagnosis, lost=lost), verdict),
-        shown=Shown(at_call, calls), whole=None, is_confirmed=True, route=Route.LOSS_AFTER_CALLS,
+        shown=ShownTrial(at_call, calls), whole=None, is_confirmed=True, route=Route.LOSS_AFTER_CALLS,
     )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError,
         return None  # Each trial of a hang takes the whole timeout, and with one call there is nothing to find.
     # From the end, as a backward pass runs.
     for step in calls[: -_TRIED_IN_BACKWARD - 1 : -1]:
-        alone = fresh.ask(_record_request(suspect, Culprit(step, has_backward=True)))
+        alone = fresh.ask(_record_request(suspect, LossPlace(step, has_backward=True)))
         if not isinstance(alone, Tried):
             continue
         program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
@@ -210,7 +210,7 @@ def _confirm_request(suspect: Suspect) -> Confirm:
     return Confirm(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate)
 
 
-def _record_request(suspect: Suspect, culprit: Culprit = NOWHERE) -> Record:
+def _record_request(suspect: Suspect, culprit: LossPlace = NOWHERE) -> Record:
     """Return the request that records a case, or one step of it, on the reference alone."""
     return Record(
         test=suspect.test, case=suspect.case, attempt=suspect.attempt if suspect.attempt >= 0 else None,

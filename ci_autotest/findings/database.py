@@ -77,7 +77,7 @@ class Failed(Struct, frozen=True, kw_only=True):
     tests: tuple[_Name, ...] = ()
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class FindingEntry(Struct, frozen=True, kw_only=True):
     """The case that showed a finding; its draws follow from ``seed``, ``test``, ``case`` and ``attempt``."""
 
     schema: Literal["ci-autotest/entry/1"] = "ci-autotest/entry/1"
@@ -99,10 +99,10 @@ class Entry(Struct, frozen=True, kw_only=True):
         return self.candidate, self.operator, self.kind
 
 
-class Kept(NamedTuple):
+class KeptFinding(NamedTuple):
     """A finding of an earlier run with its program."""
 
-    entry: Entry
+    entry: FindingEntry
     program: bytes
     tensors: bytes
 
@@ -153,7 +153,7 @@ class Database:
         except (OSError, OutputError) as error:
             self.notes.append(f"{self._folder} cannot be written ({error}); the history lacks this run")
 
-    def findings(self) -> list[Kept]:
+    def findings(self) -> list[KeptFinding]:
         """Return the findings of earlier runs, in the order of their ids."""
         folder = self._folder / "findings"
         try:
@@ -165,12 +165,12 @@ class Database:
         kept = [self._kept(folder / name) for name in names[: 2 * FINDINGS_AT_MOST]]
         return [item for item in kept if item is not None]
 
-    def _kept(self, folder: Path) -> Kept | None:
+    def _kept(self, folder: Path) -> KeptFinding | None:
         head, program, tensors = (
             self._read(folder / name) for name in ("entry.json", "program.json", "tensors.safetensors")
         )
         try:
-            entry = msgspec.json.decode(head or b"", type=Entry)
+            entry = msgspec.json.decode(head or b"", type=FindingEntry)
         except (ValueError, RecursionError) as error:
             self.notes.append(f"{folder / 'entry.json'} is damaged ({error}) and is left out")
             return None
@@ -178,7 +178,7 @@ class Database:
         if entry.id != folder.name or program is None or tensors is None:
             self.notes.append(f"{folder} is incomplete and is left out")
             return None
-        return Kept(entry, program, tensors)
+        return KeptFinding(entry, program, tensors)
 
     def _read(self, path: Path) -> bytes | None:
         try:
@@ -193,7 +193,7 @@ class Database:
             self.notes.append(f"{path} cannot be read ({error.strerror}) and is left out")
             return None
 
-    def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept]) -> None:
+    def save(self, durations: Mapping[str, Learned], kept: Iterable[KeptFinding]) -> None:
         """Write the database; if the folder cannot be written, that is a note: no run depends on it."""
         # Those that still fail come first, then the newest.
         chosen = sorted(kept, key=lambda item: (item.entry.is_fixed, -item.entry.day, item.entry.id))
@@ -220,7 +220,7 @@ class Database:
         except (OSError, OutputError) as error:
             self.notes.append(f"{self._folder} cannot be written ({error}); --lf does not know this run")
 
-    def _save(self, item: Kept) -> None:
+    def _save(self, item: KeptFinding) -> None:
         folder = self._folder / "findings" / item.entry.id
         folder.mkdir(parents=True, exist_ok=True)
         # The entry marks a complete folder, so it is removed first and written last.

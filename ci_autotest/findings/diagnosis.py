@@ -17,7 +17,7 @@ from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_message import About, message_lines
 from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.messages import Broken, Tried
-from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.shrink.shrinker import ShownTrial
 from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class RunAgain(Enum):
     SCRIPT = "repro.py"
 
 
-class Culprit(NamedTuple):
+class LossPlace(NamedTuple):
     """Where a worker is lost: the step's index in the body, if known, and whether in its backward pass."""
 
     step: int | None
     has_backward: bool
 
 
-NOWHERE: Final = Culprit(None, has_backward=False)
+NOWHERE: Final = LossPlace(None, has_backward=False)
 #: Characters of what a first run did in the result of a flaky case.
 _SEEN_CHARS: Final = 300
 
@@ -106,10 +106,10 @@ class Diagnosis:
     verdict: Verdict
     route: Route
     lost: WorkerLostError | None = None
-    culprit: Culprit = NOWHERE
+    culprit: LossPlace = NOWHERE
     whole: Recording | None = None
-    shown: Shown | None = None
-    unshrunk: Shown | None = None
+    shown: ShownTrial | None = None
+    unshrunk: ShownTrial | None = None
     is_confirmed: bool = False
     is_shrunk: bool = False
     layer: str = ""
@@ -220,9 +220,9 @@ def _seen_in(verdict: Verdict) -> str:
     return f"{verdict.outcome}, {verdict.operator} ({verdict.kind})" + (f", {told[:_SEEN_CHARS]}" if told else "")
 
 
-def shown_of(tried: Tried) -> Shown:
+def shown_of(tried: Tried) -> ShownTrial:
     """Return the program and verdict of a worker's answer, decoded and checked."""
-    return Shown(tried.verdict, decode(tried.program, tried.tensors, is_own), tuple(tried.draws), tried.profile)
+    return ShownTrial(tried.verdict, decode(tried.program, tried.tensors, is_own), tuple(tried.draws), tried.profile)
 
 
 def calls_of(recording: Recording) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import msgspec
 from ci_autotest.config import named_by, of_reference
 from ci_autotest.errors import AutotestError, ProgramError
 from ci_autotest.findings.crash import crash_verdict
-from ci_autotest.findings.database import Entry, Kept, today
+from ci_autotest.findings.database import FindingEntry, KeptFinding, today
 from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.suspect import Suspect
@@ -24,7 +24,7 @@ from ci_autotest.program.targets import is_own, named_in
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.shrink.shrinker import ShownTrial
 from ci_autotest.values.finding import is_found_leniency
 from ci_autotest.values.verdict import Verdict
 
@@ -49,19 +49,19 @@ class Regressions(NamedTuple):
         refused: Sentences about findings that cannot run.
     """
 
-    still: tuple[tuple[Kept, Verdict | WorkerLostError], ...] = ()
-    fixed: tuple[Entry, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    still: tuple[tuple[KeptFinding, Verdict | WorkerLostError], ...] = ()
+    fixed: tuple[FindingEntry, ...] = ()
+    kept: tuple[KeptFinding, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 def replay_kept(
-    kept: Sequence[Kept], tests: Mapping[str, TestInfo], candidates: Sequence[str], tools: Tools
+    kept: Sequence[KeptFinding], tests: Mapping[str, TestInfo], candidates: Sequence[str], tools: Tools
 ) -> Regressions:
     """Run the program of each earlier finding on its candidate, and its whole case if the program no longer fails."""
     own = [item for item in kept if item.entry.test in tests and item.entry.candidate in candidates]
     others = [item for item in kept if item not in own]  # This run does not test them, so it must not change them.
-    still: list[tuple[Kept, Verdict | WorkerLostError]] = []
+    still: list[tuple[KeptFinding, Verdict | WorkerLostError]] = []
     fixed, held, refused = [], list(others), []
     with closing(_Replayer(tools)) as replayer:
         for item in own:
@@ -84,7 +84,7 @@ def replay_kept(
     return Regressions(tuple(still), tuple(fixed), tuple(held), tuple(refused))
 
 
-def _dated(item: Kept, *, is_fixed: bool) -> Kept:
+def _dated(item: KeptFinding, *, is_fixed: bool) -> KeptFinding:
     return item._replace(entry=msgspec.structs.replace(item.entry, is_fixed=is_fixed, day=today()))
 
 
@@ -109,7 +109,7 @@ class _Replayer:
     def _backend(self, candidate: str) -> str:
         return next(item.backend for item in (*self._tools.hello.candidates, of_reference()) if item.name == candidate)
 
-    def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
+    def shown(self, item: KeptFinding, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows now, or ``None`` if it is fixed."""
         entry = item.entry
         # A program that is damaged, or names what the configuration does not, is refused before a worker gets it.
@@ -143,7 +143,9 @@ class _Replayer:
         return answer if (verdict.operator, verdict.kind) == (entry.operator, entry.kind) else None
 
 
-def _with_shown_program(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kept, Verdict | WorkerLostError]:
+def _with_shown_program(
+    item: KeptFinding, shown: Tried | WorkerLostError
+) -> tuple[KeptFinding, Verdict | WorkerLostError]:
     """Return an earlier finding with the program that the worker has just returned, because the kept one may be forged.
 
     A lost worker returns no program, so the note's text about what a host ran is left out.
@@ -183,7 +185,7 @@ def regressed(
             found.append(_with_program(seen, item, tools))
 
 
-def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, route: Route) -> Diagnosis:
+def _diagnosis(item: KeptFinding, shown: Verdict | WorkerLostError, test: TestInfo, route: Route) -> Diagnosis:
     """Return the diagnosis of what an earlier finding shows now, without its program."""
     entry = item.entry
     lost = shown if isinstance(shown, WorkerLostError) else None
@@ -196,17 +198,17 @@ def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, rou
     return Diagnosis(suspect, shown, route, lost=lost, is_confirmed=True, is_shrunk=True, seed=entry.seed)
 
 
-def _with_program(seen: Diagnosis, item: Kept, tools: Tools) -> Finding:
+def _with_program(seen: Diagnosis, item: KeptFinding, tools: Tools) -> Finding:
     """Write a finding with its earlier program, and run its repro alone unless the run is over."""
     try:
-        shown = Shown(seen.verdict, _recording(item, tools))
+        shown = ShownTrial(seen.verdict, _recording(item, tools))
         with closing(tools.fresh()) as fresh:
             return rendered(followed(replace(seen, shown=shown), Inspection(tools, fresh)), tools)
     except ProgramError as error:  # The program came from outside. What it shows was still seen.
         return rendered(seen.noted(f"its program is not shown: {error}"), tools)
 
 
-def _recording(item: Kept, tools: Tools) -> Recording:
+def _recording(item: KeptFinding, tools: Tools) -> Recording:
     """Return the earlier program; it comes from outside, and may name only what candidates of this run are made of."""
     recording = decode(item.program, item.tensors, is_own)
     if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
@@ -215,7 +217,7 @@ def _recording(item: Kept, tools: Tools) -> Recording:
     return recording
 
 
-def kept_of(finding: Finding, output: Path) -> Kept | None:
+def kept_of(finding: Finding, output: Path) -> KeptFinding | None:
     """Return what the database keeps of a finding; ``None`` if it is not confirmed or has no program."""
     folder = output / FINDINGS / finding.id
     # A flaky finding that is not seen again is not fixed.
@@ -225,8 +227,8 @@ def kept_of(finding: Finding, output: Path) -> Kept | None:
         program, tensors = (folder / "program.json").read_bytes(), (folder / "tensors.safetensors").read_bytes()
     except OSError:
         return None
-    entry = Entry(
+    entry = FindingEntry(
         id=finding.id, candidate=finding.candidate, operator=finding.operator, kind=finding.kind, test=finding.test,
         case=finding.case, attempt=finding.attempt, seed=finding.seed, profile=finding.profile, day=today(),
     )  # fmt: skip
-    return Kept(entry, program, tensors)
+    return KeptFinding(entry, program, tensors)

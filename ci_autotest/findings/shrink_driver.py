@@ -15,7 +15,7 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.ranks import mesh_of, on_fewest
-from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, Replace, Shown, Shrinker, is_same
+from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, Replace, ShownTrial, Shrinker, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ SECONDS_AT_MOST: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ShrinkTrial:
     """How proposals are tried.
 
     Args:
@@ -86,7 +86,7 @@ class Trial:
         """Whether a proposal needs a group of ranks of another size."""
         return self.mesh is not None and isinstance(proposal, Replace) and mesh_of(proposal.recording) != self.mesh
 
-    def propose(self, proposal: Proposal) -> Shown | None:
+    def propose(self, proposal: Proposal) -> ShownTrial | None:
         """Return what a proposal shows; ``None`` if the trial gave no verdict."""
         if self.is_of_other_group(proposal):
             return None
@@ -109,12 +109,12 @@ class Trial:
             self.fresh.close()
 
 
-def shrink(shown: Shown, trial: Trial) -> Shown:
+def shrink(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
     """Return the smallest program that shows the same."""
     return _shrunk(shown, trial, trial.propose)
 
 
-def _shrunk(shown: Shown, trial: Trial, judge: Callable[[Proposal], Shown | None]) -> Shown:
+def _shrunk(shown: ShownTrial, trial: ShrinkTrial, judge: Callable[[Proposal], ShownTrial | None]) -> ShownTrial:
     shrinker = Shrinker(shown)
     most = min(trial.most, FRESH_TRIALS_AT_MOST) if trial.is_alone else trial.most
     end, calls = time.monotonic() + SECONDS_AT_MOST, 0
@@ -133,7 +133,7 @@ def _told(shrinker: Shrinker) -> str:
     return f"{plural(reached.steps, 'step')}, {plural(reached.elements, 'element')}"
 
 
-def shrink_on_hosts(shown: Shown, trial: Trial) -> Shown:
+def shrink_on_hosts(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
     """Shrink on the ranks that run, then try two of them, once: starting that group takes as long as all else."""
     best = shrink(shown, trial)
     fewer = on_fewest(best.recording)
@@ -144,7 +144,7 @@ def shrink_on_hosts(shown: Shown, trial: Trial) -> Shown:
     return best if seen is None else shrink(seen, replace(trial, mesh=mesh_of(seen.recording)))
 
 
-def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[Shown, str]:
+def shrink_compiled(shown: ShownTrial, trial: ShrinkTrial, candidate: Candidate) -> tuple[ShownTrial, str]:
     """Shrink on the cheapest layer that still fails, and confirm on the real one; return the layer at fault too.
 
     The whole compiler takes seconds for each new shape, but its upper layers take milliseconds.
@@ -170,13 +170,13 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
     return shrink(shown, replace(trial, most=COMPILATIONS_AT_MOST)), LAYERS.get(real, real)
 
 
-def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | None:
+def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> ShownTrial | None:
     if not isinstance(answer, Tried) or not answer.program:
         return None
     return shown_of(answer) if is_same(answer.verdict, wanted) else None
 
 
-def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: bool = False) -> Shown:
+def shrink_crash(shown: ShownTrial, trial: ShrinkTrial, step: int | None, *, has_backward: bool = False) -> ShownTrial:
     """Return the smallest program that ends its worker; the number of trials is limited, as each success is a restart.
 
     Args:
@@ -189,7 +189,7 @@ def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: 
     return _shrunk(shown, limited, lambda proposal: _crashed(proposal, trial, (step, has_backward), shown.verdict))
 
 
-def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
+def shrink_calls_that_crash(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
     """Return the fewest calls of which the last one ends its worker; each trial runs in a fresh process.
 
     Args:
@@ -197,34 +197,38 @@ def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
         trial: How proposals are tried.
     """
 
-    def judge(proposal: Proposal) -> Shown | None:
+    def judge(proposal: Proposal) -> ShownTrial | None:
         return None if isinstance(proposal, Redraw) else _lost_in_call(proposal.recording, trial, shown)
 
     return _shrunk(shown, replace(trial, most=CRASHES_AT_MOST), judge)
 
 
-def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | None:
+def _lost_in_call(recording: Recording, trial: ShrinkTrial, wanted: ShownTrial) -> ShownTrial | None:
     answer = trial.run(recording)
     if not isinstance(answer, WorkerLostError) or answer.spot.step < 0:
         return None
     verdict, step = wanted.verdict, answer.spot.step
     # By the target, because a shorter sequence has other indices.
     is_same_call = recording.program.steps[step].target == wanted.recording.program.steps[verdict.step].target
-    return Shown(msgspec.structs.replace(verdict, step=step), recording) if is_same_call else None
+    return ShownTrial(msgspec.structs.replace(verdict, step=step), recording) if is_same_call else None
 
 
-def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verdict: Verdict) -> Shown | None:
+def _crashed(
+    proposal: Proposal, trial: ShrinkTrial, at: tuple[int | None, bool], verdict: Verdict
+) -> ShownTrial | None:
     # An inlined program could not be returned, because the worker would be lost before.
     if isinstance(proposal, Inline) or trial.is_of_other_group(proposal):
         return None
-    found = Shown(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, *at)
+    found = (
+        ShownTrial(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, *at)
+    )
     if found is None or found.verdict.operator != verdict.operator:
         return None
     is_lost = isinstance(trial.run(found.recording), WorkerLostError)
     return replace(found, verdict=verdict) if is_lost else None
 
 
-def _recorded(proposal: Redraw, trial: Trial, step: int | None, has_backward: bool) -> Shown | None:  # noqa: FBT001 - private, one caller
+def _recorded(proposal: Redraw, trial: ShrinkTrial, step: int | None, has_backward: bool) -> ShownTrial | None:  # noqa: FBT001 - private, one caller
     """Record a redraw on the reference alone, because the candidate could end the worker before it answers."""
     suspect = trial.suspect
     answer = trial.fresh.ask(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ci_autotest.findings import shrink_driver as driver
 from ci_autotest.findings.confirm import question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
-from ci_autotest.findings.shrink_driver import Trial
+from ci_autotest.findings.shrink_driver import ShrinkTrial
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.messages import Tried, TryProgram
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Inspection
-    from ci_autotest.shrink.shrinker import Shown
+    from ci_autotest.shrink.shrinker import ShownTrial
 
 
 def shrink_body(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
@@ -92,17 +92,17 @@ def shrink_calls_that_crash(diagnosis: Diagnosis, inspection: Inspection) -> Dia
     return replace(diagnosis, shown=best, is_shrunk=True)
 
 
-def _alone(diagnosis: Diagnosis, inspection: Inspection) -> Trial:
+def _alone(diagnosis: Diagnosis, inspection: Inspection) -> ShrinkTrial:
     """Return how proposals are tried in fresh processes."""
-    return Trial(diagnosis.suspect, inspection.fresh, is_alone=True, show=inspection.tools.show)
+    return ShrinkTrial(diagnosis.suspect, inspection.fresh, is_alone=True, show=inspection.tools.show)
 
 
-def _shown(diagnosis: Diagnosis) -> Shown:
+def _shown(diagnosis: Diagnosis) -> ShownTrial:
     assert diagnosis.shown is not None  # noqa: S101 - an earlier stage has set it
     return diagnosis.shown
 
 
-def _variant(suspect: Suspect, shown: Shown, inspection: Inspection) -> list[Variant]:
+def _variant(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> list[Variant]:
     """Return the variant; none if no program of it fails when it is pasted, for which its tensors must fit the text."""
     finding = rendered(Diagnosis(suspect, shown.verdict, Route.SETTLED), inspection.tools)
     noted = inspection.tools.with_module_folders(shown.recording)
@@ -114,7 +114,7 @@ def _variant(suspect: Suspect, shown: Shown, inspection: Inspection) -> list[Var
     return [] if program.reason else [variant]
 
 
-def _smallest(suspect: Suspect, shown: Shown, inspection: Inspection) -> tuple[Shown, str]:
+def _smallest(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> tuple[ShownTrial, str]:
     """Return the smallest program that shows the same, and the compiler layer at fault."""
     candidate = _candidate(suspect, inspection)
     trial = _trial(suspect, shown, inspection)
@@ -130,9 +130,9 @@ def _candidate(suspect: Suspect, inspection: Inspection) -> Candidate | None:
     return next((item for item in candidates if item.name == suspect.candidate), None)
 
 
-def _trial(suspect: Suspect, shown: Shown, inspection: Inspection) -> Trial:
+def _trial(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> ShrinkTrial:
     """Return how proposals are tried; the ranks of another framework stay as many as they are."""
     candidate = _candidate(suspect, inspection)
     are_hosts = candidate is not None and candidate.backend == "module" and candidate.ranks is not None
     mesh = mesh_of(shown.recording) if are_hosts else None
-    return Trial(suspect, inspection.fresh, mesh=mesh, show=inspection.tools.show)
+    return ShrinkTrial(suspect, inspection.fresh, mesh=mesh, show=inspection.tools.show)

@@ -14,7 +14,7 @@ import msgspec
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
-from ci_autotest.program.call_sequence import Part, joined, without_gradients
+from ci_autotest.program.call_sequence import SequencePart, joined, without_gradients
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
@@ -99,8 +99,8 @@ class _Group(NamedTuple):
         own: The wrong case, if it is one of them.
     """
 
-    cases: list[Part]
-    probes: list[Part]
+    cases: list[SequencePart]
+    probes: list[SequencePart]
     own: Recording | None
 
 
@@ -199,7 +199,7 @@ def _record(
     return replace(found, note={**found.note, **NOTE})
 
 
-def _part(recording: Recording) -> Part:
+def _part(recording: Recording) -> SequencePart:
     program = recording.program
     data = {step.target: recording.tensors[step.target] for step in program.steps if step.op == PLACEHOLDER}
     cotangents = {
@@ -212,11 +212,11 @@ def _part(recording: Recording) -> Part:
         for index, step in enumerate(program.steps)
         if step.op == PLACEHOLDER and f"gradient_{index}" in recording.expected
     ]
-    return Part(Program(program.setup, program.body), data, cotangents, leaves)
+    return SequencePart(Program(program.setup, program.body), data, cotangents, leaves)
 
 
 def _sequence(
-    parts: Sequence[Part], noted: Recording, *, forwards_first: bool = False, repeats: bool = False
+    parts: Sequence[SequencePart], noted: Recording, *, forwards_first: bool = False, repeats: bool = False
 ) -> Recording:
     program, data = joined(parts, forwards_first=forwards_first, repeats=repeats)
     return Recording(program, data, noted.note)

@@ -23,14 +23,14 @@ from ci_autotest.errors import PublishError
 from ci_autotest.github.environ import is_safe_url
 from ci_autotest.github.http_response import (
     Forbidden,
-    Reply,
+    HttpReply,
     Unclear,
     decoded,
     has_next,
     is_broken,
     reason_of,
 )
-from ci_autotest.github.request import Bearer, Item, Listing, Nobody, Page, Request
+from ci_autotest.github.request import Bearer, HttpRequest, Item, Listing, Nobody, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +88,7 @@ class Client:
 
     def get(self, path: str, shape: msgspec.json.Decoder[T], params: Mapping[str, str | int]) -> T | Forbidden:
         """Return the content at ``path``; ``params`` are query parameters."""
-        return self._content(Request(method="GET", url=self.api_url + path, params=params), shape)
+        return self._content(HttpRequest(method="GET", url=self.api_url + path, params=params), shape)
 
     def pages(self, listing: Listing[Page, Item]) -> Iterator[Item] | Forbidden:
         """Return the items of a list, each once, in GitHub's order; pages are read lazily.
@@ -125,7 +125,7 @@ class Client:
         if number > MAX_PAGES:
             message = f"GET {url} goes on after {MAX_PAGES} pages of {PER_PAGE}, which is more than GitHub stores."
             raise PublishError(message)
-        request = Request(method="GET", url=url, params={**listing.params, "per_page": PER_PAGE, "page": number})
+        request = HttpRequest(method="GET", url=url, params={**listing.params, "per_page": PER_PAGE, "page": number})
         reply = self._judged(request, self._answered(request))
         if isinstance(reply, Forbidden):
             return reply
@@ -137,7 +137,7 @@ class Client:
         Raises:
             PublishError: It is larger than ``most_bytes``, or the redirect is not to an https address.
         """
-        request = Request(method="GET", url=self.api_url + path, most_bytes=most_bytes, into=into)
+        request = HttpRequest(method="GET", url=self.api_url + path, most_bytes=most_bytes, into=into)
         reply = self._answered(request)
         if reply.status != _FOUND:
             judged = self._judged(request, reply)
@@ -146,7 +146,7 @@ class Client:
         if not is_safe_url(place.partition("?")[0]):
             message = f"{request.where} redirects to {self._plain(place)!r}, which is not an https address."
             raise PublishError(message)
-        stored = Request(method="GET", url=place, most_bytes=most_bytes, is_api=False, into=into)
+        stored = HttpRequest(method="GET", url=place, most_bytes=most_bytes, is_api=False, into=into)
         judged = self._judged(stored, self._answered(stored))
         return judged if isinstance(judged, Forbidden) else None
 
@@ -166,7 +166,7 @@ class Client:
         self, method: str, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int
     ) -> T | Forbidden | Unclear:
         """Send once; if it must be sent again, wait as GitHub asks and leave the retry to the caller."""
-        request = Request(method=method, url=self.api_url + path, body=msgspec.json.encode(content))
+        request = HttpRequest(method=method, url=self.api_url + path, body=msgspec.json.encode(content))
         reply = self._exchange(request)
         seconds = wait_s(reply, failures)
         if seconds is not None:
@@ -178,7 +178,7 @@ class Client:
 
     def delete(self, path: str) -> Forbidden | None:
         """Delete the content at ``path``."""
-        request = Request(method="DELETE", url=self.api_url + path)
+        request = HttpRequest(method="DELETE", url=self.api_url + path)
         reply = self._judged(request, self._answered(request))
         return reply if isinstance(reply, Forbidden) else None
 
@@ -204,11 +204,11 @@ class Client:
             raise PublishError(message)
         return left_s
 
-    def _content(self, request: Request, shape: msgspec.json.Decoder[T]) -> T | Forbidden:
+    def _content(self, request: HttpRequest, shape: msgspec.json.Decoder[T]) -> T | Forbidden:
         reply = self._judged(request, self._answered(request))
         return reply if isinstance(reply, Forbidden) else decoded(request.where, reply, shape)
 
-    def _answered(self, request: Request) -> Reply:
+    def _answered(self, request: HttpRequest) -> HttpReply:
         """Send a request until its answer is final; only for requests that may be repeated."""
         failures = 0
         while True:
@@ -223,7 +223,7 @@ class Client:
                 raise PublishError(message)
             self.pause(seconds, why)
 
-    def _judged(self, request: Request, reply: Reply) -> Reply | Forbidden:
+    def _judged(self, request: HttpRequest, reply: HttpReply) -> HttpReply | Forbidden:
         if reply.status in _GOOD:
             return reply
         reason = self._plain(reason_of(reply)) or "no reason given"
@@ -244,7 +244,7 @@ class Client:
         text = " ".join(text.replace(self.token, "***").split())
         return "".join(filter(str.isprintable, text))[:_REASON_CHARS].rstrip(". ")
 
-    def _exchange(self, request: Request) -> Reply:
+    def _exchange(self, request: HttpRequest) -> HttpReply:
         left_s = self._left_s(f"{request.where} was next")
         try:
             with self.session.request(
@@ -259,12 +259,12 @@ class Client:
                 stream=True,
             ) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
-                return Reply(status=response.status_code, headers=headers, body=self._read(request, response))
+                return HttpReply(status=response.status_code, headers=headers, body=self._read(request, response))
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             # Only the name, because the text may quote addresses and headers.
-            return Reply(status=0, headers={}, body=b"", lost=type(error).__name__)
+            return HttpReply(status=0, headers={}, body=b"", lost=type(error).__name__)
 
-    def _read(self, request: Request, response: requests.Response) -> bytes:
+    def _read(self, request: HttpRequest, response: requests.Response) -> bytes:
         # `read1` returns what has arrived so far, so that a slow answer cannot outlast the deadline; an old urllib3
         # lacks it.
         read = getattr(response.raw, "read1", response.raw.read)
@@ -286,7 +286,7 @@ class Client:
         return bytes(body)
 
 
-def is_rate_limited(reply: Reply) -> bool:
+def is_rate_limited(reply: HttpReply) -> bool:
     """Whether an answer asks to come back later; a 403 may also mean that a permission is missing.
 
     Source:
@@ -299,7 +299,7 @@ def is_rate_limited(reply: Reply) -> bool:
     return reply.status == _FORBIDDEN and limited
 
 
-def wait_s(reply: Reply, failures: int) -> float | None:
+def wait_s(reply: HttpReply, failures: int) -> float | None:
     """Return how many seconds to wait before the request is sent again, or ``None`` if the answer is final.
 
     Args:
@@ -317,15 +317,15 @@ def _first_given(*waits: float | None) -> float | None:
     return next((wait for wait in waits if wait is not None), None)
 
 
-def _is_spent(reply: Reply) -> bool:
+def _is_spent(reply: HttpReply) -> bool:
     return reply.headers.get("x-ratelimit-remaining") == "0"
 
 
-def _retry_after_s(reply: Reply) -> float | None:
+def _retry_after_s(reply: HttpReply) -> float | None:
     return _whole_seconds(reply.headers.get("retry-after", ""))
 
 
-def _until_reset_s(reply: Reply) -> float | None:
+def _until_reset_s(reply: HttpReply) -> float | None:
     """Return the seconds to the reset by the server's clock, because this machine's may be wrong."""
     reset = _whole_seconds(reply.headers.get("x-ratelimit-reset", ""))
     if reset is None or not _is_spent(reply):

@@ -10,11 +10,23 @@ import msgspec
 from ci_autotest.errors import PublishError
 from ci_autotest.github.http_response import Forbidden, Unclear
 from ci_autotest.github.request import Listing
-from ci_autotest.github.sticky import Comment, Create, Delete, Done, Skip, Update, User, Wanted, decide, ours, seen
+from ci_autotest.github.sticky import (
+    Comment,
+    Create,
+    Delete,
+    Done,
+    Skip,
+    Update,
+    User,
+    WantedComment,
+    decide,
+    ours,
+    seen,
+)
 
 if TYPE_CHECKING:
     from ci_autotest.github.client import Client
-    from ci_autotest.github.comment_sections import Section
+    from ci_autotest.github.comment_sections import CommentSection
     from ci_autotest.github.event import Event, PullRequestTarget
 
 Action: TypeAlias = Literal["created", "updated", "unchanged", "skipped", "degraded"]
@@ -71,7 +83,7 @@ class _Progress:
     created: Comment | None = None
     posted: bool = False
     updated: bool = False
-    seen: tuple[Section, ...] = ()
+    seen: tuple[CommentSection, ...] = ()
     is_steady: bool = False
     missed: bool = False
     failures: int = 0
@@ -91,7 +103,7 @@ class _Thread:
     client: Client
     repository: str
     number: int
-    wanted: Wanted
+    wanted: WantedComment
 
     @property
     def path(self) -> str:
@@ -105,7 +117,7 @@ class _Thread:
         return f"/repos/{self.repository}/issues/comments/{comment_id}"
 
 
-def publish(client: Client, event: Event, target: PullRequestTarget, wanted: Wanted) -> Published:
+def publish(client: Client, event: Event, target: PullRequestTarget, wanted: WantedComment) -> Published:
     """Make the check's single comment on a pull request say what is ``wanted``.
 
     A missing permission is no error: the result names it, and the report is in the summary and the files.

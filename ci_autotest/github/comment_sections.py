@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class CommentSection:
     """The part of one leg.
 
     Attributes:
@@ -82,7 +82,7 @@ def plain(body: str | None) -> str:
     return (body or "").replace("\r\n", "\n").rstrip()
 
 
-def compose(first_line: str, sections: Iterable[Section]) -> str:
+def compose(first_line: str, sections: Iterable[CommentSection]) -> str:
     """Return the comment; until it fits, the longest section is cut to its first line.
 
     Raises:
@@ -103,7 +103,7 @@ def compose(first_line: str, sections: Iterable[Section]) -> str:
     return body
 
 
-def sections_of(body: str | None) -> tuple[Section, ...]:
+def sections_of(body: str | None) -> tuple[CommentSection, ...]:
     """Return the sections of a comment that ``compose`` wrote; none if somebody edited it."""
     lines = plain(body).split("\n", 2)
     found = _INDEX_LINE.fullmatch(lines[1].strip()) if len(lines) > 2 else None  # noqa: PLR2004
@@ -116,12 +116,12 @@ def sections_of(body: str | None) -> tuple[Section, ...]:
         # A section begins with a heading: somebody has edited this text.
         if len(text) != int(length) or not text.startswith("#"):
             return ()
-        sections.append(Section(leg=unquote(leg), turn=Turn(int(run_id), int(attempt)), text=text))
+        sections.append(CommentSection(leg=unquote(leg), turn=Turn(int(run_id), int(attempt)), text=text))
         rest = rest[: -int(length)].removesuffix(_BETWEEN)
     return tuple(reversed(sections))
 
 
-def _composed(first_line: str, placed: Sequence[Section]) -> str:
+def _composed(first_line: str, placed: Sequence[CommentSection]) -> str:
     texts = [section.text.strip() for section in placed]
     index = "".join(
         f" {section.turn.run_id}.{section.turn.attempt}.{len(text)}.{quote(section.leg, safe='')}"
@@ -130,7 +130,7 @@ def _composed(first_line: str, placed: Sequence[Section]) -> str:
     return _BETWEEN.join([f"{first_line}\n<!-- sections{index} -->\n{_overview(placed)}".rstrip("\n"), *texts])
 
 
-def _overview(placed: Sequence[Section]) -> str:
+def _overview(placed: Sequence[CommentSection]) -> str:
     """Return a line about all legs if there are several, so that nobody takes the first for the whole."""
     if len(placed) < 2:  # noqa: PLR2004
         return ""

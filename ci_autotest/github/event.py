@@ -59,7 +59,7 @@ class RunTarget:
     """
 
     run_id: int
-    run: Run | None = None
+    run: WorkflowRun | None = None
 
 
 Target: TypeAlias = PullRequestTarget | RunTarget
@@ -114,7 +114,7 @@ class HeadRepository(msgspec.Struct, frozen=True):
     owner: Owner
 
 
-class Run(msgspec.Struct, frozen=True):
+class WorkflowRun(msgspec.Struct, frozen=True):
     """A workflow run.
 
     Attributes:
@@ -132,14 +132,14 @@ class Run(msgspec.Struct, frozen=True):
     run_started_at: str = ""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _EventHead(msgspec.Struct, frozen=True):
     sha: _Commit
     repo: _Repository | None  # null when the fork was deleted
 
 
 class _PullRequest(msgspec.Struct, frozen=True):
     number: _Number
-    head: _Head
+    head: _EventHead
     base: _Base
 
 
@@ -148,7 +148,7 @@ class _PullRequestPayload(msgspec.Struct, frozen=True):
 
 
 class _RunPayload(msgspec.Struct, frozen=True):
-    workflow_run: Run
+    workflow_run: WorkflowRun
 
 
 class _Link(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ BROKEN: Final = frozenset({0, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
+class HttpReply:
     """A complete answer.
 
     Attributes:
@@ -75,12 +75,12 @@ class _Refusal(msgspec.Struct, frozen=True):
     errors: list[str | _Reason] = []
 
 
-def is_broken(reply: Reply) -> bool:
+def is_broken(reply: HttpReply) -> bool:
     """Whether the effect of the request is unknown, because no answer came or the server failed."""
     return reply.status in BROKEN
 
 
-def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
+def decoded(where: str, reply: HttpReply, shape: msgspec.json.Decoder[T]) -> T:
     """Return the content of an answer.
 
     Raises:
@@ -99,7 +99,7 @@ def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
         raise PublishError(message) from None
 
 
-def reason_of(reply: Reply) -> str:
+def reason_of(reply: HttpReply) -> str:
     """Return GitHub's own words for a refusal, or ""."""
     try:
         # The words are for a message only, so that an answer which is not GitHub's is no error here.
@@ -116,7 +116,7 @@ def _reason(error: str | _Reason) -> str:
     return error.message or " ".join(part for part in (error.field, error.code) if part)
 
 
-def has_next(reply: Reply) -> bool:
+def has_next(reply: HttpReply) -> bool:
     """Whether a list has a next page."""
     links = requests.utils.parse_header_links(reply.headers.get("link", ""))
     return any(link.get("rel") == "next" for link in links)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.github.event import HeadRepository, PullRequestTarget, Run, RunTarget
+from ci_autotest.github.event import HeadRepository, PullRequestTarget, RunTarget, WorkflowRun
 from ci_autotest.github.http_response import Forbidden
 from ci_autotest.github.request import Listing
 
@@ -53,7 +53,7 @@ class Origin:
 
     pull: PullRequestTarget
     sha: str
-    run: Run | None = None
+    run: WorkflowRun | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Absent:
     message: str
 
 
-RUN: Final = msgspec.json.Decoder(Run)
+RUN: Final = msgspec.json.Decoder(WorkflowRun)
 PULL: Final = msgspec.json.Decoder(Pull)
 PULLS: Final = msgspec.json.Decoder(list[Pull])
 
@@ -94,7 +94,7 @@ def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Ori
 
 
 def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent | Forbidden:
-    run: Run | Forbidden | None = target.run
+    run: WorkflowRun | Forbidden | None = target.run
     if run is None:
         run = client.get(f"/repos/{event.repository}/actions/runs/{target.run_id}", RUN, {})
     if isinstance(run, Forbidden):
@@ -113,7 +113,7 @@ def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent 
     return Origin(pull=_target_of(event, pull), sha=run.head_sha, run=run) if pull else _absent(target, run)
 
 
-def choose(pulls: Iterable[Pull], run: Run) -> Pull | None:
+def choose(pulls: Iterable[Pull], run: WorkflowRun) -> Pull | None:
     """Return the pull request whose head repository, branch and commit are the run's; the lowest number of several.
 
     All three are compared: a commit alone may be at the head of anyone's branch.
@@ -131,7 +131,7 @@ def _target_of(event: Event, pull: Pull) -> PullRequestTarget:
     )
 
 
-def _is_head_of(head: Head, run: Run) -> bool:
+def _is_head_of(head: Head, run: WorkflowRun) -> bool:
     # A deleted repository is equal to none, not even to another deleted one.
     if head.repo is None or run.head_repository is None:
         return False
@@ -142,7 +142,7 @@ def _is_head_of(head: Head, run: Run) -> bool:
     )
 
 
-def _absent(target: RunTarget, run: Run) -> Absent:
+def _absent(target: RunTarget, run: WorkflowRun) -> Absent:
     source = run.head_repository.full_name if run.head_repository else "a deleted repository"
     return Absent(
         f"no comment was written: no open pull request has its head at {run.head_sha[:12]} "

@@ -52,7 +52,7 @@ class Listing(Generic[Page, Item]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class HttpRequest:
     """One request.
 
     Attributes:

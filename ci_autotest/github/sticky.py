@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from ci_autotest.github.comment_sections import FAULTY, Section, Turn, compose, plain, sections_of
+from ci_autotest.github.comment_sections import FAULTY, CommentSection, Turn, compose, plain, sections_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Comment(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class WantedComment:
     """What the comment must say when a publisher is done.
 
     Attributes:
@@ -47,7 +47,7 @@ class Wanted:
 
     marker: str
     turn: Turn
-    sections: tuple[Section, ...]
+    sections: tuple[CommentSection, ...]
     legs: int = 1
     may_create: bool = True
 
@@ -102,13 +102,20 @@ def turn_of(comment: Comment) -> Turn:
     return max((section.turn for section in sections_of(comment.body)), default=Turn(0, 0))
 
 
-def seen(comments: Iterable[Comment], author: str, wanted: Wanted, before: Iterable[Section]) -> tuple[Section, ...]:
+def seen(
+    comments: Iterable[Comment], author: str, wanted: WantedComment, before: Iterable[CommentSection]
+) -> tuple[CommentSection, ...]:
     """Return the latest section of each leg, from our comments and from those seen ``before``."""
     return tuple(_united(ours(comments, author, wanted.marker), before).values())
 
 
 def decide(
-    comments: Iterable[Comment], author: str, wanted: Wanted, *, wrote: bool, remembered: Iterable[Section] = ()
+    comments: Iterable[Comment],
+    author: str,
+    wanted: WantedComment,
+    *,
+    wrote: bool,
+    remembered: Iterable[CommentSection] = (),
 ) -> Step:
     """Return the next step; it is called again with a fresh list after each step.
 
@@ -139,23 +146,23 @@ def decide(
     return _without(duplicates, Done(kept)) if plain(kept.body) == plain(body) else Update(kept.id, body)
 
 
-def _united(mine: Iterable[Comment], remembered: Iterable[Section] = ()) -> dict[str, Section]:
+def _united(mine: Iterable[Comment], remembered: Iterable[CommentSection] = ()) -> dict[str, CommentSection]:
     """Return the latest section of each leg in all our comments."""
-    there: dict[str, Section] = {}
+    there: dict[str, CommentSection] = {}
     for section in (*(section for comment in mine for section in sections_of(comment.body)), *remembered):
         if section.leg not in there or there[section.leg].turn < section.turn:
             there[section.leg] = section
     return there
 
 
-def _newer_attempt(there: Mapping[str, Section], wanted: Wanted) -> Turn | None:
+def _newer_attempt(there: Mapping[str, CommentSection], wanted: WantedComment) -> Turn | None:
     """Return a later attempt of the same run that already wrote all our sections, if there is one."""
     turns = [there[section.leg].turn for section in wanted.sections if section.leg in there]
     is_later = len(turns) == len(wanted.sections) and all(turn > wanted.turn for turn in turns)
     return max(turns) if is_later else None
 
 
-def _merged(there: Mapping[str, Section], wanted: Wanted) -> tuple[Section, ...]:
+def _merged(there: Mapping[str, CommentSection], wanted: WantedComment) -> tuple[CommentSection, ...]:
     """Return the existing sections with ours in place; those of earlier runs are dropped when all legs are in."""
     merged = dict(there)
     for section in wanted.sections:
@@ -169,12 +176,12 @@ def _merged(there: Mapping[str, Section], wanted: Wanted) -> tuple[Section, ...]
     return tuple(of_run if len(of_run) >= wanted.legs else merged.values())
 
 
-def _has_turns(kept: Comment, wanted: Wanted) -> bool:
+def _has_turns(kept: Comment, wanted: WantedComment) -> bool:
     turns = {section.leg: section.turn for section in sections_of(kept.body)}
     return all(turns.get(section.leg) == section.turn for section in wanted.sections)
 
 
-def _holds(kept: Comment, there: Mapping[str, Section]) -> bool:
+def _holds(kept: Comment, there: Mapping[str, CommentSection]) -> bool:
     """Whether the kept comment has the latest section of every leg."""
     turns = {section.leg: section.turn for section in sections_of(kept.body)}
     newest = max((turn.run_id for turn in turns.values()), default=0)

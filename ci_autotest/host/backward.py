@@ -10,7 +10,7 @@ from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.binding import storage_dtype
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.shared_program import SharedProgram
-from ci_autotest.host.trace import Cotangent
+from ci_autotest.host.trace import OutputCotangent
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
 from ci_autotest.program.literals import array_of, rounded_bytes
 from ci_autotest.values.dtypes import BITS, FLOAT8
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.host.frameworks.protocol import Framework
-    from ci_autotest.host.trace import Run
+    from ci_autotest.host.trace import RunTrace
     from ci_autotest.program.ir import Program
 
 
 def backward(
     program: Program,
-    run: Run,
+    run: RunTrace,
     cotangents: Mapping[int, np.ndarray],
     framework: Framework,
     shared_program: SharedProgram | None = None,
@@ -48,7 +48,7 @@ def backward(
         record_backward_error(run, error, framework)
 
 
-def record_backward_error(run: Run, error: BaseException, framework: Framework) -> None:
+def record_backward_error(run: RunTrace, error: BaseException, framework: Framework) -> None:
     """Record an error of the backward pass: either the framework lacks a feature, or the error is the outcome."""
     # What was found before the error would be compared as if the pass had ended.
     run.gradients = []
@@ -61,7 +61,7 @@ def record_backward_error(run: Run, error: BaseException, framework: Framework) 
 
 
 def _of_values(
-    shared_program: SharedProgram, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
+    shared_program: SharedProgram, run: RunTrace, cotangents: Mapping[int, np.ndarray], framework: Framework
 ) -> list[tuple[Any, Any]]:
     """Return pairs of a step or parameter and its gradient, from the autograd graph behind the values."""
     roots, weights = _roots(shared_program, run, cotangents, framework)
@@ -75,7 +75,7 @@ def _of_values(
 
 def _of_program(
     program: Program,
-    run: Run,
+    run: RunTrace,
     cotangents: Mapping[int, np.ndarray],
     framework: Any,
 ) -> list[tuple[Any, Any]]:
@@ -92,8 +92,8 @@ def _of_program(
 
 
 def _roots(
-    shared_program: SharedProgram, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> tuple[list[Any], dict[int, Cotangent]]:
+    shared_program: SharedProgram, run: RunTrace, cotangents: Mapping[int, np.ndarray], framework: Framework
+) -> tuple[list[Any], dict[int, OutputCotangent]]:
     """Return the outputs that require grad on this side, each once, and their cotangents by position.
 
     One tensor may stand for two outputs that are separate tensors on the reference. Its cotangent is then the sum.
@@ -118,14 +118,14 @@ def _roots(
     }
 
 
-def _cotangent(array: np.ndarray, spec: TensorSpec, framework: Framework) -> Cotangent:
+def _cotangent(array: np.ndarray, spec: TensorSpec, framework: Framework) -> OutputCotangent:
     """Return a cotangent as a tensor, with a copy of its elements from before the backward pass may overwrite them."""
     elements = array.tobytes()
     tensor = framework.tensor(array, spec)
     if spec.dtype in BITS:  # some frameworks convert it by way of float32, which may change a NaN's payload
         elements = framework.array(tensor).tobytes()
     shares = getattr(framework, "shares", None)
-    return Cotangent(tensor, elements, array if shares is not None and array.size and shares(spec) else None)
+    return OutputCotangent(tensor, elements, array if shares is not None and array.size and shares(spec) else None)
 
 
 def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
@@ -152,7 +152,7 @@ def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarr
 
 
 def _inputs(
-    shared_program: SharedProgram, run: Run, roots: Sequence[Any], framework: Framework
+    shared_program: SharedProgram, run: RunTrace, roots: Sequence[Any], framework: Framework
 ) -> tuple[list[Any], list[Any]]:
     """Return the values to differentiate with respect to: leaves, parameters and intermediate values.
 
@@ -188,7 +188,7 @@ def _inputs(
     return keys, inputs
 
 
-def _gives_again(shared_program: SharedProgram, run: Run) -> bool:
+def _gives_again(shared_program: SharedProgram, run: RunTrace) -> bool:
     """Whether a call returned one of its own arguments, as an in-place operator does whatever its name is."""
     values = run.values
     # Small numbers and `None` are single objects in Python, so that only tensors tell something.

@@ -9,7 +9,7 @@ from ci_autotest.host.binding import Binding
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.step_errors import needs_attribute, record_error
 from ci_autotest.host.steps import execute_step
-from ci_autotest.host.trace import Facts, Run, Snapshot
+from ci_autotest.host.trace import Facts, RunTrace, Snapshot
 from ci_autotest.program.ir import LOADS_STATE, OUTPUT, PLACEHOLDER, Mapping_, Ref
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def forward(
     enter: Callable[[int], None],
     *,
     snapshots: bool,
-) -> Run:
+) -> RunTrace:
     """Run the steps. The first step that raises ends the run, and its error is recorded there.
 
     With snapshots the run waits for each step, so that an error or a crash is reported at the step that caused it.
@@ -41,7 +41,7 @@ def forward(
         enter: Called with the index of each step before it runs.
         snapshots: Whether every value is copied right after its step.
     """
-    run = Run()
+    run = RunTrace()
     begin = getattr(framework, "begin", None)
     if begin is not None:
         begin()

@@ -14,7 +14,7 @@ from ci_autotest.host.forward import forward, snapshot
 from ci_autotest.host.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
 from ci_autotest.host.step_errors import needs_attribute, record_error
 from ci_autotest.host.steps import execute_step
-from ci_autotest.host.trace import Run
+from ci_autotest.host.trace import RunTrace
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -47,7 +47,7 @@ def as_graph(
     enter: Callable[[int], None],
     *,
     snapshots: bool,
-) -> Run:
+) -> RunTrace:
     """Run the setup and make the inputs, then run the body as one graph.
 
     The program runs eagerly first. If it fails there, the eager run is returned, because the failure says nothing about
@@ -100,7 +100,7 @@ class _GraphBody:
     """
 
     def __init__(self, program: Program, binding: Binding, framework: Framework) -> None:
-        self.run = Run()
+        self.run = RunTrace()
         self.at = 0
         self.lacking: LackingError | None = None
         self._program = program

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ci_autotest.host.frameworks.protocol import Framework
-    from ci_autotest.host.trace import Run
+    from ci_autotest.host.trace import RunTrace
     from ci_autotest.host.wire import Wire
     from ci_autotest.program.ir import Program
 
@@ -39,7 +39,7 @@ NOWHERE: Final = -1
 WAITING_BYTES: Final = 1 << 24
 
 
-class _Job(NamedTuple):
+class _HostJob(NamedTuple):
     """One run that a worker requests.
 
     Attributes:
@@ -64,8 +64,8 @@ class _Job(NamedTuple):
 class _JobRun(NamedTuple):
     """A job that has run, and whose tensors are being read."""
 
-    job: _Job
-    run: Run
+    job: _HostJob
+    run: RunTrace
     reading: DeferredReads
 
 
@@ -108,7 +108,7 @@ class RequestHandler:
         devices: list[str] = getattr(self._framework, "devices", list)()
         return {"has": [has(self._framework, target) for target in targets], "devices": devices}
 
-    def _jobs(self, jobs: Sequence[_Job]) -> None:
+    def _jobs(self, jobs: Sequence[_HostJob]) -> None:
         pending: list[_JobRun] = []
         size_bytes = 0
         for job in jobs:
@@ -126,7 +126,7 @@ class RequestHandler:
         if pending:
             self._report(pending)
 
-    def _run(self, job: _Job) -> _JobRun:
+    def _run(self, job: _HostJob) -> _JobRun:
         """Run a job, with its backward pass if it has cotangents, and begin to read its tensors."""
         # Written before anything runs: after a crash the worker reads from it which job and step to blame.
         place = self._place
@@ -154,7 +154,7 @@ class RequestHandler:
         self._last = finished
         return finished
 
-    def _withdraw(self, run: Run) -> None:
+    def _withdraw(self, run: RunTrace) -> None:
         """Drop what a stopped run of a rank has: other ranks may still run, so that nothing of it can be gathered."""
         if self._gathers and run.has_stopped:
             run.values, run.gradients, run.cotangents = [], [], {}
@@ -164,7 +164,7 @@ class RequestHandler:
         has_backward = getattr(self._framework, "has_backward", None)
         return has_backward is None or has_backward()
 
-    def _note_calls(self, run: Run) -> None:
+    def _note_calls(self, run: RunTrace) -> None:
         """Record which of the user's functions were called. A run that called none has not tested them."""
         calls = getattr(self._framework, "calls", None)
         if calls is None:
@@ -239,7 +239,7 @@ class RequestHandler:
         self._wire.send(_encoded(encoder.results), encoder.buffers)
 
 
-def _decoded_job(fields: dict[str, Any], outlines: Sequence[SharedProgram], buffers: Sequence[memoryview]) -> _Job:
+def _decoded_job(fields: dict[str, Any], outlines: Sequence[SharedProgram], buffers: Sequence[memoryview]) -> _HostJob:
     """Decode a job (``backends/remote/request.py`` encodes it)."""
     shared_program = outlines[fields["outline"]]
     program = shared_program.program([spec for spec, _ in fields["leaves"]])
@@ -249,7 +249,9 @@ def _decoded_job(fields: dict[str, Any], outlines: Sequence[SharedProgram], buff
         for index, (spec, at) in zip(shared_program.placeholders, fields["leaves"], strict=True)
     }
     cotangents = None if fields["cotangents"] is None else _cotangents(fields["cotangents"], buffers)
-    return _Job(fields["number"], shared_program, program, tensors, cotangents, fields["snapshots"], fields["graph"])
+    return _HostJob(
+        fields["number"], shared_program, program, tensors, cotangents, fields["snapshots"], fields["graph"]
+    )
 
 
 def _cotangents(fields: dict[str, Any], buffers: Sequence[memoryview]) -> dict[int, np.ndarray]:

@@ -14,7 +14,7 @@ from ci_autotest.program.json_values import plain_argument
 if TYPE_CHECKING:
     from ci_autotest.host.deferred_reads import DeferredReads
     from ci_autotest.host.frameworks.protocol import Framework
-    from ci_autotest.host.trace import Run
+    from ci_autotest.host.trace import RunTrace
 
 #: Bytes above which only a tensor's digest is sent. The worker fetches the elements if the digest differs from its own.
 DIGEST_ABOVE: Final = 16_384
@@ -42,7 +42,7 @@ class ResponseEncoder:
         self.results: list[dict[str, Any]] = []
         self.buffers: list[bytes] = []
 
-    def add(self, run: Run, reading: DeferredReads, *, has_values: bool = True) -> None:
+    def add(self, run: RunTrace, reading: DeferredReads, *, has_values: bool = True) -> None:
         """Encode a run.
 
         Args:
@@ -71,7 +71,7 @@ class ResponseEncoder:
             }
         )
 
-    def _placements(self, run: Run) -> dict[int, str]:
+    def _placements(self, run: RunTrace) -> dict[int, str]:
         """Return how each tensor lies on the ranks of a group, by index."""
         placement = getattr(self._framework, "placement", None)
         if placement is None:
@@ -79,7 +79,7 @@ class ResponseEncoder:
         tensors = ((index, value) for index, value in enumerate(run.values) if self._framework.is_tensor(value))
         return {index: text for index, value in tensors if (text := placement(value))}
 
-    def _gradients(self, run: Run, reading: DeferredReads) -> tuple[list[Any], list[Any]]:
+    def _gradients(self, run: RunTrace, reading: DeferredReads) -> tuple[list[Any], list[Any]]:
         """Encode the gradients, and the cotangents that the backward pass overwrote, with their new elements."""
         try:
             found = [[key, None if each is None else self._tensor(each, reading)] for key, each in run.gradients]
@@ -91,7 +91,7 @@ class ResponseEncoder:
         facts = self._framework.facts
         return found, [[place, self._snapshot(Snapshot(facts(given.tensor), array))] for place, given, array in written]
 
-    def _values(self, run: Run, reading: DeferredReads) -> list[Any]:
+    def _values(self, run: RunTrace, reading: DeferredReads) -> list[Any]:
         """Encode the values at the end of the run, up to the first that cannot be read."""
         values: list[Any] = []
         try:

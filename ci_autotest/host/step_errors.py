@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.host.frameworks.protocol import Framework
-    from ci_autotest.host.trace import Run
+    from ci_autotest.host.trace import RunTrace
     from ci_autotest.program.ir import Step
 
 
-def record_error(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:
+def record_error(run: RunTrace, step: Step, index: int, error: BaseException, framework: Framework) -> None:
     """Record a step's error in its run: either the framework lacks a feature, or the error is the outcome.
 
     Args:

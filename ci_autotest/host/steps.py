@@ -64,7 +64,7 @@ PYTHON_TARGETS: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Binding(Protocol):
+class FrameworkBinding(Protocol):
     """A framework as the interpreter sees it."""
 
     def placeholder(self, step: Step) -> Any:
@@ -86,7 +86,7 @@ class Binding(Protocol):
         """Whether an error means that the framework lacks a feature, rather than that it refuses the arguments."""
 
 
-def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:
+def execute_step(step: Step, values: Sequence[Any], binding: FrameworkBinding) -> Any:
     """Return the value of a step, given the values of the steps before it."""
     op, target, step_args, step_kwargs, _, modes, seed, _, _ = step
     if op == PLACEHOLDER:
@@ -108,7 +108,7 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:
     return call(*args, **kwargs)
 
 
-def _tried(step: Step, kind: str, values: Sequence[Any], binding: Binding) -> Refusal:
+def _tried(step: Step, kind: str, values: Sequence[Any], binding: FrameworkBinding) -> Refusal:
     """Try a step that the reference refused with an exception of class ``kind``, and return how it was refused."""
     try:
         execute_step(step, values, binding)

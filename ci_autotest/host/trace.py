@@ -25,7 +25,7 @@ class Snapshot(NamedTuple):
     array: Any
 
 
-class Cotangent(NamedTuple):
+class OutputCotangent(NamedTuple):
     """The gradient that the backward pass starts with at an output.
 
     Attributes:
@@ -39,7 +39,7 @@ class Cotangent(NamedTuple):
     memory: np.ndarray | None = None
 
 
-class Run:
+class RunTrace:
     """The trace of one run of a program.
 
     Attributes:
@@ -66,7 +66,7 @@ class Run:
         self.lacking: Unsupported | None = None
         self.memory: list[tuple[Any, np.ndarray]] = []
         self.gradients: list[tuple[Any, Any]] = []
-        self.cotangents: dict[int, Cotangent] = {}
+        self.cotangents: dict[int, OutputCotangent] = {}
         self.backward_failure: tuple[str, str] | None = None
         self.calls: dict[str, int] = {}
         self.left_out: list[str] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ci_autotest.loader.observations import Draw, Generator, Observations, Sample
+    from ci_autotest.loader.observations import LoaderSample, Observations, ObservedGenerator, SampleDraws
 
 Pattern: TypeAlias = Literal["workers", "epochs", "ranks", "hidden", "whole", "items", "rows", "order"]
 
@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
     pattern: Pattern
     who: tuple[int, ...]
-    generator: Generator | None = None
+    generator: ObservedGenerator | None = None
     numbers: tuple[str, ...] = ()
     equal: int = 0
     of: int = 0
@@ -44,13 +44,13 @@ class Problem(NamedTuple):
     others: tuple[str, ...] = ()
 
 
-class _Drawn(NamedTuple):
+class _DrawnSample(NamedTuple):
     """A sample that drew from a generator, and where it ran."""
 
     rank: int
     epoch: int
-    sample: Sample
-    draw: Draw
+    sample: LoaderSample
+    draw: SampleDraws
 
 
 def problems(ranks: Sequence[Observations]) -> list[Problem]:
@@ -61,24 +61,24 @@ def problems(ranks: Sequence[Observations]) -> list[Problem]:
     """
     first = ranks[0]
     reseeded = {key for each in ranks for key in each.reseeded}
-    drawn: dict[str, list[_Drawn]] = defaultdict(list)
+    drawn: dict[str, list[_DrawnSample]] = defaultdict(list)
     for rank, each in enumerate(ranks):
         for epoch, samples in enumerate(each.epochs):
             for sample in samples:
                 for draw in sample.draws:
                     if draw.generator not in reseeded:
-                        drawn[draw.generator].append(_Drawn(rank, epoch, sample, draw))
+                        drawn[draw.generator].append(_DrawnSample(rank, epoch, sample, draw))
     generators = {key: item for each in ranks for key, item in each.generators.items()}
     found = [problem for key, items in drawn.items() for problem in _shared(generators[key], items)]
     found = _joined(found)
     return [*found, *_hidden(first), *_items(first), *_rows(ranks), *_order(first)]
 
 
-def _shared(generator: Generator, drawn: list[_Drawn]) -> list[Problem]:
+def _shared(generator: ObservedGenerator, drawn: list[_DrawnSample]) -> list[Problem]:
     """Return how samples share the numbers of one generator: across workers, else epochs; and across ranks."""
     found = []
     first = [item for item in drawn if (item.rank, item.epoch) == (0, 0)]
-    across: tuple[tuple[Pattern, list[_Drawn], Callable[[_Drawn], int]], ...] = (
+    across: tuple[tuple[Pattern, list[_DrawnSample], Callable[[_DrawnSample], int]], ...] = (
         ("workers", first, lambda item: item.sample.worker),
         ("epochs", [item for item in drawn if item.rank == 0], lambda item: item.epoch),
         ("ranks", [item for item in drawn if item.epoch == 0], lambda item: item.rank),
@@ -90,9 +90,11 @@ def _shared(generator: Generator, drawn: list[_Drawn]) -> list[Problem]:
     return found
 
 
-def _equal(drawn: Iterable[_Drawn], of: Callable[[_Drawn], int]) -> tuple[tuple[int, ...], int, tuple[str, ...]]:
+def _equal(
+    drawn: Iterable[_DrawnSample], of: Callable[[_DrawnSample], int]
+) -> tuple[tuple[int, ...], int, tuple[str, ...]]:
     """Return who shares a state, how many samples repeat one, and the numbers of the first equal state."""
-    groups: dict[str, list[_Drawn]] = defaultdict(list)
+    groups: dict[str, list[_DrawnSample]] = defaultdict(list)
     for item in drawn:
         token = _token(item)
         if token:
@@ -104,7 +106,7 @@ def _equal(drawn: Iterable[_Drawn], of: Callable[[_Drawn], int]) -> tuple[tuple[
     return tuple(who), sum(len(group) - 1 for group in shared), numbers
 
 
-def _token(item: _Drawn) -> str:
+def _token(item: _DrawnSample) -> str:
     """Return what stands for the numbers that a sample drew; empty if it is unknown.
 
     The first sample of a worker that makes a generator is known by the state after it. A later sample that makes one
@@ -145,7 +147,7 @@ def _hidden(seen: Observations) -> list[Problem]:
     """
     if any(sample.draws or sample.moves_state or not sample.digest for sample in seen.probe):
         return []
-    by_worker: dict[int, list[Sample]] = defaultdict(list)
+    by_worker: dict[int, list[LoaderSample]] = defaultdict(list)
     for sample in seen.probe:
         if not sample.is_collation:
             by_worker[sample.worker].append(sample)
@@ -200,7 +202,7 @@ def _read_whole(seen: Observations, with_workers: Counter[str], alone: Counter[s
     return []
 
 
-def _keys(seen: Observations, samples: Iterable[Sample]) -> Counter[str]:
+def _keys(seen: Observations, samples: Iterable[LoaderSample]) -> Counter[str]:
     own = [sample for sample in samples if not sample.is_collation]
     return Counter(sample.digest for sample in own) if seen.is_iterable else Counter(chain(*(s.items for s in own)))
 

@@ -14,14 +14,14 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sa
 from ci_autotest.errors import AuthorError
 from ci_autotest.loader.generators import dotted_name, global_generators, held_generators, reseed, state_of
 from ci_autotest.loader.observations import Observations
-from ci_autotest.loader.recorder import Recorder
+from ci_autotest.loader.recorder import LoaderRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ci_autotest.loader.declaration import LoaderDeclaration
-    from ci_autotest.loader.observations import Generator, Sample
-    from ci_autotest.loader.recorder import Batch
+    from ci_autotest.loader.observations import LoaderSample, ObservedGenerator
+    from ci_autotest.loader.recorder import RecordedBatch
 
 #: Batches of an epoch that are observed for each worker.
 _BATCHES: Final = 6
@@ -46,7 +46,7 @@ class LoaderTrial:
         self._make = make
         self._seed = seed
         self._rank = rank
-        self._generators: dict[str, Generator] = {}
+        self._generators: dict[str, ObservedGenerator] = {}
 
     def observations(self) -> Observations:
         """Return what is observed of the loader in all its epochs."""
@@ -101,7 +101,7 @@ class LoaderTrial:
         """Put the recorder into a loader and set its number of workers; end its workers afterwards."""
         kind = type(loader.dataset)
         kept = {name: vars(kind)[name] for name in _CALLS if name in vars(kind)}
-        held = Recorder(loader.dataset, loader.worker_init_fn, loader.collate_fn)
+        held = LoaderRecorder(loader.dataset, loader.worker_init_fn, loader.collate_fn)
         loader.worker_init_fn, loader.collate_fn, loader.num_workers = held.start, held.collate, workers
         # A loader that was made without workers has no such number, and 2 is torch's default with workers.
         if workers and loader.prefetch_factor is None:
@@ -123,19 +123,19 @@ class LoaderTrial:
                 with contextlib.suppress(TypeError, AttributeError):
                     setattr(kind, name, kept[name]) if name in kept else delattr(kind, name)
 
-    def _epoch(self, loader: Any, epoch: int) -> tuple[tuple[Sample, ...], bool]:
+    def _epoch(self, loader: Any, epoch: int) -> tuple[tuple[LoaderSample, ...], bool]:
         """Return the samples of an epoch, and whether it was observed to its end."""
         _set_epoch(loader, epoch)
         limit = _BATCHES * max(self._declaration.workers, 1)
         iterator = iter(loader)
-        batches: list[Batch] = list(itertools.islice(iterator, limit))
+        batches: list[RecordedBatch] = list(itertools.islice(iterator, limit))
         # If the limit was reached, only a further batch shows whether the epoch goes on.
         is_whole = len(batches) < limit or next(iterator, None) is None
         for batch in batches:
             self._generators |= batch.generators
         return tuple(sample for batch in batches for sample in batch.samples), is_whole
 
-    def _probe(self, loader: Any) -> tuple[Sample, ...]:
+    def _probe(self, loader: Any) -> tuple[LoaderSample, ...]:
         """Return samples of the same items in every worker, each item twice in a row."""
         size = _size(loader.dataset)
         if size < 1:

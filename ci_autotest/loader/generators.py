@@ -33,7 +33,7 @@ _NAMES: Final = {
 GENERATORS: Final = tuple(_NAMES)
 
 
-class Found(NamedTuple):
+class FoundGenerator(NamedTuple):
     """A generator at one place.
 
     Attributes:
@@ -56,25 +56,27 @@ class Found(NamedTuple):
         return next(name for kind, name in _NAMES.items() if isinstance(self.generator, kind))
 
 
-def global_generators() -> list[Found]:
+def global_generators() -> list[FoundGenerator]:
     """Return the generators that torch seeds in each worker: those of random, numpy and torch."""
     # `random` has no public name for its generator, but its functions are bound methods of that object.
     held: Any = random.random
     return [
-        Found("random", held.__self__, "the global generator of random", is_global=True),
-        Found("numpy.random", np.random.mtrand._rand, "the global generator of numpy.random", is_global=True),  # noqa: SLF001 - it has no public name
-        Found("torch.default_generator", torch.default_generator, "the global generator of torch", is_global=True),
+        FoundGenerator("random", held.__self__, "the global generator of random", is_global=True),
+        FoundGenerator("numpy.random", np.random.mtrand._rand, "the global generator of numpy.random", is_global=True),  # noqa: SLF001 - it has no public name
+        FoundGenerator(
+            "torch.default_generator", torch.default_generator, "the global generator of torch", is_global=True
+        ),
     ]
 
 
-def held_generators(**roots: Any) -> list[Found]:
+def held_generators(**roots: Any) -> list[FoundGenerator]:
     """Return the generators that can be reached from some objects, each at its shortest path.
 
     Args:
         roots: The objects, by the name that the path starts with.
     """
     shared = {id(item.generator) for item in global_generators()}
-    found: dict[int, Found] = {}
+    found: dict[int, FoundGenerator] = {}
     for reached in walk(roots, GENERATORS):
         value = reached.value
         if isinstance(value, GENERATORS) and id(value) not in found and id(value) not in shared and _has_state(value):
@@ -156,22 +158,26 @@ def _plain(state: Any) -> Any:
     return [_plain(value) for value in state] if isinstance(state, tuple) else state
 
 
-def _found(reached: Reached, roots: dict[str, Any]) -> Found:
+def _found(reached: Reached, roots: dict[str, Any]) -> FoundGenerator:
     """Return a generator with its place in words and the line that makes it."""
     owner, name = reached.owner, reached.attribute
     if isinstance(owner, types.ModuleType):
         file = Path(owner.__file__ or owner.__name__).stem if owner.__name__.startswith(FILE_MODULE) else owner.__name__
-        return Found(reached.access, reached.value, f"{file}.{name}", module_line(owner, name))
+        return FoundGenerator(reached.access, reached.value, f"{file}.{name}", module_line(owner, name))
     if isinstance(owner, types.GeneratorType):
-        return Found(reached.access, reached.value, f"{name} of {owner.__qualname__}", local_line(owner.gi_code, name))
+        return FoundGenerator(
+            reached.access, reached.value, f"{name} of {owner.__qualname__}", local_line(owner.gi_code, name)
+        )
     if inspect.isfunction(owner):
-        return Found(reached.access, reached.value, f"{name} of {owner.__qualname__}", local_line(owner.__code__, name))
+        return FoundGenerator(
+            reached.access, reached.value, f"{name} of {owner.__qualname__}", local_line(owner.__code__, name)
+        )
     if owner is None:
-        return Found(reached.access, reached.value, reached.access)
+        return FoundGenerator(reached.access, reached.value, reached.access)
     is_root = any(owner is root for root in roots.values())
     cls: Any = type(owner)
     of = "" if is_root else f" of {dotted_name(cls)}"
-    return Found(reached.access, reached.value, f"self.{name}{of}", self_line(cls, name))
+    return FoundGenerator(reached.access, reached.value, f"self.{name}{of}", self_line(cls, name))
 
 
 @lru_cache(maxsize=256)

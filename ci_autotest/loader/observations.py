@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
-class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ObservedStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every value that leaves the observing process."""
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class ObserverTask(ObservedStruct, frozen=True, kw_only=True):
     """What an observing process has to do.
 
     Attributes:
@@ -31,7 +31,7 @@ class Task(Struct, frozen=True, kw_only=True):
     result: str
 
 
-class Draw(Struct, frozen=True, kw_only=True):
+class SampleDraws(ObservedStruct, frozen=True, kw_only=True):
     """The draws of one sample from one generator.
 
     Attributes:
@@ -47,7 +47,7 @@ class Draw(Struct, frozen=True, kw_only=True):
     numbers: tuple[str, ...] = ()
 
 
-class Sample(Struct, frozen=True, kw_only=True):
+class LoaderSample(ObservedStruct, frozen=True, kw_only=True):
     """One call of the dataset, or of the loader's ``collate_fn``, in one worker.
 
     Attributes:
@@ -64,12 +64,12 @@ class Sample(Struct, frozen=True, kw_only=True):
     position: int
     items: tuple[str, ...]
     digest: str
-    draws: tuple[Draw, ...] = ()
+    draws: tuple[SampleDraws, ...] = ()
     is_collation: bool = False
     moves_state: bool = False
 
 
-class Generator(Struct, frozen=True, kw_only=True):
+class ObservedGenerator(ObservedStruct, frozen=True, kw_only=True):
     """A random number generator.
 
     Attributes:
@@ -87,7 +87,7 @@ class Generator(Struct, frozen=True, kw_only=True):
     is_global: bool = False
 
 
-class Observations(Struct, frozen=True, kw_only=True):
+class Observations(ObservedStruct, frozen=True, kw_only=True):
     """What one process has observed of its loader.
 
     Attributes:
@@ -116,12 +116,12 @@ class Observations(Struct, frozen=True, kw_only=True):
     is_whole: bool = True
     is_alone_whole: bool = True
     size: int = -1
-    epochs: tuple[tuple[Sample, ...], ...] = ()
-    again: tuple[Sample, ...] = ()
-    alone: tuple[Sample, ...] = ()
-    probe: tuple[Sample, ...] = ()
+    epochs: tuple[tuple[LoaderSample, ...], ...] = ()
+    again: tuple[LoaderSample, ...] = ()
+    alone: tuple[LoaderSample, ...] = ()
+    probe: tuple[LoaderSample, ...] = ()
     # msgspec copies an empty container for each object, so this default is never shared.
-    generators: dict[str, Generator] = {}
+    generators: dict[str, ObservedGenerator] = {}
     reseeded: tuple[str, ...] = ()
     distributed: str = ""
     init: str = ""

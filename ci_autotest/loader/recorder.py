@@ -17,14 +17,14 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ci_autotest.loader.generators import (
-    Found,
+    FoundGenerator,
     first_numbers,
     global_generators,
     held_generators,
     plain_numbers,
     state_of,
 )
-from ci_autotest.loader.observations import Draw, Generator, Sample
+from ci_autotest.loader.observations import LoaderSample, ObservedGenerator, SampleDraws
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,14 +37,14 @@ _ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _DEPTH: Final = 6
 
 
-class Batch(NamedTuple):
+class RecordedBatch(NamedTuple):
     """What a worker sends instead of its batch: the samples of it, and the generators that they drew from."""
 
-    samples: list[Sample]
-    generators: dict[str, Generator]
+    samples: list[LoaderSample]
+    generators: dict[str, ObservedGenerator]
 
 
-class Recorder:
+class LoaderRecorder:
     """Record the samples of one loader.
 
     Args:
@@ -57,8 +57,8 @@ class Recorder:
         self._dataset = dataset
         self._init = init
         self._collate = collate
-        self._samples: list[Sample] = []
-        self._generators: dict[str, Generator] = {}
+        self._samples: list[LoaderSample] = []
+        self._generators: dict[str, ObservedGenerator] = {}
         self._roots: dict[str, Any] = {}
         self._worker = 0
         self._position = 0
@@ -87,10 +87,10 @@ class Recorder:
                 if callable(getattr(kind, name, None)):
                     setattr(kind, name, self._recorded(getattr(kind, name)))
 
-    def collate(self, items: Any) -> Batch:
+    def collate(self, items: Any) -> RecordedBatch:
         """Call the user's ``collate_fn``, and return the batch's samples; this is the loader's ``collate_fn``."""
         self._record(lambda: self._collate(items), (), is_collation=True)
-        batch = Batch(self._samples, self._generators)
+        batch = RecordedBatch(self._samples, self._generators)
         self._samples, self._generators = [], {}
         return batch
 
@@ -135,11 +135,11 @@ class Recorder:
         draws = tuple(draw for key in after if (draw := _draw(key, before, after)) is not None)
         for draw in draws:
             found = after[draw.generator].found
-            self._generators[draw.generator] = Generator(
+            self._generators[draw.generator] = ObservedGenerator(
                 kind=found.kind, place=found.place, access=found.access, made=found.made, is_global=found.is_global
             )
         self._samples.append(
-            Sample(
+            LoaderSample(
                 worker=self._worker, position=self._position, items=items, digest=digest_of(result), draws=draws,
                 is_collation=is_collation, moves_state=numbers != plain_numbers(**self._roots),
             )
@@ -157,19 +157,19 @@ class Recorder:
 
 
 class _State(NamedTuple):
-    found: Found
+    found: FoundGenerator
     digest: str
     numbers: tuple[str, ...]
 
 
-def _draw(key: str, before: dict[str, _State], after: dict[str, _State]) -> Draw | None:
+def _draw(key: str, before: dict[str, _State], after: dict[str, _State]) -> SampleDraws | None:
     """Return what a sample drew from a generator; ``None`` if its state is the same."""
     old, new = before.get(key), after[key]
     if old is None or old.found.generator is not new.found.generator:
-        return Draw(generator=key, before="", after=new.digest)
+        return SampleDraws(generator=key, before="", after=new.digest)
     if old.digest == new.digest:
         return None
-    return Draw(generator=key, before=old.digest, after=new.digest, numbers=old.numbers)
+    return SampleDraws(generator=key, before=old.digest, after=new.digest, numbers=old.numbers)
 
 
 def digest_of(sample: Any) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.loader.comparison import Problem
-    from ci_autotest.loader.observations import Generator, Observations
+    from ci_autotest.loader.observations import Observations, ObservedGenerator
 
 _OTHERS: Final = 3
 #: How a generator of each class is made from the seed of its worker.
@@ -104,7 +104,7 @@ def _instead(problem: Problem, seen: Observations) -> str:
     return _instead_of_generator(problem, held, seen)
 
 
-def _instead_of_generator(problem: Problem, held: Generator, seen: Observations) -> str:
+def _instead_of_generator(problem: Problem, held: ObservedGenerator, seen: Observations) -> str:
     if held.is_global:
         return (
             "no worker_init_fn, because torch seeds this generator in each worker; or torch.initial_seed() as its seed"

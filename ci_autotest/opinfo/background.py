@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ci_autotest.config import OpOverride
-    from ci_autotest.opinfo.database import Entry, Sample
-    from ci_autotest.opinfo.schedule import Spot
+    from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
+    from ci_autotest.opinfo.schedule import SampleSpot
     from ci_autotest.values.verdict import Verdict
 
 #: Backends that run PyTorch's own operators and nothing else, which is what the database's lists are about. A graph
@@ -53,9 +53,9 @@ class SampleBackground(NamedTuple):
         rows: The configuration's rows for the entry.
     """
 
-    entry: Entry
-    sample: Sample
-    spot: Spot
+    entry: OpInfoEntry
+    sample: OpInfoSample
+    spot: SampleSpot
     rows: Sequence[OpOverride]
 
     def notes(self, backend: str, device: str, verdict: Verdict) -> tuple[str, ...]:

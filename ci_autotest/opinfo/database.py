@@ -42,7 +42,7 @@ _CPU: Final = "cpu"
 _SKIP: Final = unittest.skip("").__qualname__
 
 
-class Sample(NamedTuple):
+class OpInfoSample(NamedTuple):
     """The arguments of one call.
 
     Attributes:
@@ -64,7 +64,7 @@ class Sample(NamedTuple):
     is_training: bool = True
 
 
-class Entry(Protocol):
+class OpInfoEntry(Protocol):
     """An entry of a database.
 
     Attributes:
@@ -112,19 +112,19 @@ class Entry(Protocol):
     def size(self, dtype: str) -> int | None:
         """Return the number of samples of a dtype; ``None`` if only generating them tells it."""
 
-    def samples(self, dtype: str) -> Iterator[Sample]:
+    def samples(self, dtype: str) -> Iterator[OpInfoSample]:
         """Yield the samples of a dtype; they are drawn from torch's global generator."""
 
-    def errors(self) -> Iterator[Sample]:
+    def errors(self) -> Iterator[OpInfoSample]:
         """Yield the calls that must raise an exception."""
 
-    def reference(self, sample: Sample) -> Any:
+    def reference(self, sample: OpInfoSample) -> Any:
         """Return what NumPy's function gives for a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorEntry:
-    """An entry of the operator database, an ``OpInfo``; the attributes are those of ``Entry``."""
+    """An entry of the operator database, an ``OpInfo``; the attributes are those of ``OpInfoEntry``."""
 
     name: str
     full_name: str
@@ -170,27 +170,27 @@ class OperatorEntry:
         """Return the dtypes that it has a backward pass for."""
         return _names(self.info.supported_backward_dtypes(_CPU)) if self.info.supports_autograd else ()
 
-    def samples(self, dtype: str) -> Iterator[Sample]:
+    def samples(self, dtype: str) -> Iterator[OpInfoSample]:
         """Yield the samples of a dtype; they are drawn from torch's global generator."""
         requires_grad = dtype in self.differentiable()
         # Not `info.sample_inputs`, which looks through the stack of calls for each sample.
         for one in self.info.sample_inputs_func(self.info, _CPU, getattr(torch, dtype), requires_grad):
-            yield Sample((one.input, *one.args), one.kwargs, bool(one.broadcasts_input), own=one)
+            yield OpInfoSample((one.input, *one.args), one.kwargs, bool(one.broadcasts_input), own=one)
 
-    def errors(self) -> Iterator[Sample]:
+    def errors(self) -> Iterator[OpInfoSample]:
         """Yield the calls that must raise an exception."""
         if self.info.error_inputs_func is None:
             return
         for one in self.info.error_inputs_func(self.info, _CPU):
             inner = one.sample_input
-            yield Sample((inner.input, *inner.args), inner.kwargs, error=one.error_type)
+            yield OpInfoSample((inner.input, *inner.args), inner.kwargs, error=one.error_type)
 
     @property
     def has_reference(self) -> bool:
         """Whether it has a function of NumPy's (or SciPy's) that computes the same."""
         return callable(getattr(self.info, "ref", None))
 
-    def reference(self, sample: Sample) -> Any:
+    def reference(self, sample: OpInfoSample) -> Any:
         """Return what NumPy's function gives for a sample."""
         plain = sample.own.numpy()
         return self.info.ref(plain.input, *plain.args, **plain.kwargs)
@@ -198,7 +198,7 @@ class OperatorEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModuleEntry:
-    """An entry of the module database, a ``ModuleInfo``; the attributes are those of ``Entry``."""
+    """An entry of the module database, a ``ModuleInfo``; the attributes are those of ``OpInfoEntry``."""
 
     name: str
     full_name: str
@@ -223,7 +223,7 @@ class ModuleEntry:
     def size(self, dtype: str) -> None:
         """Return nothing: only generating the samples tells their number."""
 
-    def samples(self, dtype: str) -> Iterator[Sample]:
+    def samples(self, dtype: str) -> Iterator[OpInfoSample]:
         """Yield the samples of a dtype, those in training mode first if the mode makes a difference."""
         kind, info = getattr(torch, dtype), self.info
         for is_training in (True, False) if info.train_and_eval_differ else (True,):
@@ -231,26 +231,26 @@ class ModuleEntry:
             for one in info.module_inputs_func(info, _CPU, kind, requires_grad, is_training):
                 yield _of_module(one, is_training=is_training)
 
-    def errors(self) -> Iterator[Sample]:
+    def errors(self) -> Iterator[OpInfoSample]:
         """Yield the calls that must raise an exception; constructors that must are left out."""
         make = self.info.module_error_inputs_func
         for one in make(self.info, _CPU, torch.float32, False, True) if make is not None else ():  # noqa: FBT003
             if one.error_on.name == "FORWARD_ERROR":
                 yield _of_module(one.module_error_input, is_training=True)._replace(error=one.error_type)
 
-    def reference(self, sample: Sample) -> Any:
+    def reference(self, sample: OpInfoSample) -> Any:
         """Return nothing: modules have no function of NumPy's."""
 
 
-def _of_module(one: Any, *, is_training: bool) -> Sample:
+def _of_module(one: Any, *, is_training: bool) -> OpInfoSample:
     made, given = one.constructor_input, one.forward_input
-    return Sample(
+    return OpInfoSample(
         tuple(given.args), dict(given.kwargs), own=one, constructor=(tuple(made.args), dict(made.kwargs)),
         is_training=is_training,
     )  # fmt: skip
 
 
-def listed(entry: Entry, test: PyTorchTest, device_type: str, dtype: str) -> frozenset[str]:
+def listed(entry: OpInfoEntry, test: PyTorchTest, device_type: str, dtype: str) -> frozenset[str]:
     """Return how a database lists one of PyTorch's tests: ``expectedFailure``, ``skip``, both or neither."""
     found = set[str]()
     for row in entry.info.decorators:
@@ -278,13 +278,13 @@ def _names(dtypes: Any) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=2)
-def entries(source: str = OPINFO) -> dict[str, Entry]:
+def entries(source: str = OPINFO) -> dict[str, OpInfoEntry]:
     """Return the entries of a source by name, in the database's order.
 
     Raises:
         AuthorError: This PyTorch has no such database, or a package that it needs is missing.
     """
-    found: dict[str, Entry] = {}
+    found: dict[str, OpInfoEntry] = {}
     for info in _imported(source):
         if source == MODULES:
             found[f"torch.{info.name}"] = ModuleEntry(f"torch.{info.name}", info.name, info)

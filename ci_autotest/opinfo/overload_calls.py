@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ci_autotest.opinfo.database import Entry, Sample
+    from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
 
 #: Number of elements of a call's tensors up to which it is kept.
 _ELEMENTS: Final = 1 << 14
@@ -30,7 +30,7 @@ _TORCHS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 _MISSING: Final = object()
 
 
-class Call(NamedTuple):
+class OverloadCall(NamedTuple):
     """The arguments of a call, by position and by name."""
 
     args: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Observer:
     """
 
     def __init__(self, wanted: str | None = None) -> None:
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, OverloadCall] = {}
         self._wanted = wanted
         self._is_copying = False
 
@@ -60,7 +60,7 @@ class Observer:
         self._is_copying = True  # What copies a tensor is no call of the sample.
         try:
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                self.calls[donor] = copied(Call(tuple(args), dict(kwargs or {})))
+                self.calls[donor] = copied(OverloadCall(tuple(args), dict(kwargs or {})))
         finally:
             self._is_copying = False
         if self._wanted is not None:
@@ -95,10 +95,10 @@ class _Called(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def observed(call: Callable[..., Any], sample: Sample, donor: str | None = None) -> dict[str, Call]:
+def observed(call: Callable[..., Any], sample: OpInfoSample, donor: str | None = None) -> dict[str, OverloadCall]:
     """Return the calls that a sample causes, forward and backward, by donor; of a given donor its first one alone."""
     observer = Observer(donor)
-    args, kwargs = copied(Call(sample.args, sample.kwargs), with_grad=True)
+    args, kwargs = copied(OverloadCall(sample.args, sample.kwargs), with_grad=True)
     try:
         with torch.enable_grad(), warnings.catch_warnings(), _Called(observer), _Dispatched(observer):
             warnings.simplefilter("ignore")
@@ -114,7 +114,7 @@ def observed(call: Callable[..., Any], sample: Sample, donor: str | None = None)
     return observer.calls
 
 
-def copied(call: Call, *, with_grad: bool = False) -> Call:
+def copied(call: OverloadCall, *, with_grad: bool = False) -> OverloadCall:
     """Return a call with copies of its tensors; a tensor that is passed twice is one copy."""
     known: dict[int, torch.Tensor] = {}
 
@@ -128,16 +128,16 @@ def copied(call: Call, *, with_grad: bool = False) -> Call:
             return {key: copy(one) for key, one in value.items()} if isinstance(value, dict) else value
         return [copy(one) for one in value] if isinstance(value, list) else tuple(map(copy, value))
 
-    return Call(tuple(map(copy, call.args)), {name: copy(value) for name, value in call.kwargs.items()})
+    return OverloadCall(tuple(map(copy, call.args)), {name: copy(value) for name, value in call.kwargs.items()})
 
 
-def call_of(entry: Entry, sample: Sample, donor: str, overload: OpOverload) -> Call | None:
+def call_of(entry: OpInfoEntry, sample: OpInfoSample, donor: str, overload: OpOverload) -> OverloadCall | None:
     """Return the call of an overload that a sample gives; ``None`` if the sample does not reach the donor."""
     given = observed(entry.call, sample, donor).get(donor)
     return adapted(overload, given, donor) if given is not None else None
 
 
-def adapted(overload: OpOverload, given: Call, donor: str) -> Call | None:
+def adapted(overload: OpOverload, given: OverloadCall, donor: str) -> OverloadCall | None:
     """Return the call of an overload with a donor's arguments; ``None`` if the reference refuses all of them.
 
     Arguments go by their places and, if the donor is an overload, by their names; the first call that the reference
@@ -149,7 +149,7 @@ def adapted(overload: OpOverload, given: Call, donor: str) -> Call | None:
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                call = Call(args.args, {**args.kwargs, **_targets(overload, args)})
+                call = OverloadCall(args.args, {**args.kwargs, **_targets(overload, args)})
                 tried = copied(call)
                 overload(*tried.args, **tried.kwargs)
         except Exception:  # noqa: BLE001, S112 - the arguments were another operator's
@@ -158,7 +158,7 @@ def adapted(overload: OpOverload, given: Call, donor: str) -> Call | None:
     return None
 
 
-def _fits(overload: OpOverload, given: Call, donor: str) -> Iterator[Call]:
+def _fits(overload: OpOverload, given: OverloadCall, donor: str) -> Iterator[OverloadCall]:
     parameters = [one for one in overload._schema.arguments if not one.is_out]
     named = {_SPELLED.get(name, name): value for name, value in given.kwargs.items()}
     places: list[list[Any]] = [[
@@ -188,7 +188,7 @@ def overload_of(name: str) -> OpOverload:
     return found
 
 
-def _converted(parameters: Sequence[Any], values: Sequence[Any]) -> Call | None:
+def _converted(parameters: Sequence[Any], values: Sequence[Any]) -> OverloadCall | None:
     """Return the values as arguments of a schema; ``None`` if one of them cannot be."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -203,7 +203,7 @@ def _converted(parameters: Sequence[Any], values: Sequence[Any]) -> Call | None:
             kwargs[parameter.name] = found
         else:
             args.append(found)
-    return Call(tuple(args), kwargs)
+    return OverloadCall(tuple(args), kwargs)
 
 
 def _as(kind: str, value: Any, length: int | None, *, is_optional: bool) -> Any:
@@ -238,7 +238,7 @@ def _as_list(kind: str, value: Any, length: int | None, *, may_be_none: bool) ->
     return _MISSING if any(one is _MISSING for one in found) else found
 
 
-def _targets(overload: OpOverload, call: Call) -> dict[str, Any]:
+def _targets(overload: OpOverload, call: OverloadCall) -> dict[str, Any]:
     """Return tensors for the ``out=`` arguments of an overload."""
     names = [one for one in overload._schema.arguments if one.is_out]
     if not names:

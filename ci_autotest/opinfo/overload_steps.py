@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from ci_autotest.opinfo.database import Sample
+    from ci_autotest.opinfo.database import OpInfoSample
     from ci_autotest.record.recorder import Recorder
 
 _COMPRESSED: Final = {
@@ -33,7 +33,7 @@ _COMPRESSED: Final = {
 _PLAIN: Final = (bool, int, float, complex, torch.dtype)
 
 
-def record_overload(recorder: Recorder, overload: OpOverload, sample: Sample) -> Any:
+def record_overload(recorder: Recorder, overload: OpOverload, sample: OpInfoSample) -> Any:
     """Record the call of an overload, and return its results and the arguments that it writes to.
 
     Raises:

@@ -16,8 +16,8 @@ import msgspec
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.opinfo.database import Sample, entries, foreach_entries
-from ci_autotest.opinfo.overload_calls import Call, adapted, call_of, overload_of
+from ci_autotest.opinfo.database import OpInfoSample, entries, foreach_entries
+from ci_autotest.opinfo.overload_calls import OverloadCall, adapted, call_of, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.sample_draws import arguments_of
 from ci_autotest.opinfo.variants import OVERLOAD_TESTS
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from ci_autotest.opinfo.database import Entry
+    from ci_autotest.opinfo.database import OpInfoEntry
     from ci_autotest.opinfo.variants import PyTorchTest
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "of"}):
+class OverloadRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "of"}):
     """What one overload is tested with.
 
     Attributes:
@@ -46,11 +46,11 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"sour
     samples: dict[str, tuple[int, ...]]
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OverloadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The tested overloads of one version of PyTorch."""
 
     torch: str
-    overloads: dict[str, Row]
+    overloads: dict[str, OverloadRow]
 
 
 class _Info(NamedTuple):
@@ -61,10 +61,10 @@ class _Info(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OverloadEntry:
-    """An overload; the attributes are those of ``Entry``."""
+    """An overload; the attributes are those of ``OpInfoEntry``."""
 
     name: str
-    row: Row
+    row: OverloadRow
     info: Any = field(default_factory=_Info)
     tests: dict[str, PyTorchTest] = field(default_factory=lambda: OVERLOAD_TESTS)
     in_place: None = None
@@ -98,15 +98,15 @@ class OverloadEntry:
         """Return the number of samples of a dtype."""
         return len(self.row.samples.get(dtype, ()))
 
-    def samples(self, dtype: str) -> Iterator[Sample]:
+    def samples(self, dtype: str) -> Iterator[OpInfoSample]:
         """Yield the samples of a dtype; one that does not reach the overload has the error that says so."""
         for call in self._calls(dtype):
             if call is None:
-                yield Sample((), {}, error=LookupError)
+                yield OpInfoSample((), {}, error=LookupError)
             else:
-                yield Sample(*call)
+                yield OpInfoSample(*call)
 
-    def _calls(self, dtype: str) -> Iterator[Call | None]:
+    def _calls(self, dtype: str) -> Iterator[OverloadCall | None]:
         source = self.row.source
         if source.startswith(WRITTEN):
             makers = SAMPLES[source.removeprefix(WRITTEN)]
@@ -122,11 +122,11 @@ class OverloadEntry:
                 yield call_of(entry, sample, self.row.donor, self.call)
         yield from [None] * len(left)
 
-    def errors(self) -> Iterator[Sample]:
+    def errors(self) -> Iterator[OpInfoSample]:
         """Yield nothing: the database has no calls of overloads that must raise."""
         return iter(())
 
-    def reference(self, sample: Sample) -> Any:
+    def reference(self, sample: OpInfoSample) -> Any:
         """Return nothing: overloads have no function of NumPy's."""
 
 
@@ -134,18 +134,18 @@ class OverloadEntry:
 WRITTEN: Final = "="
 
 
-def _sources() -> dict[str, Entry]:
+def _sources() -> dict[str, OpInfoEntry]:
     return {**foreach_entries(), **entries()}
 
 
 @lru_cache(maxsize=1)
-def table() -> Table:
+def table() -> OverloadTable:
     """Return the table that ships with the package."""
-    return msgspec.json.decode(files("ci_autotest.opinfo").joinpath("overloads.json").read_bytes(), type=Table)
+    return msgspec.json.decode(files("ci_autotest.opinfo").joinpath("overloads.json").read_bytes(), type=OverloadTable)
 
 
 @lru_cache(maxsize=1)
-def overload_entries() -> dict[str, Entry]:
+def overload_entries() -> dict[str, OpInfoEntry]:
     """Return the entries by name, in the order of their names.
 
     Raises:

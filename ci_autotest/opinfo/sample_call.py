@@ -20,14 +20,14 @@ from ci_autotest.values.dtypes import DTYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ci_autotest.opinfo.database import Entry, Sample
+    from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
     from ci_autotest.record.recorder import Recorder
 
 #: Elements before the first one of a non-contiguous input, and the distance between two elements.
 _OFFSET, _STEP = 3, 2
 
 
-def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str) -> Any:
+def record_sample(recorder: Recorder, entry: OpInfoEntry, sample: OpInfoSample, variant: str) -> Any:
     """Record the call of an entry with a sample, and return its result.
 
     Raises:
@@ -46,7 +46,7 @@ def record_sample(recorder: Recorder, entry: Entry, sample: Sample, variant: str
     return _call(recorder, call, args, kwargs)
 
 
-def _module(recorder: Recorder, entry: Entry, sample: Sample, inputs: Inputs) -> Any:
+def _module(recorder: Recorder, entry: OpInfoEntry, sample: OpInfoSample, inputs: Inputs) -> Any:
     """Construct a recorded module for a sample, in the dtype of its inputs and in its mode."""
     assert sample.constructor is not None  # noqa: S101 - the caller has checked it
     args, kwargs = inputs.of(sample.constructor)
@@ -182,7 +182,7 @@ def _in_place(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any],
     return _call(recorder, call, [target, *args[1:]], kwargs)
 
 
-def _targets(entry: Entry, sample: Sample) -> Any:
+def _targets(entry: OpInfoEntry, sample: OpInfoSample) -> Any:
     """Return tensors for ``out=``, of the result's form and with other elements."""
     with torch.no_grad():
         expected = entry.call(*sample.args, **sample.kwargs)
@@ -193,7 +193,7 @@ def _targets(entry: Entry, sample: Sample) -> Any:
     return skip("its result is no tensor")
 
 
-def _refused(recorder: Recorder, sample: Sample, call: Callable[[], Any]) -> None:
+def _refused(recorder: Recorder, sample: OpInfoSample, call: Callable[[], Any]) -> None:
     """Record a call that every side must refuse."""
     assert sample.error is not None  # noqa: S101 - samples of errors have one
     try:

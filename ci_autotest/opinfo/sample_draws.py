@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ci_autotest.opinfo.overload_calls import Call
+from ci_autotest.opinfo.overload_calls import OverloadCall
 
 #: Arguments of a call, by position; a dictionary at the end has those that go by name.
 Arguments: TypeAlias = tuple[Any, ...]
@@ -71,8 +71,8 @@ def qc(*shape: int) -> torch.Tensor:
     return torch.quantize_per_channel(t(*shape), scales, points, 0, torch.qint8)
 
 
-def arguments_of(made: Arguments) -> Call:
+def arguments_of(made: Arguments) -> OverloadCall:
     """Return what a sample gives as a call: a dictionary at its end has the arguments that go by name."""
     if made and isinstance(made[-1], dict):
-        return Call(made[:-1], made[-1])
-    return Call(made, {})
+        return OverloadCall(made[:-1], made[-1])
+    return OverloadCall(made, {})

@@ -20,7 +20,7 @@ from ci_autotest.values.case import test_key
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from ci_autotest.opinfo.database import Entry, Sample
+    from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
 
 #: The dtype that every other one is second to, where an entry has it.
 _FIRST: Final = "float32"
@@ -32,7 +32,7 @@ _KEPT_BYTES: Final = 1 << 26
 _SAMPLE_BYTES: Final = 1 << 11
 
 
-class Spot(NamedTuple):
+class SampleSpot(NamedTuple):
     """What a case is made of: sample ``number`` of a dtype, and how the operator is called with it."""
 
     variant: str
@@ -53,7 +53,7 @@ class Samples:
         kept: The samples of all entries that were used last.
     """
 
-    def __init__(self, entry: Entry, test: str, seed: int, kept: Kept) -> None:
+    def __init__(self, entry: OpInfoEntry, test: str, seed: int, kept: KeptSamples) -> None:
         self._entry, self._test, self._seed, self._kept = entry, test, seed, kept
         self._known: dict[str, tuple[int, bool]] = {}
 
@@ -64,11 +64,11 @@ class Samples:
         count, is_whole = self._known.get(dtype, (0, False))
         return index < count or (not is_whole and index < len(self._upto(dtype, index + 1)))
 
-    def get(self, dtype: str, index: int) -> Sample:
+    def get(self, dtype: str, index: int) -> OpInfoSample:
         """Return a sample; without a dtype, a call that must raise."""
         return self._upto(dtype, index + 1)[index]
 
-    def _upto(self, dtype: str, count: int) -> list[Sample]:
+    def _upto(self, dtype: str, count: int) -> list[OpInfoSample]:
         found = self._kept.get((self._test, dtype))
         if found is None or (len(found) < count and not self._known[dtype][1]):
             size = _AT_ONCE if dtype == _FIRST else 1
@@ -84,20 +84,20 @@ class Samples:
         return found
 
 
-class Kept:
+class KeptSamples:
     """The lists of samples that were used last in this process, by test and dtype, within a limit of memory."""
 
     def __init__(self) -> None:
-        self._lists: OrderedDict[tuple[str, str], list[Sample]] = OrderedDict()
+        self._lists: OrderedDict[tuple[str, str], list[OpInfoSample]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: tuple[str, str]) -> list[Sample] | None:
+    def get(self, key: tuple[str, str]) -> list[OpInfoSample] | None:
         """Return a list, which is then the one that was used last."""
         if key in self._lists:
             self._lists.move_to_end(key)
         return self._lists.get(key)
 
-    def put(self, key: tuple[str, str], samples: list[Sample]) -> None:
+    def put(self, key: tuple[str, str], samples: list[OpInfoSample]) -> None:
         """Keep a list; the ones that were not used for longest are dropped."""
         self._bytes -= size_bytes(self._lists.pop(key, []))
         self._lists[key] = samples
@@ -107,7 +107,7 @@ class Kept:
             self._bytes -= size_bytes(dropped)
 
 
-def size_bytes(samples: Iterable[Sample]) -> int:
+def size_bytes(samples: Iterable[OpInfoSample]) -> int:
     """Return the memory of the samples' tensors, with some for each sample itself."""
     return sum(_SAMPLE_BYTES + _tensor_bytes([one.args, one.kwargs]) for one in samples)
 
@@ -119,7 +119,9 @@ def _tensor_bytes(value: object) -> int:
     return sum(map(_tensor_bytes, parts))
 
 
-def spots(entry: Entry, samples: Samples, dtypes: Sequence[str], left_out: Collection[str] = ()) -> Iterator[Spot]:
+def spots(
+    entry: OpInfoEntry, samples: Samples, dtypes: Sequence[str], left_out: Collection[str] = ()
+) -> Iterator[SampleSpot]:
     """Yield the cases of an entry in order.
 
     Args:
@@ -144,7 +146,7 @@ def spots(entry: Entry, samples: Samples, dtypes: Sequence[str], left_out: Colle
     return _in_turn(lanes)
 
 
-def _varied(entry: Entry, dtype: str, samples: Samples, left_out: Collection[str]) -> Iterator[Spot]:
+def _varied(entry: OpInfoEntry, dtype: str, samples: Samples, left_out: Collection[str]) -> Iterator[SampleSpot]:
     """Yield each sample of a dtype in one of the variants that it can have, in turn."""
     if NON_CONTIGUOUS not in entry.tests:
         return  # Without a look at the samples, which takes as long as they take to make.
@@ -157,14 +159,14 @@ def _varied(entry: Entry, dtype: str, samples: Samples, left_out: Collection[str
             yield spot._replace(variant=variants[spot.number % len(variants)])
 
 
-def _of(variant: str, dtype: str, samples: Samples) -> Iterator[Spot]:
+def _of(variant: str, dtype: str, samples: Samples) -> Iterator[SampleSpot]:
     index = 0
     while samples.has(dtype, index):
-        yield Spot(variant, dtype, index)
+        yield SampleSpot(variant, dtype, index)
         index += 1
 
 
-def _in_turn(lanes: Iterable[Iterator[Spot]]) -> Iterator[Spot]:
+def _in_turn(lanes: Iterable[Iterator[SampleSpot]]) -> Iterator[SampleSpot]:
     """Yield one item of each lane in turn, as long as there are any."""
     for row in zip_longest(*lanes):
         yield from (spot for spot in row if spot is not None)

@@ -12,12 +12,12 @@ import torch
 from ci_autotest.config import OpInfo
 from ci_autotest.errors import ConfigError
 from ci_autotest.opinfo.background import SampleBackground, is_about
-from ci_autotest.opinfo.database import Entry, entries, listed_tests
+from ci_autotest.opinfo.database import OpInfoEntry, entries, listed_tests
 from ci_autotest.opinfo.families import FAMILIES, MODULES, OPINFO
 from ci_autotest.opinfo.overload_steps import record_overload
 from ci_autotest.opinfo.overloads import OverloadEntry, overload_entries
 from ci_autotest.opinfo.sample_call import record_sample
-from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
+from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot, ordered, spots
 from ci_autotest.opinfo.variants import GRADIENT, MODULE_TESTS, OPERATOR_TESTS, ORDINARY
 from ci_autotest.program.targets import OVERLOADS
 from ci_autotest.record.context import CURRENT
@@ -51,7 +51,7 @@ class Source:
     def __init__(self, name: str, seed: int, chosen: OpInfo | None = None) -> None:
         self._name, self._seed, self._chosen = name, seed, chosen or OpInfo()
         self._bodies: dict[str, EntryBody] = {}
-        self._kept = Kept()
+        self._kept = KeptSamples()
 
     def tests(
         self, file: str, wanted: Collection[str], at_most: int | None, enter: Callable[[], None] = lambda: None
@@ -75,7 +75,7 @@ class Source:
             found.append(Listed(f"{self._name}::{entry.name}", place, entry.name, cases))
         return found
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[OpInfoEntry]:
         """Yield the entries that the configuration leaves.
 
         Raises:
@@ -108,7 +108,7 @@ class Source:
         body = self._body(entry)
         return Declaration(body, profiles=(), auto_backward=not _is_excluded(entry.tests[GRADIENT], self._chosen)), body
 
-    def _body(self, entry: Entry) -> EntryBody:
+    def _body(self, entry: OpInfoEntry) -> EntryBody:
         found = self._bodies.get(entry.name)
         if found is None:
             samples = Samples(entry, f"{self._name}::{entry.name}", self._seed, self._kept)
@@ -116,12 +116,12 @@ class Source:
         return found
 
 
-def _entries_of(source: str) -> dict[str, Entry]:
+def _entries_of(source: str) -> dict[str, OpInfoEntry]:
     """Return the entries of a source by name."""
     return overload_entries() if source == OVERLOADS else entries(source)
 
 
-def _others(name: str) -> Iterable[Entry]:
+def _others(name: str) -> Iterable[OpInfoEntry]:
     """Return the entries of the other databases."""
     return (entry for source in FAMILIES if source != name for entry in _entries_of(source).values())
 
@@ -164,7 +164,7 @@ def _is_excluded(own: PyTorchTest, chosen: OpInfo) -> bool:
     return names == "*" or own.test_name in names
 
 
-def _is_skipped(row: OpOverride, own: PyTorchTest, spot: Spot) -> bool:
+def _is_skipped(row: OpOverride, own: PyTorchTest, spot: SampleSpot) -> bool:
     return row.decorator == "skip" and is_about(row, own, spot.dtype)
 
 
@@ -177,13 +177,13 @@ class EntryBody:
         chosen: What the configuration says of the database.
     """
 
-    def __init__(self, entry: Entry, samples: Samples, chosen: OpInfo) -> None:
+    def __init__(self, entry: OpInfoEntry, samples: Samples, chosen: OpInfo) -> None:
         self._entry, self._samples = entry, samples
         self._rows = chosen.op_overrides.get(entry.full_name, ())
         self._left_out = [name for name, own in entry.tests.items() if _is_excluded(own, chosen)]
         self.dtypes = ordered(entry.dtypes(), chosen.dtypes)
-        self._rest: Iterator[Spot] | None = None
-        self._spots: list[Spot] = []
+        self._rest: Iterator[SampleSpot] | None = None
+        self._spots: list[SampleSpot] = []
 
     def count(self, at_most: int | None) -> int:
         """Return the number of cases, up to ``at_most``."""

@@ -18,7 +18,7 @@ _LABEL_CHARS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class StepBox:
     """A step's box: its upper left corner, its two lines of text, and the whole text."""
 
     x: int
@@ -35,7 +35,7 @@ class Drawing:
 
     width: int
     height: int
-    boxes: tuple[Box, ...]
+    boxes: tuple[StepBox, ...]
     edges: tuple[str, ...]
 
 
@@ -79,10 +79,10 @@ def _path(start: tuple[int, int], end: tuple[int, int], direction: int) -> str:
     return f"M{x} {y}C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y - 4 * direction}"
 
 
-def _box(node: Node, x: int, y: int) -> Box:
+def _box(node: Node, x: int, y: int) -> StepBox:
     style = "culprit" if node.is_culprit else "input" if node.is_input else "call"
     label = node.label if node.is_input else node.label.rpartition(".")[2]
-    return Box(x, y, _short(node.name), _short(label), f"{node.name}: {node.label}", style)
+    return StepBox(x, y, _short(node.name), _short(label), f"{node.name}: {node.label}", style)
 
 
 def _short(text: str) -> str:

@@ -11,7 +11,7 @@ from ci_autotest.power.call import attempt_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ci_autotest.power.call import Argument, Call
+    from ci_autotest.power.call import Argument, OperatorCall
 
 #: Names of parameters that count the dimensions of the first tensor.
 AXES: Final = frozenset({"dim", "dims", "axis", "dim0", "dim1", "source", "destination"})
@@ -20,7 +20,7 @@ _OFF: Final = 1.1
 _AXES_LEAST: Final = 2
 
 
-def _unless_refused(wrong: Call, right: Call) -> Any:
+def _unless_refused(wrong: OperatorCall, right: OperatorCall) -> Any:
     """Return the result of the wrong call. If that call raises, nobody could miss it: return the right result."""
     result = attempt_of(wrong)
     return right.run() if result is None else result
@@ -31,10 +31,10 @@ def is_axis(argument: Argument) -> bool:
     return argument.parameter.name in AXES and not isinstance(argument.value, torch.Tensor)
 
 
-def axis(name: str) -> Callable[[Call], Any]:
+def axis(name: str) -> Callable[[OperatorCall], Any]:
     """Return a mutant that takes the next dimension for the one that an argument names."""
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         argument, given = call.arguments().get(name), call.tensors()
         count = given[0][1].ndim if given else 0
         if argument is None or count < _AXES_LEAST or not _is_number_or_list(argument.value):
@@ -52,7 +52,7 @@ def _is_number_or_list(value: Any) -> bool:
     return type(value) in {list, tuple} and bool(value) and all(type(each) is int for each in value)
 
 
-def swapped(call: Call) -> Any:
+def swapped(call: OperatorCall) -> Any:
     """Return the result for the first two tensors in the other order."""
     given = call.tensors()[:2]
     if len(given) < len((0, 1)):
@@ -61,10 +61,10 @@ def swapped(call: Call) -> Any:
     return _unless_refused(call.given(first, right).given(second, left), call)
 
 
-def constant(name: str) -> Callable[[Call], Any]:
+def constant(name: str) -> Callable[[OperatorCall], Any]:
     """Return a mutant in which a number is a tenth off."""
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         argument = call.arguments().get(name)
         if argument is None or type(argument.value) not in {int, float}:
             return call.run()
@@ -74,10 +74,10 @@ def constant(name: str) -> Callable[[Call], Any]:
     return run
 
 
-def ignored(name: str) -> Callable[[Call], Any]:
+def ignored(name: str) -> Callable[[OperatorCall], Any]:
     """Return a mutant that takes an argument's default, whatever the call gives."""
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         argument = call.arguments().get(name)
         if argument is None or argument.place is None:
             return call.run()
@@ -91,10 +91,10 @@ def _default(argument: Argument) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-def stuck(name: str) -> Callable[[Call], Any]:
+def stuck(name: str) -> Callable[[OperatorCall], Any]:
     """Return a mutant in which a switch has the value that is not its default, whatever the call gives."""
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         argument = call.arguments().get(name)
         if argument is None or type(argument.parameter.default) is not bool:
             return call.run()
@@ -103,7 +103,7 @@ def stuck(name: str) -> Callable[[Call], Any]:
     return run
 
 
-def no_broadcast(call: Call) -> Any:
+def no_broadcast(call: OperatorCall) -> Any:
     """Return the result with zeros for the smaller of two operands beyond its own elements."""
     given, result = call.tensors()[:2], call.run()
     if not broadcasts(call, result) or given[0][1].shape == given[1][1].shape:
@@ -114,7 +114,7 @@ def no_broadcast(call: Call) -> Any:
     return _unless_refused(wrong, call)
 
 
-def broadcasts(call: Call, result: Any) -> bool:
+def broadcasts(call: OperatorCall, result: Any) -> bool:
     """Whether the first two tensors of a call are broadcast to its result, so that they may have other shapes."""
     given = [tensor for _, tensor in call.tensors()[:2]]
     if len(given) < len((0, 1)) or not isinstance(result, torch.Tensor):

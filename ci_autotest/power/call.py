@@ -38,7 +38,7 @@ class Argument(NamedTuple):
     value: Any
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """A call of an operator.
 
     Attributes:
@@ -73,17 +73,17 @@ class Call(NamedTuple):
         places: list[tuple[int | str, Any]] = [*enumerate(self.args), *self.kwargs.items()]
         return [(place, value) for place, value in places if isinstance(value, torch.Tensor)]
 
-    def given(self, place: int | str, value: Any) -> Call:
+    def given(self, place: int | str, value: Any) -> OperatorCall:
         """Return the call with another value at a place."""
         if isinstance(place, int):
             return self._replace(args=(*self.args[:place], value, *self.args[place + 1 :]))
         return self._replace(kwargs={**self.kwargs, place: value})
 
-    def changed(self, argument: Argument, value: Any) -> Call:
+    def changed(self, argument: Argument, value: Any) -> OperatorCall:
         """Return the call with another value of an argument, which it may have left out."""
         return self.given(argument.parameter.name if argument.place is None else argument.place, value)
 
-    def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
+    def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> OperatorCall:
         """Return the call with every tensor changed."""
         return self._replace(
             args=tuple(mapped(value, change) for value in self.args),
@@ -91,7 +91,7 @@ class Call(NamedTuple):
         )
 
 
-def attempt_of(call: Call) -> Any:
+def attempt_of(call: OperatorCall) -> Any:
     """Return the result of a call, or ``None`` if it raises."""
     try:
         return call.run()

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import torch
 
     from ci_autotest.alignment.tolerance_rules import Rules
-    from ci_autotest.power.call import Call
+    from ci_autotest.power.call import OperatorCall
     from ci_autotest.power.mutated_torch import Noted
     from ci_autotest.power.outcome import Outcome
     from ci_autotest.values.verdict import Kind
 
 
-class Difference(NamedTuple):
+class CallDifference(NamedTuple):
     """A difference of a call.
 
     Attributes:
@@ -70,27 +70,27 @@ class CallComparison:
         return self._right[number]
 
     def wrong(
-        self, number: int, change: Callable[[Call], Any], around: AbstractContextManager[object]
+        self, number: int, change: Callable[[OperatorCall], Any], around: AbstractContextManager[object]
     ) -> Outcome | None:
         """Return what a mutant gives in a call; ``None`` if it raises."""
         return outcome(change, self.calls[number], are_random=self._are_random, around=around)
 
-    def difference(self, number: int, wrong: Outcome | None) -> Difference | None:
+    def difference(self, number: int, wrong: Outcome | None) -> CallDifference | None:
         """Return the first difference that the test's rules do not allow; ``None`` if there is none."""
         right = self.right(number)
         if right is None:
             return None
         if wrong is None:
-            return Difference("error")
+            return CallDifference("error")
         if len(wrong.results) != len(right.results):
-            return Difference("shape")
+            return CallDifference("shape")
         for position, (one, other) in enumerate(zip(wrong.results, right.results, strict=True)):
             if (kind := self._compared(one, other)) is not None:
-                return Difference(kind, position)
+                return CallDifference(kind, position)
         if any(self._compared(*sides) is not None for sides in zip(wrong.inputs, right.inputs, strict=True)):
-            return Difference("mutation")
+            return CallDifference("mutation")
         pairs = zip(wrong.gradients, right.gradients, strict=True)
-        return Difference("gradient") if any(self._has_other_gradient(*sides) for sides in pairs) else None
+        return CallDifference("gradient") if any(self._has_other_gradient(*sides) for sides in pairs) else None
 
     def tolerance(self, dtype: torch.dtype) -> Any:
         """Return the test's tolerance for a dtype in this operator's results."""

@@ -129,7 +129,7 @@ def _name(decorator: ast.expr) -> str:
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
-class Answering(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OverloadAnswering(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode in which a function answers one overload, wherever it is called, and notes the overloads that are called.
 
     Args:

@@ -11,7 +11,7 @@ from ci_autotest.power.call import mapped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.power.call import Call
+    from ci_autotest.power.call import OperatorCall
 
 
 class _WithoutTail(torch.autograd.Function):
@@ -36,22 +36,22 @@ def has_gradient(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def detached(call: Call) -> Any:
+def detached(call: OperatorCall) -> Any:
     """Return the right result without a gradient."""
     return mapped(call.run(), lambda tensor: tensor.detach() if tensor.requires_grad else tensor)
 
 
-def dropped_term(place: int | str) -> Callable[[Call], Any]:
+def dropped_term(place: int | str) -> Callable[[OperatorCall], Any]:
     """Return a mutant that leaves the gradient of the input at a place out."""
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         found = dict(call.tensors()).get(place)
         return (call if found is None else call.given(place, found.detach())).run()
 
     return run
 
 
-def gradient_tail(call: Call) -> Any:
+def gradient_tail(call: OperatorCall) -> Any:
     """Return the right result, and leave the last element of the first input's gradient out."""
     given = [(place, tensor) for place, tensor in call.tensors() if tensor.requires_grad]
     if not given or not torch.is_grad_enabled():

@@ -40,7 +40,7 @@ from ci_autotest.values.power import MutantKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ci_autotest.power.call import Argument, Call
+    from ci_autotest.power.call import Argument, OperatorCall
     from ci_autotest.values.tolerance import Tolerance
 
 #: Operators whose mutants say nothing: they compute nothing, or torch itself answers them.
@@ -70,12 +70,12 @@ class Mutant(NamedTuple):
     operator: str
     kind: MutantKind
     detail: str
-    start: Callable[[], Callable[[Call], Any]]
+    start: Callable[[], Callable[[OperatorCall], Any]]
     around: AbstractContextManager[object] = nullcontext()
 
 
 def mutants_of(
-    operator: str, calls: Sequence[Call], tolerance: Callable[[str], Tolerance], *, is_syntax: bool = False
+    operator: str, calls: Sequence[OperatorCall], tolerance: Callable[[str], Tolerance], *, is_syntax: bool = False
 ) -> list[Mutant]:
     """Return every mutant of an operator that its calls can show.
 
@@ -99,7 +99,7 @@ def mutants_of(
 
 
 def _of_results(
-    operator: str, results: Sequence[tuple[Call, list[torch.Tensor]]], tolerance: Callable[[str], Tolerance]
+    operator: str, results: Sequence[tuple[OperatorCall, list[torch.Tensor]]], tolerance: Callable[[str], Tolerance]
 ) -> Iterator[Mutant]:
     name = operator.rpartition(".")[2]
     every = [each for _, own in results for each in own]
@@ -119,7 +119,7 @@ def _of_results(
         yield _mutant(operator, MutantKind.INT32, int32)
 
 
-def _of_gradients(operator: str, calls: Sequence[Call]) -> Iterator[Mutant]:
+def _of_gradients(operator: str, calls: Sequence[OperatorCall]) -> Iterator[Mutant]:
     most = max((call.tensors() for call in calls), key=len)
     places = [place for place, tensor in most if has_gradient(tensor)]
     if not places:
@@ -130,7 +130,7 @@ def _of_gradients(operator: str, calls: Sequence[Call]) -> Iterator[Mutant]:
         yield _mutant(operator, MutantKind.DROPPED_TERM, dropped_term(place), f"input {place}")
 
 
-def _of_inputs(operator: str, results: Sequence[tuple[Call, Any]]) -> Iterator[Mutant]:
+def _of_inputs(operator: str, results: Sequence[tuple[OperatorCall, Any]]) -> Iterator[Mutant]:
     if any(len(call.tensors()) > 1 for call, _ in results):
         yield _mutant(operator, MutantKind.SWAPPED, swapped)
     if any(broadcasts(call, result) for call, result in results):
@@ -154,9 +154,9 @@ def _of_argument(operator: str, name: str, given: Sequence[Argument]) -> Iterato
         yield _mutant(operator, MutantKind.IGNORED, ignored(name), name)
 
 
-def _mutant(operator: str, kind: MutantKind, change: Callable[[Call], Any], detail: str = "") -> Mutant:
+def _mutant(operator: str, kind: MutantKind, change: Callable[[OperatorCall], Any], detail: str = "") -> Mutant:
     return Mutant(operator, kind, detail, partial(_itself, change))
 
 
-def _itself(change: Callable[[Call], Any]) -> Callable[[Call], Any]:
+def _itself(change: Callable[[OperatorCall], Any]) -> Callable[[OperatorCall], Any]:
     return change

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.substitute import called_operator, overwritten_by
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.power.call import Call, tensors_in
+from ci_autotest.power.call import OperatorCall, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -30,7 +30,7 @@ class Mutating(TorchFunctionMode):
         change: Runs a call with the mistake.
     """
 
-    def __init__(self, operator: str, change: Callable[[Call], Any]) -> None:
+    def __init__(self, operator: str, change: Callable[[OperatorCall], Any]) -> None:
         super().__init__()
         self.operator, self.change = operator, change
 
@@ -39,13 +39,13 @@ class Mutating(TorchFunctionMode):
     ) -> Any:
         """Answer one call."""
         operator, is_in_place = called_operator(func)
-        call = Call(func, args, kwargs or {})
+        call = OperatorCall(func, args, kwargs or {})
         if operator != self.operator:
             return call.run()
         return answered(self.change, call, is_in_place=is_in_place)
 
 
-def answered(change: Callable[[Call], Any], call: Call, *, is_in_place: bool) -> Any:
+def answered(change: Callable[[OperatorCall], Any], call: OperatorCall, *, is_in_place: bool) -> Any:
     """Return the result of a call with a mistake, in the tensor to which an in-place call writes."""
     receiver = call.args[0] if call.args else None
     is_in_place |= bool(call.kwargs.get("inplace"))
@@ -102,7 +102,7 @@ class Noted(NamedTuple):
         asks_gradient: Whether the case has a backward pass.
     """
 
-    call: Call
+    call: OperatorCall
     case: int
     is_in_place: bool
     is_grad_enabled: bool
@@ -132,7 +132,7 @@ class Noting(TorchFunctionMode):
     ) -> Any:
         """Note one call."""
         operator, is_in_place = called_operator(func)
-        call = Call(func, args, kwargs or {})
+        call = OperatorCall(func, args, kwargs or {})
         # Under autocast it is another call than its arguments say. Tests make the same ones without it.
         if not operator or torch.is_autocast_enabled("cpu"):
             return call.run()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from ci_autotest.power.call import Call
+    from ci_autotest.power.call import OperatorCall
     from ci_autotest.power.mutated_torch import Noted
 
 #: Rounding that two right ways to compute one element may differ by, in units of the largest element's last place.
@@ -53,7 +53,7 @@ class Departure(NamedTuple):
 
 
 def outcome(
-    run: Callable[[Call], Any],
+    run: Callable[[OperatorCall], Any],
     noted: Noted,
     *,
     are_random: bool = True,
@@ -101,7 +101,7 @@ def _dense(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
 
-def reference(call: Call) -> Any:
+def reference(call: OperatorCall) -> Any:
     """Run a call as the reference."""
     return call.run()
 

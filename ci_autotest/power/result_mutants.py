@@ -14,7 +14,7 @@ from ci_autotest.values.power import MutantKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.power.call import Call
+    from ci_autotest.power.call import OperatorCall
     from ci_autotest.values.tolerance import Tolerance
 
 #: Correlation of unrelated elements with the right ones: that of a wrong kernel that passed a real test.
@@ -54,14 +54,14 @@ def replaced(right: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
     return Replaced.apply(right, wrong) if right.requires_grad else wrong  # type: ignore[no-untyped-call]
 
 
-def of_result(change: Callable[[torch.Tensor, Call], torch.Tensor | None]) -> Callable[[Call], Any]:
+def of_result(change: Callable[[torch.Tensor, OperatorCall], torch.Tensor | None]) -> Callable[[OperatorCall], Any]:
     """Return a mutant that writes other elements to each tensor of a result.
 
     Args:
         change: Returns the wrong elements of a tensor of the result; ``None`` where there is no mistake.
     """
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         def wrong(tensor: torch.Tensor) -> torch.Tensor:
             found = change(tensor.detach(), call)
             return tensor if found is None else replaced(tensor, found)
@@ -71,12 +71,12 @@ def of_result(change: Callable[[torch.Tensor, Call], torch.Tensor | None]) -> Ca
     return run
 
 
-def zeros(tensor: torch.Tensor, _: Call) -> torch.Tensor:
+def zeros(tensor: torch.Tensor, _: OperatorCall) -> torch.Tensor:
     """Return zeros."""
     return torch.zeros_like(tensor)
 
 
-def unrelated(tensor: torch.Tensor, _: Call) -> torch.Tensor:
+def unrelated(tensor: torch.Tensor, _: OperatorCall) -> torch.Tensor:
     """Return elements with the right mean and spread that are hardly related to the right ones.
 
     They are the elements in an order of chance, turned so that their correlation with the right ones is ``CORRELATION``
@@ -100,13 +100,13 @@ def unrelated(tensor: torch.Tensor, _: Call) -> torch.Tensor:
     return wrong.to(tensor.dtype).reshape(tensor.shape)
 
 
-def copy_of_input(tensor: torch.Tensor, call: Call) -> Any:
+def copy_of_input(tensor: torch.Tensor, call: OperatorCall) -> Any:
     """Return the first input of the result's shape and dtype, if there is one."""
     given = [each for each in tensors_in([*call.args, *call.kwargs.values()]) if each.shape == tensor.shape]
     return next((each for each in given if each.dtype is tensor.dtype), None)
 
 
-def last_element(tensor: torch.Tensor, _: Call) -> Any:
+def last_element(tensor: torch.Tensor, _: OperatorCall) -> Any:
     """Return the elements with zero for the last one."""
     if not tensor.numel():
         return None
@@ -115,7 +115,7 @@ def last_element(tensor: torch.Tensor, _: Call) -> Any:
     return found
 
 
-def divisor(tensor: torch.Tensor, call: Call) -> Any:
+def divisor(tensor: torch.Tensor, call: OperatorCall) -> Any:
     """Return a mean over N elements that was divided by N - 1."""
     given = call.tensors()
     count = given[0][1].numel() // max(tensor.numel(), 1) if given else 0
@@ -123,10 +123,10 @@ def divisor(tensor: torch.Tensor, call: Call) -> Any:
     return tensor * (count / (count - 1)) if count > 1 and is_number else None
 
 
-def beyond_tolerance(tolerance: Callable[[str], Tolerance]) -> Callable[[torch.Tensor, Call], Any]:
+def beyond_tolerance(tolerance: Callable[[str], Tolerance]) -> Callable[[torch.Tensor, OperatorCall], Any]:
     """Return a mutant whose elements are off by one and a half times what ``tolerance`` allows for their dtype."""
 
-    def change(tensor: torch.Tensor, _: Call) -> Any:
+    def change(tensor: torch.Tensor, _: OperatorCall) -> Any:
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return None
         allowed = tolerance(str(tensor.dtype).removeprefix("torch."))
@@ -140,17 +140,17 @@ def beyond_tolerance(tolerance: Callable[[str], Tolerance]) -> Callable[[torch.T
     return change
 
 
-def half_sum(tensor: torch.Tensor, _: Call) -> Any:
+def half_sum(tensor: torch.Tensor, _: OperatorCall) -> Any:
     """Return a sum that was kept in float16: what float16 holds of it, which is the least error that it can have."""
     return tensor.to(torch.float16) if tensor.dtype in WIDE else None
 
 
-def int32(call: Call) -> Any:
+def int32(call: OperatorCall) -> Any:
     """Return int32 where the reference returns int64."""
     return mapped(call.run(), lambda tensor: tensor.to(torch.int32) if tensor.dtype is torch.int64 else tensor)
 
 
-def bfloat16(call: Call) -> Any:
+def bfloat16(call: OperatorCall) -> Any:
     """Compute from inputs rounded to bfloat16, and round the result."""
     return mapped(call.mapped(_rounded).run(), _rounded)
 
@@ -159,11 +159,11 @@ def _rounded(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.bfloat16).to(tensor.dtype) if tensor.dtype in WIDE else tensor
 
 
-def stale() -> Callable[[Call], Any]:
+def stale() -> Callable[[OperatorCall], Any]:
     """Return a new mutant that remembers the first result for each set of shapes, and returns it ever after."""
     kept: dict[Any, list[torch.Tensor]] = {}
 
-    def run(call: Call) -> Any:
+    def run(call: OperatorCall) -> Any:
         result = call.run()
         given = tensors_in([*call.args, *call.kwargs.values()])
         key = tuple((tuple(each.shape), each.dtype) for each in (*given, *tensors_in(result)))
@@ -174,7 +174,7 @@ def stale() -> Callable[[Call], Any]:
     return run
 
 
-def written_input(call: Call) -> Any:
+def written_input(call: OperatorCall) -> Any:
     """Return the right result, and overwrite the first element of the first input."""
     result = call.run()
     given = [each for each in tensors_in([*call.args, *call.kwargs.values()]) if each.numel()]

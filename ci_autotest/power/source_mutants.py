@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.power.decompositions import Answering, Target, definition_of, function_of, overload_of, targets
+from ci_autotest.power.decompositions import OverloadAnswering, Target, definition_of, function_of, overload_of, targets
 from ci_autotest.power.mutants import Mutant
 from ci_autotest.power.outcome import outcome, reference
 from ci_autotest.power.source_mutations import mutations_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
-    from ci_autotest.power.call import Call
+    from ci_autotest.power.call import OperatorCall
     from ci_autotest.power.mutated_torch import Noted
     from ci_autotest.power.source_mutations import Mutation
 
@@ -32,7 +32,7 @@ class SourceMutant(NamedTuple):
     """A mutant with what answers its overload without the change."""
 
     mutant: Mutant
-    unchanged: Answering
+    unchanged: OverloadAnswering
 
 
 def source_mutants(operator: str, calls: Sequence[Noted], rng: random.Random, count: int) -> list[SourceMutant]:
@@ -50,7 +50,7 @@ def source_mutants(operator: str, calls: Sequence[Noted], rng: random.Random, co
 
 
 def _targets_of(calls: Sequence[Noted]) -> Iterator[Target]:
-    noting = Answering()
+    noting = OverloadAnswering()
     for noted in calls[:: max(1, len(calls) // _LOOKED_INTO)][:_LOOKED_INTO]:
         outcome(reference, noted, around=noting)
     for target in _all_targets():
@@ -67,11 +67,11 @@ def _made(operator: str, target: Target, change: Mutation) -> Iterator[SourceMut
         return
     before, after = (" ".join(text.split())[:_TEXT] for text in (change.before, change.after))
     detail = f"{target.changed[1]}, line {change.line}: {before} -> {after}"
-    mutant = Mutant(operator, MutantKind.SOURCE, detail, _as_called, Answering(overload, changed))
-    yield SourceMutant(mutant, Answering(overload, unchanged))
+    mutant = Mutant(operator, MutantKind.SOURCE, detail, _as_called, OverloadAnswering(overload, changed))
+    yield SourceMutant(mutant, OverloadAnswering(overload, unchanged))
 
 
-def _as_called() -> Callable[[Call], Any]:
+def _as_called() -> Callable[[OperatorCall], Any]:
     return reference
 
 

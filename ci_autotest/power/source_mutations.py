@@ -35,7 +35,7 @@ _FUNCTIONS: Final = {
 _SILENT: Final = frozenset({"warn", "_check", "_check_value", "_check_type", "_check_with", "_check_is_size", "check"})
 
 
-class Slot(NamedTuple):
+class NodePlace(NamedTuple):
     """A node of a syntax tree and where its parent holds it: in a field, or at a position of the field's list."""
 
     parent: ast.AST
@@ -83,14 +83,14 @@ def mutated(function: ast.FunctionDef, slot: int, alternative: int) -> ast.Funct
     return ast.fix_missing_locations(changed)
 
 
-def _slots(parent: ast.AST) -> Iterator[Slot]:
+def _slots(parent: ast.AST) -> Iterator[NodePlace]:
     for field, held in ast.iter_fields(parent):
         if field in {"decorator_list", "annotation", "returns", "type_params", "ctx", "op", "ops"}:
             continue
         several = isinstance(held, list)
         for index, node in enumerate(held if several else [held]):
             if isinstance(node, ast.AST) and not _is_silent(node):
-                yield Slot(parent, field, index if several else None, node)
+                yield NodePlace(parent, field, index if several else None, node)
                 yield from _slots(node)
 
 
@@ -109,7 +109,7 @@ def _called(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
-def _alternatives(slot: Slot) -> list[Any]:
+def _alternatives(slot: NodePlace) -> list[Any]:
     change = _CHANGES.get(type(slot.node))
     return change(slot.node) if change is not None else []
 

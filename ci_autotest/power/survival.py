@@ -13,8 +13,8 @@ from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, SurvivalR
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ci_autotest.power.call import Call
-    from ci_autotest.power.call_comparison import CallComparison, Difference
+    from ci_autotest.power.call import OperatorCall
+    from ci_autotest.power.call_comparison import CallComparison, CallDifference
     from ci_autotest.power.mutants import Mutant
     from ci_autotest.power.mutated_torch import Noted
 
@@ -66,7 +66,7 @@ class Survivors:
 
     def _own_departure(
         self, mutant: Mutant, outcomes: Sequence[Outcome | None]
-    ) -> tuple[Departure, Difference | None] | None:
+    ) -> tuple[Departure, CallDifference | None] | None:
         """Return the departure in the test's own calls that is the largest, and what the test's rules say of it."""
         comparison, change, found = self._comparison, mutant.start(), None
         for number in range(len(comparison.calls)):
@@ -77,7 +77,7 @@ class Survivors:
                 found = departed, comparison.difference(number, wrong)
         return found
 
-    def _of_own_calls(self, mutant: Mutant, own: Departure, difference: Difference | None) -> MutantResult:
+    def _of_own_calls(self, mutant: Mutant, own: Departure, difference: CallDifference | None) -> MutantResult:
         if own.part == "dtype":
             return _result(mutant, SurvivalReason.DTYPE_UNCHECKED, _name(own.wrong.dtype))
         if not self._comparison.rules.check_allclose:
@@ -105,7 +105,7 @@ class Survivors:
         words = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}" if tolerance.is_of_elements else tolerance.metric
         return _result(mutant, SurvivalReason.TOLERANCE, words, **each._asdict())
 
-    def _variations(self, mutant: Mutant) -> Iterator[tuple[_Varied, Callable[[Call], Any]]]:
+    def _variations(self, mutant: Mutant) -> Iterator[tuple[_Varied, Callable[[OperatorCall], Any]]]:
         argument = mutant.detail if mutant.kind in _OF_ARGUMENTS else ""
         calls = self._comparison.calls
         for number, noted in enumerate(calls[:: max(1, len(calls) // _VARIED)][:_VARIED]):

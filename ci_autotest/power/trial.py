@@ -19,7 +19,7 @@ from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.trace import Attempt
-from ci_autotest.power.call_comparison import CallComparison, Difference
+from ci_autotest.power.call_comparison import CallComparison, CallDifference
 from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
 from ci_autotest.power.outcome import reference
@@ -38,7 +38,7 @@ from ci_autotest.values.power import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from ci_autotest.alignment.properties.table import Row
+    from ci_autotest.alignment.properties.table import PropertyRow
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.torch_eager import TorchBackend
     from ci_autotest.power.mutated_torch import Noted
@@ -71,7 +71,7 @@ class Terms(NamedTuple):
     are_random: bool = True
 
 
-class Trial:
+class MutantTrial:
     """The cases of a test and its mutants.
 
     Args:
@@ -317,7 +317,7 @@ def _entered(enter: Callable[[int, int, int], None], number: int, case: int) -> 
     enter(case, number, 0)
 
 
-def _is_open(row: Row, found: Difference) -> bool:
+def _is_open(row: PropertyRow, found: CallDifference) -> bool:
     """Whether a difference is in a result that an operator leaves open, or follows from one."""
     return found.output is None or not row.outputs or found.output in row.outputs
 

@@ -19,7 +19,7 @@ from ci_autotest.values.power import SurvivalReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ci_autotest.power.call import Call
+    from ci_autotest.power.call import OperatorCall
 
 #: Draws of values for each call.
 _DRAWS: Final = 2
@@ -39,10 +39,10 @@ class Variation(NamedTuple):
 
     reason: SurvivalReason
     words: str
-    make: Callable[[], Call]
+    make: Callable[[], OperatorCall]
 
 
-def variations(operator: str, call: Call, argument: str = "") -> Iterator[Variation]:
+def variations(operator: str, call: OperatorCall, argument: str = "") -> Iterator[Variation]:
     """Yield variations of a call, those of ``argument`` first."""
     if argument:
         yield from _of_argument(call, argument)
@@ -62,7 +62,7 @@ def _in_dtype(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
     return _with_gradient(tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
-def _of_argument(call: Call, name: str) -> Iterator[Variation]:
+def _of_argument(call: OperatorCall, name: str) -> Iterator[Variation]:
     argument = call.arguments().get(name)
     if argument is None:
         return
@@ -71,7 +71,7 @@ def _of_argument(call: Call, name: str) -> Iterator[Variation]:
         yield Variation(SurvivalReason.ARGUMENT, words, partial(call.changed(argument, value).mapped, _with_gradient))
 
 
-def _of_shapes(call: Call) -> Iterator[Variation]:
+def _of_shapes(call: OperatorCall) -> Iterator[Variation]:
     for words, change in (("a first dimension of twice the size", _doubled), ("one dimension more", _stacked)):
         yield Variation(SurvivalReason.SHAPE, words, partial(call.mapped, partial(_changed, change)))
     several = call.tensors()[:2] if len(call.tensors()) > 1 else []
@@ -95,7 +95,7 @@ def _stacked(tensor: torch.Tensor) -> torch.Tensor:
     return torch.stack([tensor, tensor.flip(0) if tensor.ndim else tensor])
 
 
-def _of_values(operator: str, call: Call) -> Iterator[Variation]:
+def _of_values(operator: str, call: OperatorCall) -> Iterator[Variation]:
     fills: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [
         *(("other values", partial(_drawn, number)) for number in range(_DRAWS)),
         ("the elements in another order", lambda flat: flat.roll(1)),

@@ -12,7 +12,7 @@ from ci_autotest.program.call_sequence import (
     EVALUATION,
     ON_COPIES,
     CallSequence,
-    Part,
+    SequencePart,
     change_parameters,
     placeholders,
     plain,
@@ -28,7 +28,7 @@ _WRITES: Final = frozenset({"copy_", "mul_"})
 
 
 def probe(
-    part: Part, changed: Mapping[int, tuple[Any, Any]], *, with_parameters: bool = True
+    part: SequencePart, changed: Mapping[int, tuple[Any, Any]], *, with_parameters: bool = True
 ) -> tuple[Program, dict[str, Any]]:
     """Return the program of a body that is called several times.
 
@@ -93,7 +93,7 @@ def probe(
 
 
 def _over_old_memory(
-    found: CallSequence, part: Part, given: Mapping[int, int], changed: Mapping[int, tuple[Any, Any]]
+    found: CallSequence, part: SequencePart, given: Mapping[int, int], changed: Mapping[int, tuple[Any, Any]]
 ) -> dict[int, int]:
     """Append new tensors over the memory of inputs, with other values; return their indices.
 

@@ -60,7 +60,7 @@ _ALLOW_UNUSED: Final = (("allow_unused", True),)
 _SIMPLE: Final = frozenset({Ref, int, float, bool, str, type(None)})
 
 
-class Part(NamedTuple):
+class SequencePart(NamedTuple):
     """A body with its data.
 
     Attributes:
@@ -152,11 +152,11 @@ class CallSequence:
         self.data[key] = data
         return self.add(Step(PLACEHOLDER, key, (spec,), (), name, in_setup=in_setup))
 
-    def setup(self, part: Part) -> dict[int, int]:
+    def setup(self, part: SequencePart) -> dict[int, int]:
         """Append the setup of a body; return the new index of each of its steps."""
         return self._copied(part, range(len(part.program.setup)), {})
 
-    def inputs(self, part: Part, *, requires_grad: bool = True) -> dict[int, int]:
+    def inputs(self, part: SequencePart, *, requires_grad: bool = True) -> dict[int, int]:
         """Append new inputs for a body, at addresses of their own; return the new index of each."""
         found = {}
         for index, spec in placeholders(part.program).items():
@@ -165,7 +165,7 @@ class CallSequence:
             found[index] = self.placeholder(own, part.data[step.target], step.name).index
         return found
 
-    def call(self, part: Part, given: Mapping[int, int], *, with_gradients: bool = True) -> None:
+    def call(self, part: SequencePart, given: Mapping[int, int], *, with_gradients: bool = True) -> None:
         """Append a call of a body and its backward pass.
 
         Args:
@@ -178,7 +178,7 @@ class CallSequence:
             self.gradients(part, at)
 
     def forward(
-        self, part: Part, given: Mapping[int, int], how: How = PLAIN, over: Mapping[int, int] | None = None
+        self, part: SequencePart, given: Mapping[int, int], how: How = PLAIN, over: Mapping[int, int] | None = None
     ) -> dict[int, int]:
         """Append a call of a body; return the new index of each of its steps.
 
@@ -195,7 +195,7 @@ class CallSequence:
         self._outputs += list(map(ref_to, dict.fromkeys(at[ref.index] for ref in output_refs(program))))
         return at
 
-    def gradients(self, part: Part, at: Mapping[int, int], *, times: int = 1) -> None:
+    def gradients(self, part: SequencePart, at: Mapping[int, int], *, times: int = 1) -> None:
         """Append the backward pass of a call, if it has one, ``times`` times through the same graph."""
         if part.cotangents and (part.leaves or part.parameters):
             weights = [self.placeholder(spec, data, "cotangent") for spec, data in part.cotangents.values()]
@@ -209,7 +209,7 @@ class CallSequence:
 
     def gradients_of(
         self,
-        part: Part,
+        part: SequencePart,
         calls: Sequence[Mapping[int, int]],
         weights: Sequence[Ref],
         parameters: Mapping[Ref, str] = MappingProxyType({}),
@@ -248,7 +248,7 @@ class CallSequence:
 
     def _copied(
         self,
-        part: Part,
+        part: SequencePart,
         indices: Collection[int],
         at: dict[int, int],
         how: How = PLAIN,
@@ -300,7 +300,7 @@ def placeholders(program: Program) -> dict[int, TensorSpec]:
 
 
 def joined(
-    parts: Collection[Part], *, forwards_first: bool = False, repeats: bool = False
+    parts: Collection[SequencePart], *, forwards_first: bool = False, repeats: bool = False
 ) -> tuple[Program, dict[str, Any]]:
     """Return one program that calls some bodies, each on its own inputs and with its own backward pass.
 
@@ -348,7 +348,7 @@ def plain(spec: TensorSpec) -> TensorSpec:
     return TensorSpec(spec.dtype, spec.shape, contiguous_strides(spec.shape), 0, count)
 
 
-def change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int]) -> bool:
+def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[int, int]) -> bool:
     """Append steps that scale the weights of each module in place; return whether there is one.
 
     Of torch's modules that is ``weight``, of the user's every parameter with a gradient.

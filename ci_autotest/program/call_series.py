@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.call_sequence import CallSequence, Part, change_parameters, placeholders, plain
+from ci_autotest.program.call_sequence import CallSequence, SequencePart, change_parameters, placeholders, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Series(NamedTuple):
 
 
 def series(
-    part: Part,
+    part: SequencePart,
     changed: Mapping[int, tuple[Any, Any]],
     calls: int = CALLS,
     *,
@@ -97,7 +97,9 @@ class _Alike:
         self.found += [(*what, position) for position in range(new)]
 
 
-def _inputs(found: CallSequence, part: Part, changed: Mapping[int, tuple[Any, Any]], values: int) -> dict[int, int]:
+def _inputs(
+    found: CallSequence, part: SequencePart, changed: Mapping[int, tuple[Any, Any]], values: int
+) -> dict[int, int]:
     """Append inputs with one of the sets of values, each at an address of its own; return their indices."""
     given = {}
     for index, spec in placeholders(part.program).items():

@@ -25,10 +25,10 @@ from ci_autotest.program.ir import (
     REGISTERS,
     SAVE,
     UNHOOKED,
-    Constant,
     Copy,
     Device,
     DType,
+    FrameworkConstant,
     List,
     Mapping_,
     Ref,
@@ -295,7 +295,7 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
             message = f"step {index} has a keyword argument {key[:60]!r}, which is not a name."
             raise ProgramError(message)
     for argument in _all(*step.args, *(value for _, value in step.kwargs)):
-        if isinstance(argument, Constant) and argument.target not in CONSTANTS:
+        if isinstance(argument, FrameworkConstant) and argument.target not in CONSTANTS:
             message = f"step {index} names constant {argument.target[:80]!r}, which is not on the allow list."
             raise ProgramError(message)
         if isinstance(argument, DType) and argument.name not in DTYPES:

@@ -29,10 +29,10 @@ from ci_autotest.program.ir import (
     SAVE,
     UNHOOKED,
     UNPACK,
-    Constant,
     Copy,
     Device,
     DType,
+    FrameworkConstant,
     List,
     Mapping_,
     Ref,
@@ -384,7 +384,7 @@ def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) ->
             return f"{namespace}.{_identifier(name)}"
         case Device(symbol):
             return "device" if symbol != "cpu" else "'cpu'"
-        case Constant(target):
+        case FrameworkConstant(target):
             return f"{namespace}.{_identifier(target.removeprefix('torch.'))}"
         case tuple():
             inner = ", ".join(literal(item, named, namespace) for item in argument)

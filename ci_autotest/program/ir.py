@@ -116,7 +116,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class FrameworkConstant:
     """A constant of the framework by its path, ``torch.channels_last``."""
 
     target: str
@@ -190,7 +190,8 @@ class TensorSpec:
 
 Scalar: TypeAlias = bool | int | float | complex | str | EllipsisType | None
 Argument: TypeAlias = (
-    "Scalar | Ref | Copy | DType | Device | Constant | List | Mapping_ | Slice | TensorSpec | tuple[Argument, ...]"
+    "Scalar | Ref | Copy | DType | Device | FrameworkConstant | List | Mapping_ | Slice | TensorSpec | "
+    "tuple[Argument, ...]"
 )
 
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from ci_autotest.program.distribution import Distribution, is_mesh, is_placement
 from ci_autotest.program.ir import (
     PLACEHOLDER,
-    Constant,
     Copy,
     Device,
     DType,
+    FrameworkConstant,
     List,
     Mapping_,
     Program,
@@ -88,7 +88,7 @@ def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one 
         return ["dtype", argument.name]
     if isinstance(argument, Device):
         return ["device", argument.symbol]
-    if isinstance(argument, Constant):
+    if isinstance(argument, FrameworkConstant):
         return ["constant", argument.target]
     if isinstance(argument, List):
         return ["list", *map(plain_argument, argument.items)]
@@ -140,7 +140,7 @@ def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch
         case "device":
             return Device(rest[0])
         case "constant":
-            return Constant(rest[0])
+            return FrameworkConstant(rest[0])
         case "list":
             return List(tuple(map(argument_of, rest)))
         case "tuple":

@@ -19,10 +19,10 @@ from ci_autotest.program.check import check_facts, check_program, check_recordin
 from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import (
     Argument,
-    Constant,
     Copy,
     Device,
     DType,
+    FrameworkConstant,
     List,
     Mapping_,
     ModuleCall,
@@ -259,7 +259,7 @@ def _plain(argument: Argument) -> Any:  # noqa: C901, PLR0911 - one arm per kind
             return {"dtype": name}
         case Device(symbol):
             return {"device": symbol}
-        case Constant(target):
+        case FrameworkConstant(target):
             return {"constant": target}
         case tuple():
             return {"tuple": [_plain(item) for item in argument]}
@@ -331,7 +331,7 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PL
         case {"device": "cpu" | "device" as symbol}:
             return Device(symbol)
         case {"constant": str(target)}:
-            return Constant(target)
+            return FrameworkConstant(target)
         case {"tuple": list(items)}:
             return tuple(_argument(item, depth + 1) for item in items)
         case {"list": list(items)}:

@@ -14,7 +14,7 @@ BACKWARD: Final = "backward"
 _OF_ATTRIBUTES: Final = frozenset({"builtins.getattr", "builtins.setattr"})
 
 
-class Part(NamedTuple):
+class TrainingPart(NamedTuple):
     """A part of a body.
 
     Attributes:
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     gives: tuple[int, ...] = ()
 
 
-def parts_of_body(program: Program) -> list[Part]:
+def parts_of_body(program: Program) -> list[TrainingPart]:
     """Return the parts of a body in order: forward passes of the module, and what runs outside."""
     steps, first = program.steps, len(program.setup)
     outside = _outside(program)
@@ -61,11 +61,11 @@ def _outside(program: Program) -> set[int]:
     return found
 
 
-def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> Part:
+def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> TrainingPart:
     steps, own = program.steps, set(indices)
     states = {index for index, step in enumerate(steps) if (spec := step.spec) and spec.state}
     taken = dict.fromkeys(ref.index for index in indices for ref in step_refs(steps[index]))
     takes = tuple(index for index in taken if index not in own and index not in states and index >= len(program.setup))
     used = used_by(step for index, step in enumerate(steps) if index not in own)
     used |= {ref.index for ref in output_refs(program)}
-    return Part(indices, is_forward, takes, tuple(index for index in indices if index in used))
+    return TrainingPart(indices, is_forward, takes, tuple(index for index in indices if index in used))

@@ -18,7 +18,7 @@ from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import expected_input, has_expectation
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, follows_from
 from ci_autotest.program.refusal import is_demanded
-from ci_autotest.record.autograd_functions import Tracer
+from ci_autotest.record.autograd_functions import FunctionTracer
 from ci_autotest.record.batch_dimensions import batch_of
 from ci_autotest.record.body import run_body
 from ci_autotest.record.call_forms import form_of, recorder_of
@@ -72,7 +72,7 @@ class Attempts:
         notice_loaders()
         self._streams = Streams(shapes)
         self._shapes = shapes
-        self._tracers: dict[int, Tracer] = {}
+        self._tracers: dict[int, FunctionTracer] = {}
         self._intercepted: set[int] = set()
         self.marks_modules = True
         self._device = CPU if device == "cpu" else torch.device(device)
@@ -159,7 +159,7 @@ class Attempts:
         record_expected_errors()  # pytest may have been imported after the previous attempt
         tracer = self._tracers.get(key)
         if tracer is None:
-            tracer = self._tracers[key] = Tracer()
+            tracer = self._tracers[key] = FunctionTracer()
         self._prepare(recorder, key)
         ended_at = run_body(recorder, declaration, call, tracer, form)
         recorder.notes.profile_applied = recorder.notes.profile_applied or drawer.plan.is_applied

@@ -30,7 +30,7 @@ _PATCHED: Final = ("forward", "setup_context")
 _plain_setup: Final[Any] = _Function.setup_context
 
 
-class Tracer:
+class FunctionTracer:
     """Patches of the user's autograd functions, applied while a body runs. A test makes them once."""
 
     def __init__(self) -> None:

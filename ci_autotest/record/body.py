@@ -35,7 +35,7 @@ from ci_autotest.record.write_guard import refuse_unrecorded_writes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.record.autograd_functions import Tracer
+    from ci_autotest.record.autograd_functions import FunctionTracer
     from ci_autotest.record.declaration import Declaration
     from ci_autotest.record.recorder import Recorder
 
@@ -46,7 +46,7 @@ _PLAIN: Final = (bool, int, float, complex, str, torch.Size, torch.dtype, torch.
 
 
 def run_body(
-    recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer, form: str
+    recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: FunctionTracer, form: str
 ) -> int | None:
     """Run a body in a form and record its outputs; return the index of the refused step that ended it, if any.
 
@@ -103,7 +103,7 @@ def run_body(
 
 
 def _called(
-    recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer
+    recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: FunctionTracer
 ) -> tuple[int | None, object]:
     """Call a body; return the index of the refused step that ended it, and its result."""
     try:

@@ -83,25 +83,25 @@ def _text(value: object) -> str:
     return type(value).__name__ if is_path or _ADDRESS.search(str(value)) is not None else str(value)
 
 
-class Row(NamedTuple):
+class ParametrizedCall(NamedTuple):
     """A call that ``pytest.mark.parametrize`` defines: its arguments, and the marks of its ``pytest.param``."""
 
     given: dict[str, Any]
     marks: tuple[Any, ...]
 
 
-def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[Row]:
+def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[ParametrizedCall]:
     """Return each call that ``pytest.mark.parametrize`` defines, in pytest's order; else one without arguments.
 
     Args:
         function: The decorated function, which carries the marks.
         body: The function as written, which has the order of the arguments.
     """
-    rows = [Row({}, ())]
+    rows = [ParametrizedCall({}, ())]
     for mark in getattr(function, "pytestmark", ()):
         if getattr(mark, "name", "") == "parametrize":
             rows = [
-                Row({**row.given, **more.given}, (*row.marks, *more.marks))
+                ParametrizedCall({**row.given, **more.given}, (*row.marks, *more.marks))
                 for more in _rows(*mark.args[:2], **mark.kwargs)
                 for row in rows
             ]
@@ -109,12 +109,12 @@ def parametrized(function: Callable[..., object], body: Callable[..., object]) -
     return [row._replace(given={name: row.given[name] for name in order if name in row.given}) for row in rows]
 
 
-def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[Row]:
+def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[ParametrizedCall]:
     names = [name.strip() for name in argnames.split(",")] if isinstance(argnames, str) else list(argnames)
     found = []
     for item in argvalues:
         # It is recognized by its name, because pytest is not imported here.
         is_set = type(item).__name__ == "ParameterSet"
         values = item.values if is_set else [item] if len(names) == 1 else item
-        found.append(Row(dict(zip(names, values, strict=True)), tuple(item.marks) if is_set else ()))
+        found.append(ParametrizedCall(dict(zip(names, values, strict=True)), tuple(item.marks) if is_set else ()))
     return found

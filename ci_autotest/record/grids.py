@@ -30,7 +30,7 @@ _CASES: Final = 20
 _CALL: Final = re.compile(r"\bevery\(")
 
 
-class Every(Generator):
+class GridValues(Generator):
     """A value of which a test's cases have all, in every combination with those of others."""
 
     __slots__ = ("values",)
@@ -64,11 +64,11 @@ def every(*values: T | Iterable[T]) -> T:
         AuthorError: There is no value, or an iterable has more than a million.
     """
     if len(values) != 1 or isinstance(values[0], str) or not isinstance(values[0], Iterable):
-        return cast("T", Every(values))
+        return cast("T", GridValues(values))
     found: Any = values[0]
     if not isinstance(found, Sequence):
         found = tuple(islice(found, GRID_AT_MOST + 1))
-    return cast("T", Every(found))
+    return cast("T", GridValues(found))
 
 
 def may_have_grid(file: str) -> bool:

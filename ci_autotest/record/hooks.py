@@ -42,7 +42,7 @@ _READING: Final = frozenset({
 })  # fmt: skip
 
 
-class Handle:
+class HookHandle:
     """The result of ``register_hook``; removing the hook is a step.
 
     Args:
@@ -66,7 +66,7 @@ class Handle:
         self.remove()
 
 
-def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any], Any]) -> Handle:
+def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any], Any]) -> HookHandle:
     """Record the registration of a hook and the steps of its function.
 
     Raises:
@@ -95,7 +95,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
     binding = TorchSteps(str(recorder.device)).binding(recorder.sources)
     stored = _StoredValues(recorder, live)
     real = receiver._tensor.register_hook(Hook(trace, steps, index, binding, stored))  # type: ignore[no-untyped-call]
-    return Handle(recorder, real, Ref(index))
+    return HookHandle(recorder, real, Ref(index))
 
 
 class _StoredValues:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _NO_REASON = "unconditional skip"
 
 
-class Marked(NamedTuple):
+class MarkBearers(NamedTuple):
     """What can carry marks, the nearest first.
 
     Attributes:
@@ -30,7 +30,7 @@ class Marked(NamedTuple):
     module: object
 
 
-def skip_reason_of(marked: Marked) -> str | None:
+def skip_reason_of(marked: MarkBearers) -> str | None:
     """Return why a test is skipped; ``None`` if it is not.
 
     Raises:
@@ -50,7 +50,7 @@ def skip_reason_of(marked: Marked) -> str | None:
     return None
 
 
-def expected_failure_of(marked: Marked) -> XFail | None:
+def expected_failure_of(marked: MarkBearers) -> XFail | None:
     """Return the mark of a test that is expected to fail; ``None`` if it is not.
 
     Raises:
@@ -70,7 +70,7 @@ def expected_failure_of(marked: Marked) -> XFail | None:
     return None
 
 
-def _marks(marked: Marked) -> Iterator[Any]:
+def _marks(marked: MarkBearers) -> Iterator[Any]:
     yield from (getattr(each, "mark", each) for each in marked.row)
     carriers = [marked.function, *(marked.owner.__mro__ if marked.owner is not None else ()), marked.module]
     for carrier in carriers:

@@ -38,7 +38,7 @@ from ci_autotest.record.arrays import read_only
 from ci_autotest.record.context import asking_module
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
-from ci_autotest.record.hooks import Handle, register_hook
+from ci_autotest.record.hooks import HookHandle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.notes import CaseNotes
@@ -339,7 +339,7 @@ class Recorder:
             self.outside.keys.add(self.steps[value._ref.index].target)
         return value
 
-    def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> Handle:
+    def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> HookHandle:
         """Record a hook on a value's gradient."""
         return register_hook(self, receiver, function)
 

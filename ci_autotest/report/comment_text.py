@@ -25,7 +25,7 @@ from ci_autotest.report.sections import (
     tests_part,
     unsupported_part,
 )
-from ci_autotest.report.size_budget import Block, Form, Region, page
+from ci_autotest.report.size_budget import Block, BlockForm, Region, page
 from ci_autotest.report.speed_text import speed_part
 from ci_autotest.report.verdict_line import in_reading_order, verdict
 
@@ -141,7 +141,7 @@ def _verdict_block(result: RunResult, title: str) -> Block:
     return Block(
         "verdict",
         tuple(
-            Form(_FRAME, "verdict", partial(str, f"### {sign} {named}{each}\n\n"))
+            BlockForm(_FRAME, "verdict", partial(str, f"### {sign} {named}{each}\n\n"))
             for each in (sentence, plural(len(result.findings), "finding"))
         ),
     )
@@ -171,7 +171,7 @@ def _rows_part(findings: Sequence[Finding], setting: Setting, extent: _Extent) -
         beyond=sum(finding.known is None for finding in findings[extent.findings :]),
     )
     rows = [
-        Form(_ROWS, _ROWS_REGION, partial(finding_row, finding, setting.is_new(finding)))
+        BlockForm(_ROWS, _ROWS_REGION, partial(finding_row, finding, setting.is_new(finding)))
         for finding in findings[: extent.findings]
         if finding.known is None
     ]

@@ -14,7 +14,7 @@ from ci_autotest.report.finding_facts import facts_line, facts_table
 from ci_autotest.report.finding_message import amount_of
 from ci_autotest.report.finding_program import missing_program
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
-from ci_autotest.report.size_budget import Block, Form
+from ci_autotest.report.size_budget import Block, BlockForm
 from ci_autotest.report.verdict_line import headline
 from ci_autotest.values.finding import counts_against
 
@@ -84,10 +84,10 @@ def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int], *,
     """
     as_section, as_whole = ranks
     if finding.known is not None:
-        return Block(ACCEPTED, (Form(as_section, ACCEPTED, partial(facts_line, finding)),))
+        return Block(ACCEPTED, (BlockForm(as_section, ACCEPTED, partial(facts_line, finding)),))
     show = _section if is_open else _folded_section
     extents: tuple[tuple[int, Extent], ...] = ((as_whole, "whole"), (as_section, "plain"), (as_section, "compact"))
-    forms = (Form(rank, SECTIONS, partial(show, finding, setting, extent)) for rank, extent in extents)
+    forms = (BlockForm(rank, SECTIONS, partial(show, finding, setting, extent)) for rank, extent in extents)
     return Block(SECTIONS, tuple(forms))
 
 

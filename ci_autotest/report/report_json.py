@@ -29,7 +29,7 @@ GREATEST_SIZE_BYTES: Final = 64 * 1024 * 1024
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _ReportHead(msgspec.Struct, frozen=True):
     """The part of a report that decides how the rest is read."""
 
     schema: str = ""
@@ -142,7 +142,7 @@ def _content(path: Path) -> bytes:
 
 def _decoded(data: bytes, path: str) -> RunResult:
     try:
-        schema = msgspec.json.decode(data, type=_Head).schema
+        schema = msgspec.json.decode(data, type=_ReportHead).schema
         if schema == SCHEMA:
             return msgspec.json.decode(data, type=RunResult)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.coverage import known_of
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
-from ci_autotest.report.size_budget import Block, Form, Region, fixed
+from ci_autotest.report.size_budget import Block, BlockForm, Region, fixed
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared
 from ci_autotest.values.verdict import COLUMNS
 
@@ -64,8 +64,8 @@ def broken_part(result: RunResult, most: int, ranks: tuple[int, int], links: Lin
         Block(
             "broken",
             (
-                Form(ranks[0], "broken", partial(_broken_line, item, links)),
-                Form(ranks[1], "broken", partial(_broken_section, item, links)),
+                BlockForm(ranks[0], "broken", partial(_broken_line, item, links)),
+                BlockForm(ranks[1], "broken", partial(_broken_section, item, links)),
             ),
         )
         for item in result.broken[:most]
@@ -129,7 +129,7 @@ def tests_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of all tests with their profiles and times."""
     heads = ("test", "candidate", "outcome", "aligned / compared", "rejected", "profiles", "time")
     lead = f"<details><summary>All tests</summary>\n\n{row(*heads)}{row(*['---'] * len(heads))}"
-    forms = [Form(rank, "tests", partial(_test_row, item)) for item in result.results]
+    forms = [BlockForm(rank, "tests", partial(_test_row, item)) for item in result.results]
     more = "\n{count} more tests are in report.json.\n\n"
     return Region(name="tests", lead=lead, tail="\n</details>\n\n", more=more), [
         Block("tests", (form,)) for form in forms
@@ -206,8 +206,8 @@ def _beyond(items: Sequence[object], most: int) -> int:
     return max(0, len(items) - most)
 
 
-def _sentence(rank: int, ending: str) -> Form:
-    return Form(rank, "baseline", partial(str, f"Against the baseline: {ending}.\n\n"))
+def _sentence(rank: int, ending: str) -> BlockForm:
+    return BlockForm(rank, "baseline", partial(str, f"Against the baseline: {ending}.\n\n"))
 
 
 def _listing(name: str, title: str, lines: Sequence[str], rank: int, beyond: int) -> Part:

@@ -37,7 +37,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class BlockForm:
     """One way to show a block; its text is made only when it is tried.
 
     Args:
@@ -61,21 +61,21 @@ class Block:
     """
 
     home: str
-    forms: tuple[Form, ...]
+    forms: tuple[BlockForm, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownForm:
     """The form that was taken, with its text and its size."""
 
-    form: Form
+    form: BlockForm
     text: str
     size: int
 
 
 def fixed(region: str, text: str, rank: int = 0) -> Block:
     """Return a block with a single form."""
-    return Block(region, (Form(rank, region, partial(str, text)),))
+    return Block(region, (BlockForm(rank, region, partial(str, text)),))
 
 
 def page(regions: Sequence[Region], blocks: Sequence[Block], limit: int) -> str:
@@ -90,9 +90,9 @@ def page(regions: Sequence[Region], blocks: Sequence[Block], limit: int) -> str:
     return "".join(_region_text(region, blocks, shown) for region in regions)
 
 
-def fill(blocks: Sequence[Block], room: int) -> list[Shown | None]:
+def fill(blocks: Sequence[Block], room: int) -> list[ShownForm | None]:
     """Return the form taken of each block, ``None`` if none fits into ``room``."""
-    taken: list[Shown | None] = [None] * len(blocks)
+    taken: list[ShownForm | None] = [None] * len(blocks)
     for index, form in _in_turn(blocks):
         before = taken[index]
         # The forms of a rank come fullest first, so a later one of the same rank would only shorten the block.
@@ -102,12 +102,12 @@ def fill(blocks: Sequence[Block], room: int) -> list[Shown | None]:
         # A fuller form takes the place of the earlier one, whose bytes are then free again.
         freed = before.size if before else 0
         if size(text) - freed <= room:
-            taken[index] = Shown(form, text, size(text))
+            taken[index] = ShownForm(form, text, size(text))
             room -= size(text) - freed
     return taken
 
 
-def _in_turn(blocks: Sequence[Block]) -> Iterator[tuple[int, Form]]:
+def _in_turn(blocks: Sequence[Block]) -> Iterator[tuple[int, BlockForm]]:
     forms = [(form.rank, index, form) for index, block in enumerate(blocks) for form in block.forms]
     # Forms cannot be compared, so the key leaves them out; a stable sort keeps the order of a block's own forms.
     return ((index, form) for _, index, form in sorted(forms, key=lambda item: item[:2]))
@@ -121,7 +121,7 @@ def _reserve(region: Region, blocks: Sequence[Block]) -> int:
     return size(region.lead) + size(region.tail) + size(region.more.format(count="1,000,000,000"))
 
 
-def _region_text(region: Region, blocks: Sequence[Block], shown: Sequence[Shown | None]) -> str:
+def _region_text(region: Region, blocks: Sequence[Block], shown: Sequence[ShownForm | None]) -> str:
     texts = [item.text for item in shown if item is not None and item.form.region == region.name]
     pairs = zip(blocks, shown, strict=True)
     hidden = region.beyond + sum(block.home == region.name and item is None for block, item in pairs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from ci_autotest.run.events import Cut, Lost, Part, Passed, Wrong
+from ci_autotest.run.events import Cut, LostCase, Passed, TaskPart, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -64,7 +64,7 @@ class Received(NamedTuple):
     before: tuple[RunCases, ...] = ()
 
 
-class Loss(NamedTuple):
+class WorkerLoss(NamedTuple):
     """A lost worker.
 
     Attributes:
@@ -85,7 +85,7 @@ _EventInquiry: TypeAlias = "Generator[Job | Event, Received | None, Event]"
 _JobInquiry: TypeAlias = "Generator[Job | Event, Received | None, Received]"
 
 
-def inquire(loss: Loss) -> Inquiry:
+def inquire(loss: WorkerLoss) -> Inquiry:
     """Run the cases in flight again, and yield events; the caller answers a yielded job with ``send``.
 
     Losing a worker to a rejected input or to the float64 oracle is no crash: its cases run again without that request.
@@ -97,21 +97,21 @@ def inquire(loss: Loss) -> Inquiry:
     held: Event | None = None
     if suspect is not None:
         held = yield from _alone(task, *suspect, state)
-        state.is_explained = isinstance(held, Lost)
+        state.is_explained = isinstance(held, LostCase)
         if ends(held):
             yield held
             return
     for case in loss.left:
         for name in task.candidates:
             # A suspect that passed alone is decided at the end, because another case may be at fault.
-            if state.is_skipped(case, name) or ((case, name) == suspect and isinstance(held, Part)):
+            if state.is_skipped(case, name) or ((case, name) == suspect and isinstance(held, TaskPart)):
                 continue
             is_held = (case, name) == suspect and held is not None
             event = held if is_held and held is not None else (yield from _one_case(task, case, name, state))
             yield state.counted(event)
             if ends(event):
                 return
-    if suspect is not None and isinstance(held, Part):
+    if suspect is not None and isinstance(held, TaskPart):
         yield from _suspect_that_passed(loss, suspect, held, state)
     elif not state.is_explained:
         yield Passed(task, loss.error)
@@ -132,16 +132,16 @@ def settle(task: Task, cases: Sequence[int]) -> Inquiry:
 
 def ends(event: Event | None) -> bool:
     """Whether a test is over, because it is wrong or because the reference ends its process."""
-    return isinstance(event, Wrong) or (isinstance(event, Lost) and event.candidate is None)
+    return isinstance(event, Wrong) or (isinstance(event, LostCase) and event.candidate is None)
 
 
-def unsettled(loss: Loss) -> Event:
+def unsettled(loss: WorkerLoss) -> Event:
     """Return what is known about a loss if the run ends during its inquiry: a crash seen once is always reported."""
     suspect = _suspect(loss)
     if is_in_extra_request(loss.error):
         return _note(loss.task, loss.error)
     if suspect is not None and not loss.error.is_killed:
-        return Lost(loss.task, *suspect, loss.error, repeats="unknown")
+        return LostCase(loss.task, *suspect, loss.error, repeats="unknown")
     test = loss.task.test.id
     return Cut(
         loss.task, f"a worker that ran {test} {loss.error.reason}; the run ended before ci-autotest could check why"
@@ -160,7 +160,7 @@ def _note(task: Task, error: WorkerLostError) -> Cut:
     return Cut(task, f"{task.test.id}: a worker {error.reason} while {request}; this is no finding, and {result}")
 
 
-def _suspect(loss: Loss) -> tuple[int, str | None] | None:
+def _suspect(loss: WorkerLoss) -> tuple[int, str | None] | None:
     """Return the case and candidate that the progress beacon names, if the case is still unanswered."""
     spot, names = loss.error.spot, loss.task.candidates
     if spot.case not in loss.left:
@@ -172,7 +172,7 @@ def _alone(task: Task, case: int, candidate: str | None, state: InquiryState) ->
     """Run one case in a fresh worker, on one candidate or on the reference only, and return its event."""
     received = yield from _ask(task, case, () if candidate is None else (candidate,), state, is_fresh=True)
     if isinstance(received.answer, CasesDone):
-        return Part(task, received.answer)
+        return TaskPart(task, received.answer)
     if isinstance(received.answer, Broken):
         return Wrong(task, received.answer)
     return (yield from _lost_alone(task, case, candidate, received.answer, state))
@@ -187,10 +187,10 @@ def _lost_alone(
     such as a timer.
     """
     if error.spot.candidate >= 0 or candidate is None:
-        return Lost(task, case, candidate, error)
+        return LostCase(task, case, candidate, error)
     received = yield from _ask(task, case, (), state, is_fresh=True)
     is_reference = isinstance(received.answer, WorkerLostError)
-    return Lost(task, case, None if is_reference else candidate, error)
+    return LostCase(task, case, None if is_reference else candidate, error)
 
 
 def _request(task: Task, case: int, names: Sequence[str], state: InquiryState) -> RunCases:
@@ -237,33 +237,35 @@ def _one_case(task: Task, case: int, name: str, state: InquiryState) -> _EventIn
     """
     received = yield from _ask(task, case, (name,), state, is_fresh=False)
     if isinstance(received.answer, CasesDone):
-        return Part(task, received.answer)
+        return TaskPart(task, received.answer)
     if isinstance(received.answer, Broken):
         return Wrong(task, received.answer)
     if not received.before:
         return (yield from _lost_alone(task, case, name, received.answer, state))
     candidate = None if received.answer.spot.candidate < 0 else name
-    first = Lost(task, case, candidate, received.answer)
+    first = LostCase(task, case, candidate, received.answer)
     alone = yield from _alone(task, case, candidate, state)
-    if not isinstance(alone, Part):
+    if not isinstance(alone, TaskPart):
         return alone
     message = _request(task, case, (name,), state)
     return (yield from _with_history(first, (*received.before, message), alone.done))
 
 
-def _suspect_that_passed(loss: Loss, suspect: tuple[int, str | None], held: Part, state: InquiryState) -> Inquiry:
+def _suspect_that_passed(
+    loss: WorkerLoss, suspect: tuple[int, str | None], held: TaskPart, state: InquiryState
+) -> Inquiry:
     if state.is_explained:
         yield state.counted(held)  # Another case was at fault.
         return
-    event = yield from _with_history(Lost(loss.task, *suspect, loss.error), loss.before, held.done)
-    if isinstance(event, Lost) and event.candidate is None and event.repeats == "history":
+    event = yield from _with_history(LostCase(loss.task, *suspect, loss.error), loss.before, held.done)
+    if isinstance(event, LostCase) and event.candidate is None and event.repeats == "history":
         event = yield from _with_tests_before(event, loss.before)
     yield state.counted(event)
-    if isinstance(event, Part):
+    if isinstance(event, TaskPart):
         yield Passed(loss.task, loss.error)
 
 
-def _with_tests_before(lost: Lost, messages: tuple[RunCases, ...]) -> _EventInquiry:
+def _with_tests_before(lost: LostCase, messages: tuple[RunCases, ...]) -> _EventInquiry:
     """Return a loss of the reference with the one test that must run before it, or with all tests that ran before."""
     *others, own = messages
     for message in reversed(others[-BLAMED_AT_MOST:]):
@@ -274,13 +276,13 @@ def _with_tests_before(lost: Lost, messages: tuple[RunCases, ...]) -> _EventInqu
     return lost._replace(after=tuple(dict.fromkeys(message.test.id for message in others or messages)))
 
 
-def _with_history(lost: Lost, messages: tuple[RunCases, ...], done: CasesDone) -> _EventInquiry:
+def _with_history(lost: LostCase, messages: tuple[RunCases, ...], done: CasesDone) -> _EventInquiry:
     """Return a crash that needs the messages before it, else a flaky one.
 
     A worker that was killed from outside has no crash to explain: what the case showed alone counts.
     """
     if lost.error.is_killed:
-        return Part(lost.task, done)
+        return TaskPart(lost.task, done)
     received = yield Job(messages, is_fresh=True)
     assert received is not None  # noqa: S101 - a job is answered
     error = received.answer if isinstance(received.answer, WorkerLostError) else None
@@ -339,12 +341,12 @@ class InquiryState:
 
         Only the first candidate's result reports the attempts at a case, because every candidate shares them.
         """
-        if isinstance(event, Part):
+        if isinstance(event, TaskPart):
             case = event.done.done[0]
-            counted = event if case not in self._counted else Part(event.task, _without_attempts(event.done))
+            counted = event if case not in self._counted else TaskPart(event.task, _without_attempts(event.done))
             self._counted.add(case)
             return counted
-        if isinstance(event, Lost):
+        if isinstance(event, LostCase):
             self.is_explained = True
             # A crash that needs other cases before it does not say that the next case will crash.
             if event.candidate is not None and event.repeats == "alone":

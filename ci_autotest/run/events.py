@@ -24,7 +24,7 @@ class Task(NamedTuple):
     asks_refused: bool = True
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """The results of some cases of a task.
 
     Attributes:
@@ -36,7 +36,7 @@ class Part(NamedTuple):
     before: tuple[RunCases, ...] = ()
 
 
-class Lost(NamedTuple):
+class LostCase(NamedTuple):
     """A case that ended its worker; ``candidate`` is ``None`` if the reference was running.
 
     Attributes:
@@ -84,4 +84,4 @@ class Changed(NamedTuple):
     left: tuple[Left, ...]
 
 
-Event: TypeAlias = Part | Lost | Wrong | Passed | Cut | Changed
+Event: TypeAlias = TaskPart | LostCase | Wrong | Passed | Cut | Changed

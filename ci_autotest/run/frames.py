@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from ci_autotest.run.messages import FromWorker, Reply, ToWorker
+from ci_autotest.run.messages import FromWorker, ToWorker, WorkerReply
 
 if TYPE_CHECKING:
     from ci_autotest.run.messages import Message
@@ -26,15 +26,15 @@ FRAME_BYTES: Final = 1 << 30
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER: Final = msgspec.msgpack.Decoder(FromWorker)
-_REPLY: Final = msgspec.msgpack.Decoder(Reply)
+_REPLY: Final = msgspec.msgpack.Decoder(WorkerReply)
 
 
-def encode(message: Message | Reply) -> bytes:
+def encode(message: Message | WorkerReply) -> bytes:
     """Return a message's bytes without a header."""
     return _ENCODER.encode(message)
 
 
-def decode_reply(data: bytes) -> Reply:
+def decode_reply(data: bytes) -> WorkerReply:
     """Return the reply of an agent on another machine.
 
     Raises:

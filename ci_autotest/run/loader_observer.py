@@ -17,7 +17,7 @@ import msgspec
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.loader.declaration import factory_of
-from ci_autotest.loader.observations import Observations, Task
+from ci_autotest.loader.observations import Observations, ObserverTask
 from ci_autotest.loader.repro import Subject
 from ci_autotest.loader.trial import judged
 from ci_autotest.run.worker_start import package_folder, worker_environ
@@ -109,7 +109,7 @@ def observe(
         started, ranks = [], asked.declaration.ranks
         port = _free_port() if ranks > 1 else 0
         for rank in range(ranks):
-            task = Task(
+            task = ObserverTask(
                 root=asked.root, folders=list(asked.folders), file=asked.file, name=asked.name, seed=asked.seed,
                 rank=rank, result=str(folder / f"{rank}.json"),
             )  # fmt: skip
@@ -127,7 +127,7 @@ def observe(
         return [found[rank] for rank in range(ranks)]
 
 
-def _started(task: Task, environ: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
+def _started(task: ObserverTask, environ: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", _START, package_folder(), msgspec.json.encode(task).decode()],
         stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=dict(environ),

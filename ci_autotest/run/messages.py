@@ -268,7 +268,7 @@ class Ready(Message, frozen=True, kw_only=True):
     candidates: list[CandidateInfo]
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True):
+class ReplacedTest(msgspec.Struct, frozen=True, kw_only=True):
     """A test that a later definition with its name replaces.
 
     Attributes:
@@ -290,7 +290,7 @@ class Discovered(Message, frozen=True, kw_only=True):
     """
 
     tests: list[TestInfo]
-    lost: list[Lost] = []
+    lost: list[ReplacedTest] = []
     foreign: int = 0
 
 
@@ -428,7 +428,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     is_killed: bool
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerReply(msgspec.Struct, frozen=True, kw_only=True):
     """A remote worker's answer to a message: the bodies of its frames, and how it was lost if it was."""
 
     bodies: list[bytes]

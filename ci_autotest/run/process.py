@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.messages import FromWorker
     from ci_autotest.run.progress_beacon import Spot
-    from ci_autotest.run.worker_start import Handle, Launch
+    from ci_autotest.run.worker_start import Launch, ProcessHandle
 
 _READ_BYTES: Final = 1 << 20
 #: Seconds that a process may take to exit after its pipe was closed.
@@ -90,7 +90,7 @@ class WorkerProcess:
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
         passed = to_read, to_write, self.beacon.fd
-        self._process: Handle = (launch or spawn)(
+        self._process: ProcessHandle = (launch or spawn)(
             Start(passed, self._output.fd, environ, {**(added or {}), TOKEN: self._token})
         )
         self._memory = MemoryWatch(self._process.pid, limits.memory_bytes)

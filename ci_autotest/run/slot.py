@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import UnavailableError
-from ci_autotest.run.crash_attribution import Job, Loss, Received, ends, inquire, settle, unsettled
-from ci_autotest.run.events import Changed, Cut, Lost, Part, Wrong
+from ci_autotest.run.crash_attribution import Job, Received, WorkerLoss, ends, inquire, settle, unsettled
+from ci_autotest.run.events import Changed, Cut, LostCase, TaskPart, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
 from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -53,7 +53,7 @@ class Slot:
         self._task: Task | None = None
         self._left: set[int] = set()
         self._inquiry: Inquiry | None = None
-        self._loss: Loss | None = None
+        self._loss: WorkerLoss | None = None
         self._last_spot: Spot | None = None
         self._moved_at = time.monotonic()
         self._job: deque[RunCases] = deque()
@@ -196,7 +196,7 @@ class Slot:
     def _part(self, task: Task, message: CasesDone) -> Iterator[Event]:
         self._left.difference_update(message.done)
         if message.done:
-            yield Part(task, message, tuple(self._history) if message.failures else ())
+            yield TaskPart(task, message, tuple(self._history) if message.failures else ())
         yield from self._count_changes(task, message)
         if message.left and self._history[-1].ends_if_changed:
             yield from self._changed(task, message)
@@ -261,7 +261,7 @@ class Slot:
         if self._inquiry is not None:
             yield from self._advance(Received(error, self._before))
             return
-        self._loss = Loss(self._task, tuple(sorted(self._left)), error, before)
+        self._loss = WorkerLoss(self._task, tuple(sorted(self._left)), error, before)
         self._inquiry = inquire(self._loss)
         yield from self._advance(None)
 
@@ -273,7 +273,7 @@ class Slot:
             step = inquiry.send(received)
             while not isinstance(step, Job):
                 # Once a crash is reported, `end` must not report it again.
-                self._loss = None if isinstance(step, Lost) else self._loss
+                self._loss = None if isinstance(step, LostCase) else self._loss
                 self._rest = () if ends(step) else self._rest
                 yield step
                 step = next(inquiry)

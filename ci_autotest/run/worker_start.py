@@ -36,7 +36,7 @@ WORKER_VARIABLES: Final = MappingProxyType({
 })  # fmt: skip
 
 
-class Handle(Protocol):
+class ProcessHandle(Protocol):
     """A started process, as far as its owner needs it."""
 
     @property
@@ -63,7 +63,7 @@ class Start(NamedTuple):
     added: Mapping[str, str]
 
 
-Launch: TypeAlias = "Callable[[Start], Handle]"
+Launch: TypeAlias = "Callable[[Start], ProcessHandle]"
 
 
 def spawn(start: Start) -> subprocess.Popen[bytes]:

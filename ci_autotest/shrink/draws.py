@@ -18,14 +18,14 @@ _ORDER: Final = {"ndim": 0, "choice": 1, "bool": 2, "dim": 3, "int": 4, "float":
 
 
 @dataclass(slots=True)
-class Change:
+class DrawEdits:
     """Edits that are proposed together. The caller sets ``kept`` if the finding still shows with them."""
 
     edits: dict[str, DrawnValue]
     kept: bool = False
 
 
-def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
+def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[DrawEdits]:
     """Yield changes to the current log: all draws at once, then each alone, integers by bisection.
 
     Args:
@@ -34,15 +34,15 @@ def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
     everything = {draw.site: draw.simplest for draw in log() if draw.value != draw.simplest}
     # One trial instead of many if no draw matters.
     if len(everything) > 1:
-        yield Change(everything)
+        yield DrawEdits(everything)
     for site in [draw.site for draw in sorted(log(), key=lambda draw: _ORDER.get(draw.kind, 9))]:
         draw = _at(log(), site)
         if draw is not None and draw.value != draw.simplest:
             yield from _moved(draw, log)
 
 
-def _moved(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
-    simplest = Change({draw.site: draw.simplest})
+def _moved(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[DrawEdits]:
+    simplest = DrawEdits({draw.site: draw.simplest})
     yield simplest
     if simplest.kept or draw.kind not in {"ndim", "dim", "int"}:
         return
@@ -50,7 +50,7 @@ def _moved(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
     low, high = int(draw.simplest or 0), int(draw.value or 0)
     while abs(high - low) > 1:
         middle = (low + high) // 2
-        change = Change({draw.site: middle})
+        change = DrawEdits({draw.site: middle})
         yield change
         now = _at(log(), draw.site)
         # With another draw edited the body may not reach this one, for example the size of a dimension that is gone.

@@ -63,7 +63,7 @@ Proposal: TypeAlias = Redraw | Replace | Inline
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownTrial:
     """The result of a trial.
 
     Args:
@@ -94,7 +94,7 @@ class Shrinker:
         size: Of the best one.
     """
 
-    best: Shown
+    best: ShownTrial
     trials: int = 0
     _passes: Generator[Proposal, bool, None] | None = field(default=None, repr=False)
     _proposal: Proposal | None = field(default=None, repr=False)
@@ -120,7 +120,7 @@ class Shrinker:
         self._proposal = proposal
         return proposal
 
-    def tell(self, shown: Shown | None) -> None:
+    def tell(self, shown: ShownTrial | None) -> None:
         """Take the result of the last proposal; ``None`` if it could not be judged."""
         self._answer = False
         if shown is None or not is_same(shown.verdict, self.best.verdict):

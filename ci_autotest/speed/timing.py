@@ -101,14 +101,14 @@ def _timed(call: Callable[[], Any], queue: RunQueue) -> tuple[Any, float]:
     return found, whole - waited if waited < whole else whole
 
 
-class Measurement(NamedTuple):
+class PairedTimes(NamedTuple):
     """Paired seconds ``(candidate, reference)``; ``backward`` is empty if a side has no backward pass."""
 
     forward: list[tuple[float, float]]
     backward: list[tuple[float, float]]
 
 
-def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[], None]) -> Measurement:
+def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[], None]) -> PairedTimes:
     """Return the paired times of two sides; none if a call of both takes longer than ``LONGEST_S``.
 
     Args:
@@ -119,7 +119,7 @@ def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[],
     """
     chosen = random.Random(seed)  # noqa: S311 - no secret
     begun = time.monotonic()
-    found = Measurement([], [])
+    found = PairedTimes([], [])
     sides = (candidate, reference)
     with _without_collector(), closing(RunQueue()) as queue:
         if sum(sum(side.once(queue)) for side in sides) > LONGEST_S:
@@ -134,7 +134,7 @@ def measured(candidate: Side, reference: Side, seed: int, progress: Callable[[],
     return found
 
 
-def _is_enough(found: Measurement, spent_s: float) -> bool:
+def _is_enough(found: PairedTimes, spent_s: float) -> bool:
     count = len(found.forward)
     if count >= PAIRS[1] or spent_s > _MOST_S:
         return True
@@ -143,7 +143,7 @@ def _is_enough(found: Measurement, spent_s: float) -> bool:
     return count >= PAIRS[0] and count % 20 == 1 and _is_within(found, NARROW)
 
 
-def _is_within(found: Measurement, width: float) -> bool:
+def _is_within(found: PairedTimes, width: float) -> bool:
     ratios = [paired_ratio(pairs) for pairs in found if pairs]
     return all(ratio is not None and ratio.high <= width * ratio.low for ratio in ratios)
 

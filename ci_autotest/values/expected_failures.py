@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOST: Final = frozenset({"crash", "timeout"})
 
 
-class Marked(Protocol):
+class MarkedTest(Protocol):
     """A test with its mark, if it has one."""
 
     @property
@@ -31,7 +31,7 @@ class Marked(Protocol):
         """The mark."""
 
 
-def accept_expected(findings: Sequence[Finding], tests: Sequence[Marked]) -> tuple[Finding, ...]:
+def accept_expected(findings: Sequence[Finding], tests: Sequence[MarkedTest]) -> tuple[Finding, ...]:
     """Return the findings; those that only tests with a mark show are accepted, with the reason of the first."""
     marks = {test.id: test.xfail for test in tests if test.xfail is not None}
     return tuple(_accepted(finding, marks) for finding in findings)

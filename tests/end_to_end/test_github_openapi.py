@@ -157,7 +157,7 @@ def test_answer__body_refused__is_as_github_describes(github: FakeGithub, descri
     [
         pytest.param(sticky.Comment, "issue-comment", id="comment"),
         pytest.param(sticky.User, "simple-user", id="user"),
-        pytest.param(event.Run, "workflow-run", id="run"),
+        pytest.param(event.WorkflowRun, "workflow-run", id="run"),
         pytest.param(origin.Pull, "pull-request-simple", id="pull request of a list"),
         pytest.param(origin.Pull, "pull-request", id="pull request"),
         pytest.param(event.HeadRepository, "repository", id="repository"),

@@ -12,7 +12,7 @@ from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.recordings import from_bytes, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
+from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan
 from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
 from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
 from ci_autotest.backends.ranks.slice_reference import plan_of, split_plan
@@ -23,7 +23,7 @@ from ci_autotest.program.training_parts import parts_of_body
 from tests.engine import record
 
 
-def planned(body: Any, ranks: int = 2, **declared: Any) -> tuple[Any, Plan]:
+def planned(body: Any, ranks: int = 2, **declared: Any) -> tuple[Any, RankPlan]:
     """Return the program of a body that is split, and its plan."""
     shares_buffers = declared.pop("shares_buffers", True)
     attempt = record(body, profiles=(), **declared)

@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs
 from ci_autotest.alignment.blame.float64_program import widened
-from ci_autotest.alignment.blame.float64_value import Question, chosen, distance
+from ci_autotest.alignment.blame.float64_value import Float64Question, chosen, distance
 from ci_autotest.alignment.blame.oracle import blamed
 from ci_autotest.alignment.blame.rounding import Errors
 from ci_autotest.alignment.verdict import live_of
@@ -34,7 +34,7 @@ def asked(*absolute, wanted=(33.371676564216614, 126.85300707817078)):
     signs[:, 0] += real.tensor(wanted, dtype=real.float64) / size[:, 0]
     (key,) = wide.sources
     index = live.program.calls[-1][0]
-    return Question(live, wide._replace(sources={key: signs * size}), ("value", places[index]))
+    return Float64Question(live, wide._replace(sources={key: signs * size}), ("value", places[index]))
 
 
 def told(candidate, reference, absolute=(12783.534606933594, 19574.47821044922), bad=(True, True)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import Table
+from ci_autotest.backends.mapping.table import MappingTable
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
@@ -39,7 +39,7 @@ def sinh(x):
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBackend]:
     folder = tmp_path_factory.mktemp("forward")
     (folder / "forward_only.py").write_text(FRAMEWORK, encoding="utf-8")
-    table = Table("forward_only", "", "forward_only", like_torch=True, rows={})
+    table = MappingTable("forward_only", "", "forward_only", like_torch=True, rows={})
     found = RemoteBackend(Interpreter("it", sys.executable, "forward_only", "cpu", (str(folder),)), Translator(table))
     yield found
     found.close()

@@ -7,7 +7,7 @@ import torch as plain
 
 from ci_autotest import torch
 from ci_autotest.backends.mapping.module_lowering import lowered
-from ci_autotest.backends.mapping.table import Row, Table
+from ci_autotest.backends.mapping.table import MappingRow, MappingTable
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedError
@@ -239,11 +239,13 @@ def test_lowered__what_no_function_says__is_unsupported(body, message):
 
 
 def test_translated__a_lowered_module__goes_by_the_rows_of_its_functions():
-    rows = {"torch.nn.functional.linear": Row(to="toy.linear"), "torch.tanh": Row(to="toy.tanh")}
+    rows = {"torch.nn.functional.linear": MappingRow(to="toy.linear"), "torch.tanh": MappingRow(to="toy.tanh")}
     attempt = record(lambda: nn.Sequential(nn.Linear(3, 2), nn.Tanh())(tensor(2, 3)))
-    made_of = {"torch.linspace": Row(to="toy.linspace"), "torch.reshape": Row(to="toy.reshape"), "torch.mul": Row(to="toy.mul"),
-               "torch.Tensor.requires_grad": Row(inplace="toy.requires_grad")}  # fmt: skip
-    found = Translator(Table("toy", "1", "toy", like_torch=False, rows={**rows, **made_of})).translated(attempt.program)
+    made_of = {"torch.linspace": MappingRow(to="toy.linspace"), "torch.reshape": MappingRow(to="toy.reshape"), "torch.mul": MappingRow(to="toy.mul"),
+               "torch.Tensor.requires_grad": MappingRow(inplace="toy.requires_grad")}  # fmt: skip
+    found = Translator(MappingTable("toy", "1", "toy", like_torch=False, rows={**rows, **made_of})).translated(
+        attempt.program
+    )
     assert [step.target for step in found.program.body if step.op not in {PLACEHOLDER, CALL_METHOD}][-3:] == [
         "toy.linear", "toy.tanh", "output",
     ]  # fmt: skip

@@ -37,7 +37,7 @@ from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
 from ci_autotest.github.event import read_event
-from ci_autotest.github.http_response import Reply, decoded, reason_of
+from ci_autotest.github.http_response import HttpReply, decoded, reason_of
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
@@ -56,9 +56,7 @@ from ci_autotest.run.messages import (
     Record,
     Replay,
     RunCases,
-)
-from ci_autotest.run.messages import (
-    Reply as Passed,
+    WorkerReply,
 )
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -177,7 +175,7 @@ def test_decode_to_worker__mutated__is_a_message_or_refused(real: Real, name: st
 
 def test_decode_reply__mutated__is_a_reply_or_refused(real: Real):
     gone = Gone(reason="ended", spot=(1, 2, 3, 4, 5), output="é", timed_out=False, is_killed=False)
-    tried(encode(Passed(bodies=[encode(real.said["Broken"])], gone=gone)), decode_reply, msgspec.DecodeError)
+    tried(encode(WorkerReply(bodies=[encode(real.said["Broken"])], gone=gone)), decode_reply, msgspec.DecodeError)
 
 
 class TurnedDownError(Exception):
@@ -408,7 +406,7 @@ def test_decoded__mutated_answer_of_github__is_read_or_refused(name: str):
     plain, decoder = ANSWERS[name]
 
     def read(data: bytes) -> None:
-        reply = Reply(status=200, headers={"content-type": "application/json"}, body=data)
+        reply = HttpReply(status=200, headers={"content-type": "application/json"}, body=data)
         reason_of(reply)
         decoded("GET /x", reply, decoder)
 

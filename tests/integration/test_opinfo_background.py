@@ -10,7 +10,7 @@ import pytest
 from ci_autotest.config import OpOverride
 from ci_autotest.opinfo.background import SampleBackground
 from ci_autotest.opinfo.database import entries
-from ci_autotest.opinfo.schedule import Kept, Samples, Spot
+from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot
 from ci_autotest.values.verdict import Verdict
 
 WRONG = Verdict(outcome="misaligned", kind="value")
@@ -19,7 +19,9 @@ CRASHED = Verdict(outcome="crashed", kind="crash")
 
 def background(name: str, variant: str = "ordinary", dtype: str = "float32", *rows: OpOverride) -> SampleBackground:
     entry = entries()[name]
-    return SampleBackground(entry, Samples(entry, name, 0, Kept()).get(dtype, 0), Spot(variant, dtype, 0), rows)
+    return SampleBackground(
+        entry, Samples(entry, name, 0, KeptSamples()).get(dtype, 0), SampleSpot(variant, dtype, 0), rows
+    )
 
 
 def test_notes__numpy_computes_the_same__agrees():

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from ci_autotest.opinfo.database import entries
-from ci_autotest.opinfo.schedule import Kept, Samples, Spot, ordered, spots
+from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot, ordered, spots
 
 ADD = "torch.add"
 
 
 def samples_of(name: str, seed: int = 0) -> Samples:
-    return Samples(entries()[name], name, seed, Kept())
+    return Samples(entries()[name], name, seed, KeptSamples())
 
 
 def test_spots__entry_with_all_variants__samples_variants_and_other_dtypes_take_turns():
@@ -24,9 +24,9 @@ def test_spots__entry_with_all_variants__samples_variants_and_other_dtypes_take_
     found = list(islice(spots(entries()[name], samples_of(name), ("float32", "int64", "complex64")), 9))
 
     assert found == [
-        Spot("ordinary", "float32", 0), Spot("non_contiguous", "float32", 0), Spot("ordinary", "int64", 0),
-        Spot("ordinary", "float32", 1), Spot("conjugate", "complex64", 0), Spot("ordinary", "complex64", 0),
-        Spot("ordinary", "float32", 2), Spot("out", "float32", 1), Spot("error_input", "", 0),
+        SampleSpot("ordinary", "float32", 0), SampleSpot("non_contiguous", "float32", 0), SampleSpot("ordinary", "int64", 0),
+        SampleSpot("ordinary", "float32", 1), SampleSpot("conjugate", "complex64", 0), SampleSpot("ordinary", "complex64", 0),
+        SampleSpot("ordinary", "float32", 2), SampleSpot("out", "float32", 1), SampleSpot("error_input", "", 0),
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from ci_autotest.config import OpInfo
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import entries, foreach_entries
 from ci_autotest.opinfo.families import FAMILIES
-from ci_autotest.opinfo.overload_calls import Call, adapted, overload_of
+from ci_autotest.opinfo.overload_calls import OverloadCall, adapted, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, dispatcher_overloads, overload_entries, refuse_other, table
 from ci_autotest.opinfo.source import Source
@@ -87,7 +87,7 @@ def test_body__out__is_given_other_elements_than_the_result():
 
 
 def test_adapted__arguments_that_the_reference_refuses__give_no_call():
-    assert adapted(overload_of("aten.mm.default"), Call((torch.ones(2, 3), torch.ones(2, 3)), {}), "") is None
+    assert adapted(overload_of("aten.mm.default"), OverloadCall((torch.ones(2, 3), torch.ones(2, 3)), {}), "") is None
 
 
 def test_tests__families__are_what_the_schema_says_and_counting_makes_no_sample():

@@ -8,7 +8,7 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.properties.call import Call, is_drawn
+from ci_autotest.alignment.properties.call import SideCall, is_drawn
 from ci_autotest.alignment.properties.matrices import same_multiset
 from ci_autotest.alignment.properties.table import TABLE, row_of
 from ci_autotest.alignment.undefined_results import settle
@@ -273,7 +273,7 @@ def test_judge_program__broken_promise__is_misaligned_and_says_which(body, opera
 )
 def test_same_multiset__each_value_counts_once(found, told):
     expected = real.tensor([1.0, 1.0, 2.0, 3.0], dtype=real.complex64)
-    call = Call("eigvals", (real.diag(expected),), {}, (real.tensor(found, dtype=expected.dtype),), (expected,))
+    call = SideCall("eigvals", (real.diag(expected),), {}, (real.tensor(found, dtype=expected.dtype),), (expected,))
     said = same_multiset(call)
     assert told in said if told else said == ""
 
@@ -281,7 +281,7 @@ def test_same_multiset__each_value_counts_once(found, told):
 def test_same_multiset__each_matrix_of_a_batch__by_its_own_scale():
     expected = real.tensor([[1e3, 2e3], [1e-3, 2e-3]], dtype=real.complex64)
     found = expected * real.tensor([[1.0], [2.0]])
-    assert same_multiset(Call("eigvals", (real.diag_embed(expected),), {}, (found,), (expected,)))
+    assert same_multiset(SideCall("eigvals", (real.diag_embed(expected),), {}, (found,), (expected,)))
 
 
 class Elsewhere(real.Tensor):
@@ -362,10 +362,10 @@ def test_table__each_row__names_its_source():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda share: Call("dropout", (real.ones(2),), {"p": share}, (), ()),
-        lambda share: Call("dropout", (real.ones(2),), {"p": share, "training": True}, (), ()),
-        lambda share: Call("scaled_dot_product_attention", (real.ones(2),) * 3, {"dropout_p": share}, (), ()),
-        lambda share: Call("multi_head_attention_forward", (real.ones(2),), {"dropout_p": share}, (), ()),
+        lambda share: SideCall("dropout", (real.ones(2),), {"p": share}, (), ()),
+        lambda share: SideCall("dropout", (real.ones(2),), {"p": share, "training": True}, (), ()),
+        lambda share: SideCall("scaled_dot_product_attention", (real.ones(2),) * 3, {"dropout_p": share}, (), ()),
+        lambda share: SideCall("multi_head_attention_forward", (real.ones(2),), {"dropout_p": share}, (), ()),
     ],
     ids=["dropout", "dropout of a module", "attention", "attention of several heads"],
 )
@@ -386,7 +386,7 @@ def test_is_drawn__all_or_nothing_is_dropped__is_defined(call, share, draws):
     ],
 )
 def test_is_drawn__by_the_arguments_of_the_call(name, kwargs, draws):
-    assert is_drawn(Call(name, (real.zeros(2),), kwargs, (), ())) is draws
+    assert is_drawn(SideCall(name, (real.zeros(2),), kwargs, (), ())) is draws
 
 
 @pytest.mark.parametrize(("share", "outcome"), [(0.0, "misaligned"), (0.5, "aligned"), (1.0, "misaligned")])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import Table
+from ci_autotest.backends.mapping.table import MappingTable
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
@@ -30,7 +30,7 @@ FOLDERS = str(FAKES / "oneflow_ranks"), str(FAKES / "rank_faults")
 
 
 def started(ranks):
-    table = Table("oneflow", "", "oneflow", like_torch=True, rows={})
+    table = MappingTable("oneflow", "", "oneflow", like_torch=True, rows={})
     interpreter = Interpreter("global", sys.executable, "oneflow", "cpu", FOLDERS)
     return GlobalTensorBackend(interpreter, Translator(table), ranks, silence_s=1.0)
 

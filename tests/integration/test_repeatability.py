@@ -9,7 +9,7 @@ import torch as real
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.repeatability import NUMBERS, judge_confirmed
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -78,7 +78,7 @@ def exp_with_gradient(scaled):
 
 
 def confirmed(body, candidate, reference=None, rules=RULES):
-    return judge_confirmed(live_of(record(body)), Sides(candidate, reference or TorchBackend(), rules))
+    return judge_confirmed(live_of(record(body)), TrialSides(candidate, reference or TorchBackend(), rules))
 
 
 @pytest.mark.parametrize("exp", [unsteady(), now_and_then_raising()], ids=["values", "errors"])

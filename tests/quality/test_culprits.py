@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.stateful import suspicion
@@ -132,7 +132,7 @@ def test_judge_confirmed__unsteady_error_that_an_operator_of_torch_makes_greater
         calls.append(1)
         return value.tanh() * (1 + 1e-6 * (len(calls) % 2))
 
-    sides = Sides(substitute(tanh=tanh), TorchBackend(), RULES)
+    sides = TrialSides(substitute(tanh=tanh), TorchBackend(), RULES)
     verdict = judge_confirmed(live_of(record(amplified)), sides).verdict
     assert (verdict.kind, verdict.operator) == ("nondeterminism", "torch.tanh")
 

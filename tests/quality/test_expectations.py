@@ -17,7 +17,7 @@ from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.mapping.table import Table
+from ci_autotest.backends.mapping.table import MappingTable
 from ci_autotest.backends.mapping.translation import translated
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -155,7 +155,7 @@ def test_expect__a_probe_of_the_case__expects_nothing():
 
 
 def test_expect__program_of_another_framework__has_the_value_itself():
-    table = Table("torch", "", "torch", like_torch=True, rows={})
+    table = MappingTable("torch", "", "torch", like_torch=True, rows={})
     steps = translated(live_of(record(of_numpy)).program, table).program.steps
     assert [step.target for step in steps if step.args][2:] == ["torch.exp", "clone", "torch.relu", "output"]
 

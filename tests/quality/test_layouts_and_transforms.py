@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import Table
+from ci_autotest.backends.mapping.table import MappingTable
 from ci_autotest.backends.mapping.translation import translated
 from ci_autotest.errors import AuthorError, UnsupportedError
 from tests.engine import judged, record, run_test, substitute
@@ -69,7 +69,7 @@ def test_run_test__float8_result__may_be_off_by_one_in_its_last_place(factor, ou
 
 
 def test_translated__float8_for_another_framework__is_refused_in_one_sentence():
-    table = Table("paddle", "Paddle", "Paddle", like_torch=False, rows={})
+    table = MappingTable("paddle", "Paddle", "Paddle", like_torch=False, rows={})
     with pytest.raises(UnsupportedError, match="tensors of float8_e5m2 are not passed to"):
         translated(record(to_float32, dtypes=("float8_e5m2",)).program, table)
 

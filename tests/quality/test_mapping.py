@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ci_autotest.backends.mapping.argument_names import respelled
-from ci_autotest.backends.mapping.table import Row, Table, load_table
+from ci_autotest.backends.mapping.table import MappingRow, MappingTable, load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -114,18 +114,18 @@ class EveryOperator(dict):
         }:
             return default
         if bare in {"real", "imag"}:
-            return Row(to=f"torch.{bare}")  # attributes, and functions too
+            return MappingRow(to=f"torch.{bare}")  # attributes, and functions too
         if operator.startswith("builtins.") or operator in GATHERING or resolved(operator) is None:
             return default
         found = forms(operator.removeprefix("torch.Tensor."), CALL_METHOD if "Tensor" in operator else CALL_FUNCTION)
         is_first = "Tensor" in operator or {respelled(operator, form[0].name) for form in found if form} == {"input"}
         written = f"torch.Tensor.{bare.rstrip('_')}_"
-        return Row(to=operator, inplace=written, positional=("input",) if is_first else ())
+        return MappingRow(to=operator, inplace=written, positional=("input",) if is_first else ())
 
 
 @pytest.mark.parametrize("family", families())
 def test_suite__bound_and_lowered__gives_the_same_bits(family):
-    table = Table("named", "", "torch", like_torch=False, rows=EveryOperator())
+    table = MappingTable("named", "", "torch", like_torch=False, rows=EveryOperator())
     count, wrong, refused = compared(family, Translator(table))
     assert wrong == []
     assert family in OUT or refused <= GATHERING | DRAWN | UNNAMED

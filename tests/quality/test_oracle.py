@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.blame.gradcheck import third_opinion
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import PLACEHOLDER
@@ -30,7 +30,7 @@ def given(body, backend, *inputs, **how):
     keys = [step.target for step in live.program.body if step.op == PLACEHOLDER]
     for key, tensor in zip(keys, tensors, strict=True):
         live.sources[key].copy_(tensor)
-    return judge_program(live, Sides(backend, TorchBackend(), RULES))[0]
+    return judge_program(live, TrialSides(backend, TorchBackend(), RULES))[0]
 
 
 def sizes(tensor):
@@ -178,7 +178,7 @@ def test_judge__reference_that_is_off_elsewhere(ours, theirs, expected):
     def off(odd):
         return substitute(exp=lambda value: value.exp() + real.tensor([theirs, odd] * 8) * real.linspace(1, 2, 16))
 
-    verdict = judge_program(live, Sides(off(ours), off(0.0), RULES))[0]
+    verdict = judge_program(live, TrialSides(off(ours), off(0.0), RULES))[0]
     assert (verdict.outcome, verdict.blame) == expected
 
 

@@ -8,7 +8,7 @@ from ci_autotest import random, random_bool, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.power.trial import Terms, Trial
+from ci_autotest.power.trial import MutantTrial, Terms
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
 from tests.engine import record
@@ -53,7 +53,7 @@ def power_of(body, cases=CASES, mutants=100, operators=(), sources=0, **declared
             attempts[case] = attempt
     rules = rules_for((), "tolerance", "", Declaration(body, **declared))
     terms = Terms(rules, frozenset(operators), "0", mutants, sources)
-    return Trial(body.__name__, attempts, TorchBackend(), terms).power(lambda *_: None, {})
+    return MutantTrial(body.__name__, attempts, TorchBackend(), terms).power(lambda *_: None, {})
 
 
 def survivors(power):
@@ -224,7 +224,9 @@ def test_power__no_operator__has_no_score():
 def test_power__mutant_that_ended_its_worker__is_noticed_and_not_run_again():
     attempt = record(softmax, 0)
     differentiate(attempt, TorchBackend())
-    trial = Trial("t", {0: attempt}, TorchBackend(), Terms(rules_for((), "tolerance", "", None), frozenset(), "0", 2))
+    trial = MutantTrial(
+        "t", {0: attempt}, TorchBackend(), Terms(rules_for((), "tolerance", "", None), frozenset(), "0", 2)
+    )
     entered = []
 
     found = trial.power(lambda case, number, _: entered.append(number), {0: "crash"})

@@ -11,7 +11,7 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import ci_autotest
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.ranks.backend import DTensorBackend
@@ -161,7 +161,7 @@ def test_judge_confirmed__ranks_disagree_in_every_second_run__is_nondeterminism(
 
 def _confirmed_kinds(operator: Any, backend: DTensorBackend) -> set[str | None]:
     """Return the kinds of an operator's cases, each judged with a second run of each side."""
-    sides = Sides(backend, TorchBackend(), RULES)
+    sides = TrialSides(backend, TorchBackend(), RULES)
     found = set()
     for case in _CASES:
         attempt = record(lambda: operator(ci_autotest.random_tensor(2, 6, 5, requires_grad=False)), case, test="again")

@@ -14,7 +14,7 @@ import torch as plain
 from ci_autotest import random_device, random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.mapping.table import Table
+from ci_autotest.backends.mapping.table import MappingTable
 from ci_autotest.backends.mapping.translation import translated
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -219,7 +219,7 @@ def test_repro__a_right_candidate__ends_with_0(
 
 def hosted(recording: Recording) -> Recording:
     """Return a recording as that of a candidate in an interpreter of its own, which is torch itself."""
-    program = translated(recording.program, Table("torch", "", "torch", like_torch=True, rows={}))
+    program = translated(recording.program, MappingTable("torch", "", "torch", like_torch=True, rows={}))
     host = {
         "module": "torch", "version": "2", "python": sys.executable, "on": "3", "graph": False,
         "program": plain_program(program.program), "moved": list(program.moved),

@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
-from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.localize.search import TrialSides
 from ci_autotest.alignment.single_step import isolate, pruned
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.body_function import begun
@@ -78,7 +78,7 @@ def test_judge_program__culprit_alone__shows_the_same_again(functions):
     body = next(row[1] for row in CULPRITS if row[2] is functions)
     backend = substitute(**functions)
     found = judged(record(body), backend)
-    again = judge_program(found.live, Sides(backend, TORCH, Rules())).verdict
+    again = judge_program(found.live, TrialSides(backend, TORCH, Rules())).verdict
     assert (again.outcome, again.operator, again.kind, again.blame) == (
         "misaligned", found.verdict.operator, found.verdict.kind, found.verdict.blame,
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_judge_program__nothing_replaced__is_unsupported():
 
 
 def opinion(body, candidate, reference=TORCH, rules=Rules(), **how):  # noqa: B008 - frozen
-    verdict = judge_program(live_of(record(body, **how)), Sides(candidate, reference, rules)).verdict
+    verdict = judge_program(live_of(record(body, **how)), TrialSides(candidate, reference, rules)).verdict
     return verdict.outcome, verdict.blame
 
 

@@ -23,7 +23,7 @@ from ci_autotest.values.dtypes import FLOAT8, FLOATING, WIDE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.alignment.blame.float64_value import Question
+    from ci_autotest.alignment.blame.float64_value import Float64Question
     from ci_autotest.alignment.blame.rounding import Errors
     from ci_autotest.alignment.single_step import Live
 
@@ -62,7 +62,7 @@ _SMOOTH: Final = 8.0
 _SHORT_OF: Final = 8.0
 
 
-def excuse_by_inputs(question: Question, errors: Errors) -> str:
+def excuse_by_inputs(question: Float64Question, errors: Errors) -> str:
     """Return why neither side is to blame, ``""`` if neither inputs nor rounding explain the difference."""
     # Nothing that is infinitely far off can be measured against a movement.
     if has_any(errors.bad & ~(torch.isfinite(errors.greatest) & torch.isfinite(errors.truth))):
@@ -87,7 +87,7 @@ def excuse_by_inputs(question: Question, errors: Errors) -> str:
     return ""
 
 
-def _other_formulas(question: Question) -> tuple[Formula, ...]:
+def _other_formulas(question: Float64Question) -> tuple[Formula, ...]:
     """Return the formulas, other than the reference's, by which a right kernel may compute a result."""
     names = {step.target.rpartition(".")[2] for step in question.live.program.steps}
     is_of_attention = question.key[0] == "gradient" and not names.isdisjoint(_ATTENTION)
@@ -99,7 +99,7 @@ def _accounts_for(errors: Errors, owed: torch.Tensor | None) -> bool:
     return owed is not None and not has_any((errors.greatest > owed)[errors.bad])
 
 
-def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | None:
+def _moved_with_inputs(question: Float64Question, errors: Errors) -> torch.Tensor | None:
     """Return how far each element may be off because every input may move by half a unit in its last place."""
 
     def move(pattern: int, share: float) -> torch.Tensor | None:
@@ -108,7 +108,7 @@ def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | Non
     return _scattered(errors, move)
 
 
-def owed_by_steps(question: Question, errors: Errors, formula: Formula = Formula.ITS_OWN) -> torch.Tensor | None:
+def owed_by_steps(question: Float64Question, errors: Errors, formula: Formula = Formula.ITS_OWN) -> torch.Tensor | None:
     """Return how far each element may be off because intermediate results are rounded; ``None`` if not known."""
     if errors.dtype not in _ROUNDED:
         return None
@@ -157,14 +157,14 @@ def _scattered(
     return _SLACK * torch.where((near < far / 2) & (far <= at_most * near), far, 0.0)
 
 
-def moved_by_inputs(question: Question, truth: torch.Tensor) -> torch.Tensor | None:
+def moved_by_inputs(question: Float64Question, truth: torch.Tensor) -> torch.Tensor | None:
     """Return how far a result moves at most when its inputs move in their last place; ``None`` if it has none."""
     moved = [_moved_by(question, truth, pattern, 1.0) for pattern in range(_ENOUGH)]
     found = [each for each in moved if each is not None]
     return torch.stack(found).amax(0) if len(found) == len(moved) else None
 
 
-def _moved_by(question: Question, truth: torch.Tensor, pattern: int, share: float) -> torch.Tensor | None:
+def _moved_by(question: Float64Question, truth: torch.Tensor, pattern: int, share: float) -> torch.Tensor | None:
     """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
     wider, generator = question.wider, torch.Generator().manual_seed(pattern)
     moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
@@ -195,7 +195,7 @@ def _may_be_rounding(errors: Errors, first: torch.Tensor) -> bool:
     return not has_any((errors.greatest > at_most)[errors.bad])
 
 
-def owed_by_terms(question: Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
+def owed_by_terms(question: Float64Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
     """Return how far each element may be off because the terms are rounded; ``None`` if they cannot be measured.
 
     Args:
@@ -244,7 +244,7 @@ def _slack(errors: Errors, rounded: torch.Tensor) -> float:
     return min(max(worst, _SLACK), _SLACK_AT_MOST)
 
 
-def _along(question: Question, truth: torch.Tensor, steps: list[float], taken: int = 0) -> torch.Tensor | None:
+def _along(question: Float64Question, truth: torch.Tensor, steps: list[float], taken: int = 0) -> torch.Tensor | None:
     """Return a measure of ``sum |x dy/dx|`` for each step, ``(steps, *truth)``; its median over directions is the sum.
 
     Entries of a direction have the Cauchy distribution: a sum of terms weighted by them has the same distribution,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ci_autotest.alignment.single_step import Live
-    from ci_autotest.backends.trace import GradientKey, Reference, Trace
+    from ci_autotest.backends.trace import GradientKey, ReferenceBackend, Trace
     from ci_autotest.program.ir import Program
 
 #: Most aligned elements that are measured along with the misaligned ones.
@@ -38,7 +38,7 @@ class Float64Runs:
         reference: The side believed, if it is not torch on the whole program.
     """
 
-    def __init__(self, reference: Reference | None = None) -> None:
+    def __init__(self, reference: ReferenceBackend | None = None) -> None:
         self.reference = reference
         self._backend = reference or TorchBackend()
         self._wider: dict[torch.dtype, tuple[Live, tuple[Live, dict[int, int]]]] = {}
@@ -78,7 +78,7 @@ class Float64Runs:
         return self._overwritten[key][0]
 
 
-class Question(NamedTuple):
+class Float64Question(NamedTuple):
     """A tensor of a program whose float64 value is wanted.
 
     Attributes:
@@ -94,7 +94,7 @@ class Question(NamedTuple):
     wider: Live
     key: tuple[str, GradientKey]
     chosen: torch.Tensor | None = None
-    reference: Reference | None = None
+    reference: ReferenceBackend | None = None
     runs: Float64Runs | None = None
 
     def rounded(self, bits: int, seed: int, formula: Formula) -> torch.Tensor | None:
@@ -141,7 +141,7 @@ def chosen(bad: torch.Tensor) -> torch.Tensor:
     return flat.nonzero().reshape(-1)
 
 
-def wanted(live: Live, key: tuple[str, GradientKey], reference: Reference | None = None) -> torch.Tensor | None:
+def wanted(live: Live, key: tuple[str, GradientKey], reference: ReferenceBackend | None = None) -> torch.Tensor | None:
     """Return a tensor of a program on the reference, ``None`` if it has none; values and states as after the run."""
     has_backward = key[0] == "gradient"
     # A gradient belongs to the value as it was at its step, whatever is written to it later.
@@ -149,7 +149,7 @@ def wanted(live: Live, key: tuple[str, GradientKey], reference: Reference | None
     return picked(ran(live, copied, reference or TorchBackend(), has_backward=has_backward), key)
 
 
-def ran(live: Live, copied: Collection[int], backend: Reference, *, has_backward: bool) -> Trace:
+def ran(live: Live, copied: Collection[int], backend: ReferenceBackend, *, has_backward: bool) -> Trace:
     """Return a run of a program; of one that fails there is no backward pass."""
     trace = backend.run(live.program, live.sources, copied=copied)
     if has_backward and trace.failure is None:

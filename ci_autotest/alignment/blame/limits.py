@@ -15,7 +15,7 @@ from ci_autotest.alignment.elements import has_any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.alignment.blame.float64_value import Question
+    from ci_autotest.alignment.blame.float64_value import Float64Question
 
 #: The two numbers that replace infinity in turn; the square of both is finite in float64.
 _LARGE: Final = (1e60, 1e120)
@@ -26,7 +26,7 @@ _GROWTH: Final = 1e20
 _NEAR: Final = 1e-9
 
 
-def limit_of(question: Question) -> torch.Tensor | None:
+def limit_of(question: Float64Question) -> torch.Tensor | None:
     """Return the limit in the shape of the result, NaN where it does not exist; ``None`` if no input is infinite.
 
     Args:
@@ -49,7 +49,7 @@ def limit_of(question: Question) -> torch.Tensor | None:
     return found
 
 
-def _answer(question: Question, large: float, generator: torch.Generator) -> torch.Tensor | None:
+def _answer(question: Float64Question, large: float, generator: torch.Generator) -> torch.Tensor | None:
     sources = _grown(question.wider.sources, large, generator)
     return question.answer(sources, _grown(question.wider.cotangents, large, generator))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs, owed_by_steps, owed_by_terms
-from ci_autotest.alignment.blame.float64_value import Float64Runs, Question, chosen, wanted
+from ci_autotest.alignment.blame.float64_value import Float64Question, Float64Runs, chosen, wanted
 from ci_autotest.alignment.blame.gradcheck import third_opinion
 from ci_autotest.alignment.blame.limits import limit_of
 from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
@@ -28,7 +28,7 @@ from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
-    from ci_autotest.backends.trace import GradientKey, Reference
+    from ci_autotest.backends.trace import GradientKey, ReferenceBackend
     from ci_autotest.values.tolerance import Tolerance
     from ci_autotest.values.verdict import Blame
 
@@ -89,12 +89,12 @@ def judge(
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
     if not tolerance.is_of_elements:
         return judged_as_a_whole((candidate, reference), exact, tolerance)
-    question = Question(live, wider, key, reference=runner, runs=runs)
+    question = Float64Question(live, wider, key, reference=runner, runs=runs)
     return _judged_by_elements(question, (candidate, reference), exact, tolerance)
 
 
 def _judged_by_elements(
-    everywhere: Question, sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, tolerance: Tolerance
+    everywhere: Float64Question, sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, tolerance: Tolerance
 ) -> Opinion:
     """Return which side departs from float64 in some elements."""
     candidate, reference = sides
@@ -135,7 +135,7 @@ def _judged_by_elements(
     return _second(opinion, everywhere, errors, candidate)
 
 
-def _judged_by_error(question: Question, few: Errors, error: float, value: str | None) -> Opinion:
+def _judged_by_error(question: Float64Question, few: Errors, error: float, value: str | None) -> Opinion:
     """Return the opinion at ``strictness: measured``: a reference that is exact by luck does not accuse a candidate.
 
     Half precision is accumulated in single, so only the rounding of single precision is owed beyond the reference's
@@ -161,7 +161,7 @@ def judged_as_a_whole(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Ten
     return Opinion(blame, sentence)
 
 
-def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
+def _second(opinion: Opinion, everywhere: Float64Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
     """Return an opinion, corrected if the float64 result is not the exact one."""
     live, wider, key, runner = everywhere.live, everywhere.wider, everywhere.key, everywhere.reference
     of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
@@ -184,7 +184,7 @@ def _in_float64(
     return wider, (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
 
 
-def _exact(wider: Live, key: tuple[str, GradientKey], runner: Reference | None) -> torch.Tensor | None:
+def _exact(wider: Live, key: tuple[str, GradientKey], runner: ReferenceBackend | None) -> torch.Tensor | None:
     """Return a tensor of a program in float64; the gradient of empty outputs is 0 by any formula."""
     found = wanted(wider, key, runner)
     if found is None or key[0] != "gradient" or not is_of_nothing(wider.cotangents):
@@ -192,7 +192,7 @@ def _exact(wider: Live, key: tuple[str, GradientKey], runner: Reference | None) 
     return torch.zeros_like(found)
 
 
-def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tensor) -> Opinion | None:
+def _beside_the_limit(question: Float64Question, errors: Errors, candidate: torch.Tensor) -> Opinion | None:
     """Blame the reference if float64 repeats its NaN, and the candidate has the limit instead.
 
     Args:
@@ -231,7 +231,7 @@ def _distance(side: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return distance_in_range(wide(side), wide(exact), side.dtype)
 
 
-def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
+def _beyond_rounding(question: Float64Question, errors: Errors, few: Errors) -> Errors:
     """Return the errors with a tolerance that includes rounding: a side that is off by rounding only is not wrong."""
     if not (errors.dtype.is_floating_point or errors.dtype.is_complex):
         return errors

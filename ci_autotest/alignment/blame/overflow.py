@@ -24,7 +24,7 @@ from ci_autotest.values.dtypes import COMPLEX, FLOAT8, FLOATING, HALF
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.alignment.blame.float64_value import Question
+    from ci_autotest.alignment.blame.float64_value import Float64Question
     from ci_autotest.alignment.blame.rounding import Errors
 
 _BEYOND: Final = (
@@ -67,7 +67,9 @@ def distance_in_range(side: torch.Tensor, exact: torch.Tensor, dtype: torch.dtyp
     return torch.where(is_down, (side - exact).abs(), found)
 
 
-def excused(question: Question, candidate: torch.Tensor, reference: torch.Tensor, errors: Errors) -> torch.Tensor:
+def excused(
+    question: Float64Question, candidate: torch.Tensor, reference: torch.Tensor, errors: Errors
+) -> torch.Tensor:
     """Return the misaligned elements for which the candidate is not to blame, in the tensors' shape.
 
     Args:
@@ -92,7 +94,7 @@ def excused(question: Question, candidate: torch.Tensor, reference: torch.Tensor
 
 
 def _may_overflow(
-    question: Question, candidate: torch.Tensor, exact: torch.Tensor, is_finite: torch.Tensor, errors: Errors
+    question: Float64Question, candidate: torch.Tensor, exact: torch.Tensor, is_finite: torch.Tensor, errors: Errors
 ) -> torch.Tensor:
     """Return where a right computation may have what the candidate has, because something exceeds the range.
 
@@ -126,7 +128,7 @@ def _is_reached(worst: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return torch.isnan(worst) | (worst == value)
 
 
-def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) -> torch.Tensor:
+def _without_a_digit(question: Float64Question, errors: Errors, asked: torch.Tensor) -> torch.Tensor:
     """Return where the reference has no correct digit and cannot have one, as for the inverse of a singular matrix."""
     half = torch.maximum(errors.truth.abs() / 2, errors.allowed)
     is_wrong = torch.isfinite(errors.truth) & (errors.reference > half)
@@ -134,7 +136,7 @@ def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) ->
     return is_wrong & (moved > half) if moved is not None else is_wrong & False
 
 
-def sentence(question: Question, errors: Errors) -> str:
+def sentence(question: Float64Question, errors: Errors) -> str:
     """Return why no side is to blame when all misaligned elements are excused."""
     is_gradient = question.key[0] == "gradient" and not has_any(errors.bad & torch.isfinite(errors.truth))
     return _OF_NAN if is_gradient and has_any(errors.bad & torch.isnan(errors.truth)) else _BEYOND
@@ -145,7 +147,7 @@ def is_of_nothing(cotangents: Mapping[int, Any]) -> bool:
     return bool(cotangents) and not any(each.numel() for each in cotangents.values())
 
 
-def _from_nan(question: Question) -> torch.Tensor | None:
+def _from_nan(question: Float64Question) -> torch.Tensor | None:
     """Return which elements of a gradient depend on outputs that are NaN in float64; ``None`` if no output is NaN.
 
     The inputs are replaced by ordinary numbers, and only the NaN outputs get a weight.

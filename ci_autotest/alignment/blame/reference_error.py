@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ci_autotest.alignment.single_step import Live
-    from ci_autotest.backends.trace import GradientKey, Reference, Trace
+    from ci_autotest.backends.trace import GradientKey, ReferenceBackend, Trace
 
 #: Greatest error of a reference that is still rounding: in roundings of the greatest element, and relative to it. A
 #: float64 run that differs by more computes something else, for example other random numbers.
@@ -101,7 +101,7 @@ class ExactValues:
     """
 
     def __init__(
-        self, live: Live, in_float64: InFloat64 | None = nullcontext, reference: Reference | None = None
+        self, live: Live, in_float64: InFloat64 | None = nullcontext, reference: ReferenceBackend | None = None
     ) -> None:
         self._live, self._reference = live, reference
         self._in_float64 = in_float64

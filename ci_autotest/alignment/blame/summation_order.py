@@ -25,7 +25,7 @@ from ci_autotest.alignment.blame.operator_mode import OperatorMode
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-    from ci_autotest.alignment.blame.float64_value import Question
+    from ci_autotest.alignment.blame.float64_value import Float64Question
 
 _ATEN: Final = torch.ops.aten
 #: Operators that add terms, linear in each tensor argument: ``f(|x|)`` adds up the terms' absolute values.
@@ -66,7 +66,7 @@ class _Opaque(Exception):  # noqa: N818 - not an error: the operator is a black 
     """An operator whose intermediate results are not known."""
 
 
-def worst_results(question: Question, dtype: torch.dtype, formulas: Formulas) -> torch.Tensor | None:
+def worst_results(question: Float64Question, dtype: torch.dtype, formulas: Formulas) -> torch.Tensor | None:
     """Return the elements asked about as the worst order or formula gives them; ``None`` where that is not known.
 
     Args:

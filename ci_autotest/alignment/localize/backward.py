@@ -20,7 +20,7 @@ from ci_autotest.program.edit import ending_at
 from ci_autotest.program.ir import List, Ref, Step, follows_from, refs
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.localize.search import Culprit, Sides
+    from ci_autotest.alignment.localize.search import Culprit, TrialSides
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Argument
     from ci_autotest.values.verdict import Misalignment
@@ -35,7 +35,7 @@ class PassSearch:
         sides: The two backends.
     """
 
-    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: Sides) -> None:
+    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: TrialSides) -> None:
         self._live, self._traces, self._sides = live, traces, sides
         self._whole = search.StepSearch(live, traces, sides)
         #: The culprit of each pass, which many values after it may follow from; ``None`` where no gradient differs.

@@ -83,7 +83,7 @@ class Culprit(NamedTuple):
     runs: Float64Runs | None = None
 
 
-class Sides(NamedTuple):
+class TrialSides(NamedTuple):
     """The two backends of a trial, and how they are compared.
 
     Attributes:
@@ -103,7 +103,7 @@ class Sides(NamedTuple):
     checks_operators: bool = False
 
 
-class Examined(NamedTuple):
+class ExaminedProgram(NamedTuple):
     """The differences of a program that both sides ran with a copy of every value.
 
     Attributes:
@@ -120,7 +120,7 @@ class Examined(NamedTuple):
     doubtful: list[Misalignment]
 
 
-def examined(live: Live, sides: Sides) -> Examined:
+def examined(live: Live, sides: TrialSides) -> ExaminedProgram:
     """Run a program on both sides with snapshots; return what differs and both traces.
 
     If a body reads the gradient of one of several outputs of a call, both sides are also compared by what each output
@@ -135,7 +135,7 @@ def examined(live: Live, sides: Sides) -> Examined:
     return found._replace(differences=[], doubtful=[]) if _agrees_outside(aliased, sides) else found
 
 
-def _agrees_outside(aliased: Live, sides: Sides) -> bool:
+def _agrees_outside(aliased: Live, sides: TrialSides) -> bool:
     """Whether both sides agree on a program with aliases, also on which gradients there are."""
     unfilled = _examined(aliased, sides)
     if is_absent_on_one_side(aliased.program, unfilled.candidate, unfilled.reference):
@@ -147,27 +147,27 @@ def _agrees_outside(aliased: Live, sides: Sides) -> bool:
     return is_defined and not (other.differences or other.doubtful)
 
 
-def _examined(live: Live, sides: Sides) -> Examined:
+def _examined(live: Live, sides: TrialSides) -> ExaminedProgram:
     examination = Examination(live.program, live.sources, live.cotangents, sides.rules, sides.in_float64)
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
     if reference.failure is None:
         reference = candidate.counterpart(reference)
     if candidate.untested is not None:
-        return Examined([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
+        return ExaminedProgram([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
     return held_against(examination, candidate, reference)
 
 
-def held_against(examination: Examination, candidate: Trace, reference: Trace) -> Examined:
+def held_against(examination: Examination, candidate: Trace, reference: Trace) -> ExaminedProgram:
     """Return the differences of two traces with snapshots: of both sides, or of two runs of one side."""
     program = examination.program
     if candidate.untested is not None:
-        return Examined([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
+        return ExaminedProgram([], candidate, reference, [])  # A run that tested nothing has nothing to compare.
     settled = settle(examination.differences(candidate, reference), program, candidate, reference)
     aliases = lost_aliases(program, candidate, reference)
     joined = joined_results(program, candidate, reference) if settled.sure else []
     aliases = sorted([*aliases, *joined], key=lambda item: item.step)
-    return Examined(_in_order(aliases, settled.sure), candidate, reference, settled.doubtful)
+    return ExaminedProgram(_in_order(aliases, settled.sure), candidate, reference, settled.doubtful)
 
 
 def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[Misalignment]:
@@ -188,13 +188,13 @@ class StepSearch:
         sides: The two backends.
     """
 
-    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: Sides) -> None:
+    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: TrialSides) -> None:
         self._live, self._traces, self._sides = live, traces, sides
         #: Of the whole program, of which many tensors may differ if errors accumulate.
         self._runs = Float64Runs()
 
     @cached_property
-    def _whole(self) -> tuple[Live, Examined]:
+    def _whole(self) -> tuple[Live, ExaminedProgram]:
         """The program without what its author expects, and its differences."""
         whole = pruned(self._live._replace(program=without_expectations(self._live.program)))
         return whole, examined(whole, self._sides)
@@ -217,7 +217,7 @@ class StepSearch:
             whole, seen = self._whole
         shown = next((item for item in seen.differences if _is_alike(item, found)), None)
         if shown is None:
-            whole, shown, seen = live, found, Examined([found], *self._traces, [])
+            whole, shown, seen = live, found, ExaminedProgram([found], *self._traces, [])
         written = None if backward else _written_later(whole, shown, seen, sides)
         can_accumulate = not (is_guarded(live.program) or is_expected) and shown.kind not in _YES_OR_NO
         is_accumulated = len(whole.program.calls) > 1 and can_accumulate and not seen.candidate.replaced
@@ -247,7 +247,7 @@ class StepSearch:
         return None
 
 
-def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides) -> Culprit | None:
+def _written_later(live: Live, shown: Misalignment, seen: ExaminedProgram, sides: TrialSides) -> Culprit | None:
     """Return the call that changes an earlier value on the candidate alone, if the difference depends on that value.
 
     Examples are a workspace that the next call overwrites and writes beyond an input: no call alone shows that.
@@ -265,7 +265,7 @@ def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides
     return None
 
 
-def _writer(live: Live, index: int, sides: Sides) -> int | None:
+def _writer(live: Live, index: int, sides: TrialSides) -> int | None:
     """Return the call that changes an earlier value on the candidate and not on the reference."""
     program = live.program
     for call, _ in [item for item in program.calls if item[0] > index][:TRIED_AT_MOST]:

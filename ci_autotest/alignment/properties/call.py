@@ -17,7 +17,7 @@ _DROPOUT: Final = (
 _POOLS: Final = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
 
-class Call(NamedTuple):
+class SideCall(NamedTuple):
     """One call with one side's values.
 
     Attributes:
@@ -51,17 +51,17 @@ class Call(NamedTuple):
         return self.outputs[position] if position < len(self.outputs) else None
 
 
-def nothing(_call: Call) -> str:
+def nothing(_call: SideCall) -> str:
     """Accept any elements; shape and dtype are compared elsewhere."""
     return ""
 
 
-def is_unstable(call: Call) -> bool:
+def is_unstable(call: SideCall) -> bool:
     """Whether a sort leaves the order of ties open."""
     return call.kwargs.get("stable") is not True
 
 
-def is_unsorted(call: Call) -> bool:
+def is_unsorted(call: SideCall) -> bool:
     """Whether ``unique`` leaves the order open."""
     return call.argument(1, "sorted", True) is False  # noqa: FBT003 - the default of torch.unique
 
@@ -89,7 +89,7 @@ def _draws(part: torch.nn.Module, training: bool) -> bool:  # noqa: FBT001 - its
     return training and isinstance(share, float) and 0 < share < 1
 
 
-def is_drawn(call: Call) -> bool:
+def is_drawn(call: SideCall) -> bool:
     """Whether the call draws at all: dropout outside training, or with a probability of 0 or 1, does not."""
     if call.name == "scaled_dot_product_attention":
         return call.argument(4, "dropout_p", 0.0) not in {0, 1}

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.properties.call import Call
+    from ci_autotest.alignment.properties.call import SideCall
 
 
-def _dim(call: Call) -> int:
+def _dim(call: SideCall) -> int:
     positions = {"topk": 2, "kthvalue": 2}
     found = call.argument(positions.get(call.name, 1), "dim", 0 if call.name == "msort" else -1)
     return -1 if found is None or isinstance(found, bool) else int(found)
 
 
-def selects(call: Call) -> str:
+def selects(call: SideCall) -> str:
     """Check that the indices select the same values from the input as the reference's."""
     position = len(call.outputs) - 1
     found, expected = call.output(position), call.reference[position]
@@ -43,7 +43,7 @@ def _gathered(source: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tens
     return source.gather(dim, index.unsqueeze(dim)).squeeze(dim)
 
 
-def selects_distinct(call: Call) -> str:
+def selects_distinct(call: SideCall) -> str:
     """Check ``selects``, and that no element is selected twice."""
     problem = selects(call)
     found = call.output(len(call.outputs) - 1)
@@ -54,7 +54,7 @@ def selects_distinct(call: Call) -> str:
     return "an element is selected twice" if bool((steps == 0).any()) else ""
 
 
-def selects_value(call: Call) -> str:
+def selects_value(call: SideCall) -> str:
     """Check that the indices select the values that are returned with them."""
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel() or call.input.dim() == 0:
@@ -66,7 +66,7 @@ def selects_value(call: Call) -> str:
     return "" if bool(same.all()) else "the indices do not select the values returned with them"
 
 
-def most_frequent(call: Call) -> str:
+def most_frequent(call: SideCall) -> str:
     """Check that the values occur as often as the reference's, and that the indices select them."""
     values, expected = call.output(0), call.reference[0]
     source = call.input.detach()
@@ -88,7 +88,7 @@ def most_frequent(call: Call) -> str:
     return "" if bool(same.all()) else "the indices do not select the values returned with them"
 
 
-def selects_pooled(call: Call) -> str:
+def selects_pooled(call: SideCall) -> str:
     """Check that the indices into the flattened dimensions select the values that are returned with them."""
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel():
@@ -104,7 +104,7 @@ def selects_pooled(call: Call) -> str:
     return "" if bool(same.all()) else "the indices do not select the values returned with them"
 
 
-def same_set(call: Call) -> str:
+def same_set(call: SideCall) -> str:
     """Check the distinct elements in any order, that the inverse restores the input, and the counts."""
     found, expected = call.output(0), call.reference[0]
     # With a dimension the elements are whole slices, which sorting would take apart.

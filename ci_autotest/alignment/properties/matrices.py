@@ -16,7 +16,7 @@ import torch
 from ci_autotest.alignment.elements import wide
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.properties.call import Call
+    from ci_autotest.alignment.properties.call import SideCall
 
 _ROOM: Final = 64.0
 
@@ -39,7 +39,7 @@ def _are_orthonormal(columns: torch.Tensor, dtype: torch.dtype) -> bool:
     return _near(product, torch.eye(product.shape[-1], dtype=product.dtype).expand_as(product), 1.0, dtype)
 
 
-def eigenvectors(call: Call) -> str:
+def eigenvectors(call: SideCall) -> str:
     """Check ``A Q = Q diag(L)`` and ``Q^H Q = I``."""
     found, values = call.output(1), call.output(0)
     values = values if values is not None else call.reference[0]
@@ -57,7 +57,7 @@ def eigenvectors(call: Call) -> str:
     return "" if near else "A Q is not Q diag(L)"
 
 
-def eigenpairs(call: Call) -> str:
+def eigenpairs(call: SideCall) -> str:
     """Check ``A V = V diag(L)``, columns of norm 1, and the eigenvalues as a multiset."""
     values, found = call.output(0), call.output(1)
     matrix = wide(call.input)
@@ -79,7 +79,7 @@ def eigenpairs(call: Call) -> str:
     return "" if near else "A V is not V diag(L)"
 
 
-def same_multiset(call: Call) -> str:
+def same_multiset(call: SideCall) -> str:
     """Check that the values are the reference's in any order: they can be paired, each with a near one."""
     left, right = call.output(0), call.reference[0]
     if left is None or right is None or not left.numel():
@@ -105,7 +105,7 @@ def _pair_up(left: torch.Tensor, right: torch.Tensor, allowed: float) -> bool:
     return True
 
 
-def singular_vectors(call: Call) -> str:
+def singular_vectors(call: SideCall) -> str:
     """Check orthonormal columns and ``U diag(S) V^H = A``; with one factor, that it diagonalizes the squared matrix."""
     matrix = wide(call.input)
     if not bool(torch.isfinite(matrix).all()):
@@ -135,7 +135,7 @@ def singular_vectors(call: Call) -> str:
     return "" if _near(product, matrix, scale, left.dtype) else "U diag(S) V^H is not A"
 
 
-def singular_vectors_as_columns(call: Call) -> str:
+def singular_vectors_as_columns(call: SideCall) -> str:
     """Check the same for ``torch.svd``, which returns ``V`` instead of ``V^H``."""
     outputs, reference = (
         tuple(value.mH if position == 2 and value is not None else value for position, value in enumerate(side))  # noqa: PLR2004 - U, S, V
@@ -144,7 +144,7 @@ def singular_vectors_as_columns(call: Call) -> str:
     return singular_vectors(call._replace(outputs=outputs, reference=reference))
 
 
-def orthogonal_factors(call: Call) -> str:
+def orthogonal_factors(call: SideCall) -> str:
     """Check ``Q^H Q = I``, ``R`` upper triangular and ``Q R = A``; with one factor, what follows from these."""
     matrix = wide(call.input)
     q, r = call.output(0), call.output(1)

@@ -12,7 +12,7 @@ from ci_autotest.alignment.elements import wide
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ci_autotest.alignment.properties.call import Call
+    from ci_autotest.alignment.properties.call import SideCall
 
 #: Fewest elements for which the share of zeros after dropout is checked.
 _ENOUGH: Final = 64
@@ -22,7 +22,7 @@ _DEVIATIONS: Final = 6.0
 _UNLIKELY: Final = 1e-9
 
 
-def _kept(call: Call) -> str:
+def _kept(call: SideCall) -> str:
     """Check that each element is 0 or the input over ``1 - p``, and that about a share of ``p`` is 0."""
     found, source = call.output(0), call.input
     p = float(call.argument(1, "p", 0.5))
@@ -45,8 +45,8 @@ def _kept(call: Call) -> str:
     return f"{zeros} of {count} elements are 0 for p = {p:g}" if is_off else ""
 
 
-def _within(low: float, high: float) -> Callable[[Call], str]:
-    def broken(call: Call) -> str:
+def _within(low: float, high: float) -> Callable[[SideCall], str]:
+    def broken(call: SideCall) -> str:
         found = call.output(0)
         if found is None or not found.numel():
             return ""
@@ -56,25 +56,25 @@ def _within(low: float, high: float) -> Callable[[Call], str]:
     return broken
 
 
-def _bits(call: Call) -> str:
+def _bits(call: SideCall) -> str:
     found = call.output(0)
     return "" if found is None or bool(((found == 0) | (found == 1)).all()) else "an element is neither 0 nor 1"
 
 
-def _permutation(call: Call) -> str:
+def _permutation(call: SideCall) -> str:
     found = call.output(0)
     if found is None or torch.equal(found.sort().values.long(), torch.arange(found.numel())):
         return ""
     return "it is not a permutation"
 
 
-def _finite(call: Call) -> str:
+def _finite(call: SideCall) -> str:
     found = call.output(0)
     return "" if found is None or bool(torch.isfinite(found).all()) else "an element is not finite"
 
 
 #: Checks by operator name; other random operators define only shape and dtype.
-PROMISED: Final[Mapping[str, Callable[[Call], str]]] = {
+PROMISED: Final[Mapping[str, Callable[[SideCall], str]]] = {
     "dropout": _kept, "rand": _within(0.0, 1.0), "rand_like": _within(0.0, 1.0), "bernoulli": _bits,
     "randperm": _permutation, "randn": _finite, "randn_like": _finite,
 }  # fmt: skip

@@ -18,10 +18,10 @@ from ci_autotest.program.targets import DISPATCHER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ci_autotest.alignment.properties.call import Call
+    from ci_autotest.alignment.properties.call import SideCall
 
 
-class Row(NamedTuple):
+class PropertyRow(NamedTuple):
     """The outputs of an operator that are not unique, and the check of what is defined.
 
     Attributes:
@@ -33,33 +33,37 @@ class Row(NamedTuple):
     """
 
     outputs: tuple[int, ...]
-    broken: Callable[[Call], str]
+    broken: Callable[[SideCall], str]
     source: str
-    applies: Callable[[Call], bool] = lambda _call: True
+    applies: Callable[[SideCall], bool] = lambda _call: True
     only_compiled: bool = False
 
 
 _DOCS: Final = "https://docs.pytorch.org/docs/2.13/generated/"
 _LINALG: Final = f"{_DOCS}torch.linalg."
-_SORTED: Final = Row((1,), choices.selects_distinct, f"{_DOCS}torch.sort.html, `stable`", is_unstable)
-_PICKED: Final = Row((1,), choices.selects, f"{_DOCS}torch.median.html, the note on indices")
+_SORTED: Final = PropertyRow((1,), choices.selects_distinct, f"{_DOCS}torch.sort.html, `stable`", is_unstable)
+_PICKED: Final = PropertyRow((1,), choices.selects, f"{_DOCS}torch.median.html, the note on indices")
 #: Memory that nothing was written to: any elements are right.
-UNINITIALIZED: Final = Row((), nothing, f"{_DOCS}torch.empty.html: uninitialized data")
-_POOLED: Final = Row((1,), choices.selects_pooled, f"{_DOCS}torch.nn.MaxPool2d.html says nothing of ties in a window")
+UNINITIALIZED: Final = PropertyRow((), nothing, f"{_DOCS}torch.empty.html: uninitialized data")
+_POOLED: Final = PropertyRow(
+    (1,), choices.selects_pooled, f"{_DOCS}torch.nn.MaxPool2d.html says nothing of ties in a window"
+)
 #: PyTorch's maintainers ask not to report differing indices of extremes against the compiler.
-_EXTREME: Final = Row(
+_EXTREME: Final = PropertyRow(
     (1,), choices.selects, "pytorch/pytorch .github/ISSUE_TEMPLATE/pt2-bug-report.yml", only_compiled=True
 )
 _RANDOM_SOURCE: Final = "https://docs.pytorch.org/docs/2.13/notes/randomness.html"
 
-TABLE: Final[Mapping[str, Row]] = {
-    "torch.linalg.eigh": Row((1,), matrices.eigenvectors, f"{_LINALG}eigh.html, the warning on uniqueness"),
-    "torch.linalg.eig": Row((0, 1), matrices.eigenpairs, f"{_LINALG}eig.html, the warnings on order and norm"),
-    "torch.linalg.eigvals": Row((), matrices.same_multiset, f"{_LINALG}eigvals.html: no order is guaranteed"),
-    "torch.linalg.svd": Row((0, 2), matrices.singular_vectors, f"{_LINALG}svd.html, the warning on uniqueness"),
-    "torch.svd": Row((0, 2), matrices.singular_vectors_as_columns, f"{_DOCS}torch.svd.html, the warning on uniqueness"),
-    "torch.linalg.qr": Row((0, 1), matrices.orthogonal_factors, f"{_LINALG}qr.html, the sign of R's diagonal"),
-    "torch.qr": Row((0, 1), matrices.orthogonal_factors, f"{_DOCS}torch.qr.html"),
+TABLE: Final[Mapping[str, PropertyRow]] = {
+    "torch.linalg.eigh": PropertyRow((1,), matrices.eigenvectors, f"{_LINALG}eigh.html, the warning on uniqueness"),
+    "torch.linalg.eig": PropertyRow((0, 1), matrices.eigenpairs, f"{_LINALG}eig.html, the warnings on order and norm"),
+    "torch.linalg.eigvals": PropertyRow((), matrices.same_multiset, f"{_LINALG}eigvals.html: no order is guaranteed"),
+    "torch.linalg.svd": PropertyRow((0, 2), matrices.singular_vectors, f"{_LINALG}svd.html, the warning on uniqueness"),
+    "torch.svd": PropertyRow(
+        (0, 2), matrices.singular_vectors_as_columns, f"{_DOCS}torch.svd.html, the warning on uniqueness"
+    ),
+    "torch.linalg.qr": PropertyRow((0, 1), matrices.orthogonal_factors, f"{_LINALG}qr.html, the sign of R's diagonal"),
+    "torch.qr": PropertyRow((0, 1), matrices.orthogonal_factors, f"{_DOCS}torch.qr.html"),
     "torch.sort": _SORTED,
     "torch.msort": _SORTED,
     "torch.argsort": _SORTED._replace(outputs=()),
@@ -67,35 +71,39 @@ TABLE: Final[Mapping[str, Row]] = {
     "torch.kthvalue": _PICKED,
     "torch.median": _PICKED,
     "torch.nanmedian": _PICKED,
-    "torch.mode": Row((0, 1), choices.most_frequent, f"{_DOCS}torch.mode.html: *a* value which appears most often"),
+    "torch.mode": PropertyRow(
+        (0, 1), choices.most_frequent, f"{_DOCS}torch.mode.html: *a* value which appears most often"
+    ),
     "torch.cummax": _PICKED._replace(broken=choices.selects_value, source=f"{_DOCS}torch.cummax.html"),
     "torch.cummin": _PICKED._replace(broken=choices.selects_value, source=f"{_DOCS}torch.cummin.html"),
     "torch.max": _EXTREME,
     "torch.min": _EXTREME,
     "torch.argmax": _EXTREME._replace(outputs=()),
     "torch.argmin": _EXTREME._replace(outputs=()),
-    "torch.unique": Row(
+    "torch.unique": PropertyRow(
         (0, 1, 2), choices.same_set, f"{_DOCS}torch.unique.html, `sorted`", is_unsorted
     ),
     **{f"torch.nn.functional.{kind}max_pool{n}d{end}": _POOLED
        for kind in ("", "adaptive_") for n in (1, 2, 3) for end in ("", "_with_indices")},
     "torch.ops.aten._make_dep_token": UNINITIALIZED,
-    "torch.ops.aten._ctc_loss": Row((1,), nothing, "pytorch/pytorch LossCTC.cpp: log_alpha up to the lengths"),
-    "torch.ops.aten.mkldnn_rnn_layer": Row((3,), nothing, "pytorch/pytorch mkldnn/RNN.cpp: workspace of the library"),
+    "torch.ops.aten._ctc_loss": PropertyRow((1,), nothing, "pytorch/pytorch LossCTC.cpp: log_alpha up to the lengths"),
+    "torch.ops.aten.mkldnn_rnn_layer": PropertyRow(
+        (3,), nothing, "pytorch/pytorch mkldnn/RNN.cpp: workspace of the library"
+    ),
     **{f"torch.{name}": UNINITIALIZED for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
     **{f"torch.Tensor.{name}": UNINITIALIZED for name in ("new_empty", "new_empty_strided", "resize")},
 }  # fmt: skip
 
 
 #: A module with dropout inside, if the sides draw different numbers: only shape and dtype can be compared.
-DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
+DRAWN_INSIDE: Final = PropertyRow((), nothing, _RANDOM_SOURCE)
 
 
 #: Entries of the dispatcher that are given the random numbers that the public operators draw.
 _GIVEN_NUMBERS: Final = frozenset({"fractional_max_pool2d", "fractional_max_pool3d"})
 
 
-def row_of(operator: str) -> Row | None:
+def row_of(operator: str) -> PropertyRow | None:
     """Return an operator's row; ``None`` if its result is unique."""
     is_dispatched = operator.startswith(DISPATCHER)
     is_dispatched_draw = is_dispatched and is_random(operator)
@@ -107,12 +115,12 @@ def row_of(operator: str) -> Row | None:
     if is_dispatched and name in _GIVEN_NUMBERS:
         return found
     if found is None and (name in RANDOM or is_dispatched_draw):
-        return Row((), random_numbers.PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
+        return PropertyRow((), random_numbers.PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PropertyQuestion:
     """A call of the table with the values of both sides.
 
     Args:
@@ -121,9 +129,9 @@ class Question:
         theirs: The reference's.
     """
 
-    row: Row
-    ours: Call
-    theirs: Call
+    row: PropertyRow
+    ours: SideCall
+    theirs: SideCall
 
     @property
     def answer(self) -> str:
@@ -132,6 +140,6 @@ class Question:
         return problem if problem and not self.row.broken(self.theirs) else ""
 
 
-def is_free(row: Row, call: Call, *, is_compiled: bool) -> bool:
+def is_free(row: PropertyRow, call: SideCall, *, is_compiled: bool) -> bool:
     """Whether a given call leaves a choice."""
     return (is_compiled or not row.only_compiled) and row.applies(call)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ci_autotest.backends.mapping.argument_names import INPUT, OF_PYTHON, WITHOUT_MEANING, respelled
 from ci_autotest.backends.operators.signatures import ANYTHING, GATHERED, SPELLED, forms
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR, Constant, Device, DType, List, Ref
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR, Device, DType, FrameworkConstant, List, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,16 +37,16 @@ _ACCEPTED: Final[dict[str, frozenset[type]]] = {
     "Dimname": frozenset({str}),
     "ScalarType": frozenset({DType}),
     "Device": frozenset({Device, str}),
-    "Layout": frozenset({Constant}),
-    "MemoryFormat": frozenset({Constant}),
+    "Layout": frozenset({FrameworkConstant}),
+    "MemoryFormat": frozenset({FrameworkConstant}),
 }
 
-_PRESERVED: Final = Constant("torch.preserve_format")
+_PRESERVED: Final = FrameworkConstant("torch.preserve_format")
 #: Python's operators whose operands have names of their own; those of arithmetic are bound in order.
 _OF_ITEMS: Final = frozenset({"__getitem__", "__setitem__", "__contains__"})
 
 
-class Plan(NamedTuple):
+class BindingPlan(NamedTuple):
     """How the arguments of one spelling are bound.
 
     Attributes:
@@ -77,7 +77,7 @@ class Binder:
     """Bind the arguments of steps, and cache the plan of each spelling."""
 
     def __init__(self) -> None:
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, BindingPlan] = {}
 
     def bound(self, step: Step, operator: str) -> dict[str, Argument]:
         """Return a call's arguments by torch's names, without those that have torch's default value.
@@ -143,7 +143,7 @@ class Binder:
         """Return torch's default values of the arguments of this call."""
         return self._plan(step, operator).defaults
 
-    def _plan(self, step: Step, operator: str) -> Plan:
+    def _plan(self, step: Step, operator: str) -> BindingPlan:
         args, kwargs = step.args, step.kwargs
         key = (step.target, step.op, tuple(map(_kind, args)), tuple((name, _kind(value)) for name, value in kwargs))
         plan = self._plans.get(key)
@@ -178,7 +178,7 @@ def _kind(argument: Argument) -> Any:
     return kind
 
 
-def _planned(step: Step, operator: str) -> Plan:
+def _planned(step: Step, operator: str) -> BindingPlan:
     target, op = step.target, step.op
     if target.startswith(("operator.", "__")) and target not in _OF_ITEMS:
         return _of_python(step, operator)
@@ -191,12 +191,12 @@ def _planned(step: Step, operator: str) -> Plan:
                 return _reflected(plan) if target.rpartition(".")[2] in _REFLECTED else plan
     # Even without a signature, a single positional argument can only be the input.
     if not step.kwargs and len(step.args) == 1 and op in {CALL_METHOD, CALL_FUNCTION}:
-        return Plan((INPUT,), None, {}, {})
+        return BindingPlan((INPUT,), None, {}, {})
     message = f"torch has no signature of {target} that names the arguments of the call {_shown(step)}."
     raise UnsupportedError(message, operator)
 
 
-def _of_python(step: Step, operator: str) -> Plan:
+def _of_python(step: Step, operator: str) -> BindingPlan:
     """Return the plan of one of Python's operators: operands in order, because either one may be a number."""
     found = forms(operator.removeprefix("torch.Tensor."), CALL_METHOD if "torch.Tensor." in operator else CALL_FUNCTION)
     longest = max(found, key=len, default=())
@@ -204,10 +204,10 @@ def _of_python(step: Step, operator: str) -> Plan:
     if len(names) < len(step.args):
         message = f"torch has no signature of {operator} that names the operands of {step.target}."
         raise UnsupportedError(message, operator)
-    return Plan(names[::-1] if step.target in _REFLECTED else names, None, {}, {})
+    return BindingPlan(names[::-1] if step.target in _REFLECTED else names, None, {}, {})
 
 
-def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> Plan | None:
+def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> BindingPlan | None:
     """Return the plan of a call of this form; ``None`` if the call does not fit it."""
     positional = _in_order(form, step.op)
     gathered = _gathered(positional, step.args)
@@ -234,7 +234,7 @@ def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> Pla
     last = respelled(step.target, gathered.name) if gathered is not None else None
     defaults = {respelled(step.target, p.name): p.default for p in form if p.has_default and p.kind != GATHERED}
     order = tuple(respelled(step.target, parameter.name) for parameter in takewhile(_is_needed, positional))
-    return Plan(names, last, named, {"requires_grad": False, **defaults}, order)
+    return BindingPlan(names, last, named, {"requires_grad": False, **defaults}, order)
 
 
 def _is_needed(parameter: Parameter) -> bool:
@@ -262,7 +262,7 @@ def _gathered(positional: Sequence[Parameter], args: Sequence[Argument]) -> Para
     return last if all(type(value) is int for value in args[first:]) else None
 
 
-def _reflected(plan: Plan) -> Plan:
+def _reflected(plan: BindingPlan) -> BindingPlan:
     swapped = {INPUT: "other", "other": INPUT}
     names = tuple(swapped.get(name, name) for name in plan.positional)
     return plan._replace(positional=names, named={key: swapped.get(name, name) for key, name in plan.named.items()})

@@ -17,8 +17,8 @@ from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.mapping.row import Row
-    from ci_autotest.backends.mapping.table import Table
+    from ci_autotest.backends.mapping.row import MappingRow
+    from ci_autotest.backends.mapping.table import MappingTable
     from ci_autotest.program.ir import Argument
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -37,12 +37,12 @@ _ONLY_WHERE: Final[dict[str, tuple[tuple[str, bool | float, frozenset[object]], 
 class CallTranslator:
     """Translate calls by one framework's table."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: MappingTable) -> None:
         self._table = table
         self._binder = Binder()
         self._targets: dict[str, str] = {}
 
-    def write(self, step: Step, operator: str, row: Row, writer: Writer) -> int:
+    def write(self, step: Step, operator: str, row: MappingRow, writer: Writer) -> int:
         """Write the framework's call, with the steps of its adapters around it; return the index of its value.
 
         Raises:
@@ -81,7 +81,7 @@ class CallTranslator:
         found = writer.add(called)
         return writer.add(adapter_step(row.result, (ref_to(found),), step)) if row.result else found
 
-    def keep(self, step: Step, operator: str, writer: Writer, row: Row | None = None) -> int:
+    def keep(self, step: Step, operator: str, writer: Writer, row: MappingRow | None = None) -> int:
         """Write a call as the test spelled it, under the framework's name; return the index of its value.
 
         Required arguments become positional: frameworks keep torch's order more often than its names.
@@ -107,7 +107,7 @@ class CallTranslator:
             args, kwargs = step.args, step.kwargs  # Torch has no names for them, so they stay as the test wrote them.
         return writer.keep(step._replace(target=target, args=args, kwargs=kwargs))
 
-    def _drop(self, given: dict[str, Argument], operator: str, row: Row) -> None:
+    def _drop(self, given: dict[str, Argument], operator: str, row: MappingRow) -> None:
         """Drop arguments without counterpart if they have an allowed value, and refuse them otherwise."""
         for name, values in row.only.items():
             if name in given and not any(is_same(given[name], value) for value in values):
@@ -126,7 +126,7 @@ class CallTranslator:
             found = self._targets[target] = f"{self._table.namespace}{target.removeprefix('torch')}"
         return found
 
-    def _target(self, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> str:
+    def _target(self, step: Step, operator: str, row: MappingRow, given: Mapping[str, Argument]) -> str:
         """Return the framework's function, the in-place one for an in-place spelling; empty to keep the target."""
         writes = is_in_place(step.target) or given.get("inplace") is True
         found = row.inplace if writes else row.to
@@ -136,7 +136,9 @@ class CallTranslator:
             raise UnsupportedError(message, operator)
         return found
 
-    def _positional(self, name: str, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> Argument:
+    def _positional(
+        self, name: str, step: Step, operator: str, row: MappingRow, given: Mapping[str, Argument]
+    ) -> Argument:
         """Return the value of a positional argument: the call's, else the row's constant, else torch's default."""
         if name in given:
             return given[name]
@@ -154,7 +156,7 @@ class CallTranslator:
         message = f"{operator} draws random numbers, and {self._table.label} draws different ones from the same seed."
         raise UnsupportedError(message, operator)
 
-    def _refuse(self, operator: str, name: str, value: Argument, row: Row) -> NoReturn:
+    def _refuse(self, operator: str, name: str, value: Argument, row: MappingRow) -> NoReturn:
         shown = "a tensor" if isinstance(value, Ref) else repr(value)
         why = f": {row.reason}" if row.reason else ""
         message = f"{self._table.label} has no counterpart of argument {name!r} of {operator}, here {shown}{why}"

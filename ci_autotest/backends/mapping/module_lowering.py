@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import torch
 
-from ci_autotest.backends.mapping.module_trace import Tracer
+from ci_autotest.backends.mapping.module_trace import ModuleTracer
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnsupportedError, error_text
 from ci_autotest.host.steps import execute_step, materialize
@@ -89,7 +89,7 @@ class _Lowering:
         self._values: list[Any] = []
         self._moved: list[int] = []
         self._steps: list[Step] = []
-        self._tracer = Tracer(self._steps, is_answered)
+        self._tracer = ModuleTracer(self._steps, is_answered)
         self._held = _held(program)
         # Steps after the last use of a module need not be executed.
         self._last = max((i for i, step in enumerate(program.steps) if step.op in _OF_MODULES), default=-1)

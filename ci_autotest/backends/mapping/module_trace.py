@@ -43,7 +43,7 @@ _ENTERED: Final = frozenset({"torch.nn.functional", "torch.functional"})
 _CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-class Tracer(TorchFunctionMode):
+class ModuleTracer(TorchFunctionMode):
     """Record the calls that torch makes while this mode is active.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MappingRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The counterpart of one operator.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from ci_autotest.backends.mapping.row import Row
+from ci_autotest.backends.mapping.row import MappingRow
 from ci_autotest.backends.mapping.table_check import ADAPTERS_FOLDER, check_generator, check_row, unknown_key
 from ci_autotest.errors import ConfigError
 
@@ -35,7 +35,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Table:
+class MappingTable:
     """The rows of one framework.
 
     Attributes:
@@ -53,11 +53,11 @@ class Table:
     version: str
     namespace: str
     like_torch: bool
-    rows: Mapping[str, Row]
+    rows: Mapping[str, MappingRow]
     adapters: Path = ADAPTERS_FOLDER
     same_generator: frozenset[str] = frozenset()
 
-    def row(self, operator: str) -> Row | None:
+    def row(self, operator: str) -> MappingRow | None:
         """Return an operator's row; ``None`` if it has none."""
         return self.rows.get(operator)
 
@@ -66,7 +66,7 @@ class Table:
         """The framework's name and version, for messages."""
         return f"{self.framework} {self.version}".rstrip()
 
-    def extended(self, rows: Mapping[str, object], location: str) -> Table:
+    def extended(self, rows: Mapping[str, object], location: str) -> MappingTable:
         """Return the table with a user's own rows, which replace the rows of the same operators.
 
         Args:
@@ -85,7 +85,7 @@ def has_table(framework: str) -> bool:
     return (TABLES / f"{framework}.yml").is_file()
 
 
-def load_table(framework: str) -> Table:
+def load_table(framework: str) -> MappingTable:
     """Return the table that ships for a framework.
 
     Raises:
@@ -99,7 +99,7 @@ def load_table(framework: str) -> Table:
     return read_table(path.read_text(encoding="utf-8"), path.name)
 
 
-def read_table(text: str, location: str, adapters: Path = ADAPTERS_FOLDER) -> Table:
+def read_table(text: str, location: str, adapters: Path = ADAPTERS_FOLDER) -> MappingTable:
     """Return the table in a file's text.
 
     Args:
@@ -125,17 +125,17 @@ def read_table(text: str, location: str, adapters: Path = ADAPTERS_FOLDER) -> Ta
     rows = _rows(file.operators, location, adapters / f"{file.framework}.py", like_torch=file.like_torch)
     check_generator(file.same_generator, location)
     same = frozenset(file.same_generator)
-    return Table(file.framework, file.version, file.namespace, file.like_torch, rows, adapters, same)
+    return MappingTable(file.framework, file.version, file.namespace, file.like_torch, rows, adapters, same)
 
 
-def _rows(given: Mapping[str, object], location: str, adapters: Path, *, like_torch: bool) -> dict[str, Row]:
+def _rows(given: Mapping[str, object], location: str, adapters: Path, *, like_torch: bool) -> dict[str, MappingRow]:
     found = {}
     for operator, written in given.items():
         place = f"{location}, row {operator}"
         try:
-            row = msgspec.convert(written, Row)
+            row = msgspec.convert(written, MappingRow)
         except msgspec.ValidationError as error:
-            keys = tuple(field.name for field in msgspec.structs.fields(Row))
+            keys = tuple(field.name for field in msgspec.structs.fields(MappingRow))
             message = f"{place}: {unknown_key(str(error), keys)}"
             raise ConfigError(message) from error
         check_row(operator, row, place, adapters, like_torch=like_torch)

@@ -26,7 +26,7 @@ from ci_autotest.values.operator_aliases import ALIASES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ci_autotest.backends.mapping.row import Row
+    from ci_autotest.backends.mapping.row import MappingRow
 
 #: Folder of each framework's adapters. They are read as text, because they import a framework that this process lacks.
 ADAPTERS_FOLDER: Final = Path(__file__).parents[2] / "host" / "adapters"
@@ -34,7 +34,7 @@ _PREFIX: Final = "adapters."
 _NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
 
 
-def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch: bool) -> None:
+def check_row(operator: str, row: MappingRow, place: str, adapters: Path, *, like_torch: bool) -> None:
     """Refuse a wrong row.
 
     Args:
@@ -109,7 +109,7 @@ def _check_operator(operator: str, place: str, *, like_torch: bool) -> None:
         _refuse(place, f"torch {torch.__version__} has no operator of this name. {hint}".rstrip())
 
 
-def _check_arguments(operator: str, row: Row, place: str) -> None:
+def _check_arguments(operator: str, row: MappingRow, place: str) -> None:
     known = arguments(operator)
     if not known:
         return
@@ -128,7 +128,7 @@ def _check_arguments(operator: str, row: Row, place: str) -> None:
                 _refuse(place, f"{fault} {hint}It has {has}.")
 
 
-def _check_adapters(row: Row, place: str, adapters: Path) -> None:
+def _check_adapters(row: MappingRow, place: str, adapters: Path) -> None:
     named = [path.removeprefix(_PREFIX) for path in (row.to, row.inplace) if path.startswith(_PREFIX)]
     named += [*row.adapt.values(), *filter(None, [row.promote, row.result])]
     known = _functions(adapters) if named else frozenset()

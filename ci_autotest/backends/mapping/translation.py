@@ -37,7 +37,7 @@ from ci_autotest.program.refusal import bare, bare_at_end, refused_as
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.mapping.table import Table
+    from ci_autotest.backends.mapping.table import MappingTable
     from ci_autotest.program.ir import Step
 
 #: Targets that every framework's tensors support under the same name, unless the table has a row.
@@ -74,7 +74,7 @@ class Translator:
         takes_float8: Whether the host is this torch, and takes tensors of 8 bits.
     """
 
-    def __init__(self, table: Table, *, takes_float8: bool = False) -> None:
+    def __init__(self, table: MappingTable, *, takes_float8: bool = False) -> None:
         self.table = table
         self._takes_float8 = takes_float8
         self._calls = CallTranslator(table)
@@ -169,6 +169,6 @@ class Translator:
         return row is not None and not row.unsupported
 
 
-def translated(program: Program, table: Table, sources: Mapping[str, Any] | None = None) -> Translated:
+def translated(program: Program, table: MappingTable, sources: Mapping[str, Any] | None = None) -> Translated:
     """Return the translation of one program; for many programs, a ``Translator`` is faster because it caches."""
     return Translator(table).translated(program, sources)

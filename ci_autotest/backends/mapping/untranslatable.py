@@ -20,7 +20,7 @@ from ci_autotest.program.refusal import refusals
 from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
-    from ci_autotest.backends.mapping.table import Table
+    from ci_autotest.backends.mapping.table import MappingTable
     from ci_autotest.program.ir import Program, Step
 
 #: Arguments of module constructors that are the probability of dropping an element.
@@ -30,7 +30,7 @@ _DROPS: Final = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "Dropout1d", 
 _DRAW: Final = frozenset({"RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"})
 
 
-def refuse_foreign(step: Step, table: Table) -> None:
+def refuse_foreign(step: Step, table: MappingTable) -> None:
     """Refuse a step in a mode that means something else in another framework.
 
     Raises:
@@ -45,7 +45,7 @@ def refuse_foreign(step: Step, table: Table) -> None:
         raise UnsupportedError(message, "torch.autocast")
 
 
-def refuse_float8(program: Program, table: Table) -> None:
+def refuse_float8(program: Program, table: MappingTable) -> None:
     """Refuse a program with an input of 8 bits, which few frameworks have and NumPy cannot hold.
 
     Raises:
@@ -58,7 +58,7 @@ def refuse_float8(program: Program, table: Table) -> None:
             raise UnsupportedError(message, "torch.Tensor.to")
 
 
-def refuse_refusals(program: Program, table: Table) -> None:
+def refuse_refusals(program: Program, table: MappingTable) -> None:
     """Refuse a program whose body goes on after an expected refusal: its translation takes several steps.
 
     Raises:
@@ -69,7 +69,7 @@ def refuse_refusals(program: Program, table: Table) -> None:
         raise UnsupportedError(message, program.steps[index].target)
 
 
-def refuse_random_modules(program: Program, table: Table) -> None:
+def refuse_random_modules(program: Program, table: MappingTable) -> None:
     """Refuse a program with a module that draws random numbers in its forward.
 
     Raises:

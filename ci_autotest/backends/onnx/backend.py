@@ -14,7 +14,7 @@ import torch
 from torch.onnx import _constants
 
 from ci_autotest.backends.body_function import begun, prepared, see
-from ci_autotest.backends.onnx.export import Body, computed, drawing, exported, undefined
+from ci_autotest.backends.onnx.export import ExportedBody, computed, drawing, exported, undefined
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function
@@ -145,7 +145,7 @@ class OnnxBackend(Backend):
         trace.values = [None] * len(trace.values)
         function = python_function(program, self._torch.device)
         called = ", ".join(dict.fromkeys(step_operator(step, program.steps) for _, step in program.calls))
-        outputs, ran = self._outputs(Body(function, bound, kept), bound, called, trace, first)
+        outputs, ran = self._outputs(ExportedBody(function, bound, kept), bound, called, trace, first)
         if trace.failure is not None:
             return
         trace.shown = frozenset(refs[place].index for place, own in zip(kept, ran, strict=True) if own)
@@ -154,7 +154,7 @@ class OnnxBackend(Backend):
             see(trace, refs[place].index, snapshots=snapshots)
 
     def _outputs(
-        self, body: Body, bound: Sequence[Any], called: str, trace: Trace, first: int
+        self, body: ExportedBody, bound: Sequence[Any], called: str, trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
         """Return the model's outputs, and which of them the model computes itself."""
         given = [value for value in bound if isinstance(value, torch.Tensor)]

@@ -33,7 +33,7 @@ _DRAWS: Final = frozenset({
 _TRAINING: Final = 2
 
 
-class Body(torch.nn.Module):
+class ExportedBody(torch.nn.Module):
     """A body and its modules as one module, so that the exporter treats their parameters as the model's.
 
     Args:
@@ -64,7 +64,7 @@ class Body(torch.nn.Module):
         return tuple(outputs[i] for i in self._kept)
 
 
-def exported(body: Body, inputs: Mapping[str, torch.Tensor], options: Mapping[str, Any], called: str) -> bytes:
+def exported(body: ExportedBody, inputs: Mapping[str, torch.Tensor], options: Mapping[str, Any], called: str) -> bytes:
     """Return a body as an ONNX model.
 
     Args:

@@ -24,7 +24,7 @@ _FEWER_ROWS: Final = (
 )
 
 
-class Plan(NamedTuple):
+class RankPlan(NamedTuple):
     """How a case runs on ranks.
 
     Attributes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ci_autotest.program.ir import Program
-    from ci_autotest.program.training_parts import Part
+    from ci_autotest.program.training_parts import TrainingPart
 
 _Module: Final = torch.nn.Module
 
@@ -38,7 +38,7 @@ class BodyModule(torch.nn.Module):
     def __init__(self, program: Program, values: list[Any], binding: Any, enter: Callable[[int], None]) -> None:
         super().__init__()
         object.__setattr__(self, "_run", (program, values, binding, enter))
-        self._part: Part | None = None
+        self._part: TrainingPart | None = None
         self._given: tuple[Any, ...] = ()
         self.buffers_seen: dict[tuple[int, str], torch.Tensor] = {}
         self.parameters_held: dict[tuple[int, str], torch.Tensor] = {}
@@ -68,7 +68,7 @@ class BodyModule(torch.nn.Module):
         else:
             self.register_buffer(name, value)
 
-    def run(self, wrapped: Callable[..., Any], part: Part) -> None:
+    def run(self, wrapped: Callable[..., Any], part: TrainingPart) -> None:
         """Run a forward pass through the wrapper."""
         values = self._run[1]
         self._part = part

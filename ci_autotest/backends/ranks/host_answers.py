@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from ci_autotest.backends.ranks.ranks import ALL_AGREE, numbered, other_bits
-from ci_autotest.backends.remote.response import Answer, ResponseError
+from ci_autotest.backends.remote.response import HostAnswer, ResponseError
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.host.loop import IN_BACKWARD
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SAME_BITS: Final = "the same bits on all ranks"
 #: In place of a gradient's key: the backward pass as a whole.
 WHOLE_PASS: Final = -1
-_DECODER: Final = msgspec.json.Decoder(list[Answer])
+_DECODER: Final = msgspec.json.Decoder(list[HostAnswer])
 
 
 class Frame(NamedTuple):
@@ -132,7 +132,7 @@ def _failed(seen: str, step: int, detail: str) -> tuple[Frame, list[RankFault]]:
     """Return the answer of a group of which some ranks stopped."""
     is_backward = step == IN_BACKWARD
     error = "RankError", detail or seen
-    answer = Answer(
+    answer = HostAnswer(
         values=[], copies=[], gradients=[], lacking=None,
         failure=None if is_backward else (max(step, 0), *error), backward_failure=error if is_backward else None,
     )  # fmt: skip
@@ -141,7 +141,7 @@ def _failed(seen: str, step: int, detail: str) -> tuple[Frame, list[RankFault]]:
     return Frame(msgspec.json.encode([answer]), []), [fault]
 
 
-def _decoded(frame: Frame, rank: int) -> Answer:
+def _decoded(frame: Frame, rank: int) -> HostAnswer:
     try:
         [found] = _DECODER.decode(frame.head)
     except (ValueError, RecursionError) as error:
@@ -149,7 +149,7 @@ def _decoded(frame: Frame, rank: int) -> Answer:
     return found
 
 
-def _stop(answer: Answer) -> _Stop | None:
+def _stop(answer: HostAnswer) -> _Stop | None:
     if answer.lacking is not None:
         return _Stop(-1, "NotImplementedError", answer.lacking.detail)
     if answer.failure is not None:
@@ -161,7 +161,7 @@ def _stop(answer: Answer) -> _Stop | None:
     return None
 
 
-def _disagreements(answers: Sequence[Answer], frames: Sequence[Frame]) -> list[RankFault]:
+def _disagreements(answers: Sequence[HostAnswer], frames: Sequence[Frame]) -> list[RankFault]:
     found: dict[tuple[int, GradientKey | None], RankFault] = {}
     lists = (
         [*zip_longest(*(answer.copies for answer in answers))],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.ranks.batch_plan import Plan, raised_on_slice, weighted_backward
+from ci_autotest.backends.ranks.batch_plan import RankPlan, raised_on_slice, weighted_backward
 from ci_autotest.backends.ranks.batch_split import rows_of, split_dimension
 from ci_autotest.backends.ranks.joins import EACH, SAME, Join, rows_join, total
 from ci_autotest.backends.ranks.slice_comparison import SliceComparison
@@ -92,7 +92,7 @@ class Lockstep:
             self.comparison.take_gradients(self._keys(), self.values)
         return given
 
-    def plan(self, cotangents: Mapping[int, Any]) -> Plan:
+    def plan(self, cotangents: Mapping[int, Any]) -> RankPlan:
         """Return how the case runs on ranks, once the slices have run forward."""
         given = self.backward(cotangents)
         of_slices = self.comparison.of_slices(self.values)
@@ -100,7 +100,7 @@ class Lockstep:
             self.joins.update(dict.fromkeys(self.buffers_of_body(), EACH))
         count = len(self.values)
         weighted = [{at: weight * count for at, weight in own.items()} for own in given]
-        return Plan(
+        return RankPlan(
             self.joins, {at: [weight * count for weight in own] for at, own in self._weights.items()}, weighted,
             self._keys(), self.modules(), of_slices, self._has_unused, self.comparison.why_not_held(),
             self._distributions, self._buffers(), self.comparison.decisions.is_mixed,

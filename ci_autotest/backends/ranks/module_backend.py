@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.ranks.batch_plan import Plan
+    from ci_autotest.backends.ranks.batch_plan import RankPlan
     from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.ranks.process_group import Launcher
     from ci_autotest.backends.trace import Attempt
@@ -149,7 +149,7 @@ class ModuleBackend(Backend):
 
     def _planned(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], ranks: int
-    ) -> tuple[Slices, Plan]:
+    ) -> tuple[Slices, RankPlan]:
         # FSDP leaves buffers alone.
         return split_plan(program, sources, cotangents, ranks, shares_buffers=self._how[0] != FSDP)
 

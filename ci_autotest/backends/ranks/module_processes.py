@@ -14,7 +14,7 @@ from ci_autotest.backends.ranks.batch_split import split_dimension
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined, total
-from ci_autotest.backends.ranks.module_rank import FSDP, Answer, PlainPart, Question, TensorPart
+from ci_autotest.backends.ranks.module_rank import FSDP, BodyAnswer, BodyQuestion, PlainPart, TensorPart
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.processes import recording_of
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
@@ -29,7 +29,7 @@ from ci_autotest.program.serialize import encode_program, encode_tensors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.backends.ranks.batch_plan import Plan
+    from ci_autotest.backends.ranks.batch_plan import RankPlan
     from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.ranks.joins import Join
     from ci_autotest.backends.trace import GradientKey
@@ -39,11 +39,11 @@ _OF_BOTH: Final = (
     "rows are not independent, and the ranks have some outputs of the whole batch and some that are not. Only whether "
     "the ranks agree is compared"
 )
-_ANSWERS: Final = msgspec.json.Decoder(Answer)
+_ANSWERS: Final = msgspec.json.Decoder(BodyAnswer)
 
 
 def run_on_ranks(
-    group: ProcessGroup, program: Program, slices: Slices, plan: Plan, how: tuple[str, str], *, snapshots: bool
+    group: ProcessGroup, program: Program, slices: Slices, plan: RankPlan, how: tuple[str, str], *, snapshots: bool
 ) -> GroupTrace:
     """Run a program on the ranks of a group.
 
@@ -57,7 +57,7 @@ def run_on_ranks(
     """
     has_backward = any(plan.cotangents)
     shown = sorted(set(plan.joins) - set(plan.states)) if plan.mixes is None else []
-    question = Question(
+    question = BodyQuestion(
         backend=how[0], wrap=how[1], has_unused=plan.has_unused, weights=plan.weights, shown=shown, states=plan.states,
         keys=plan.keys, has_backward=has_backward,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def run_on_ranks(
         buffers += [encode_program(recording), encode_tensors(recording)]
     found = group.exchange(msgspec.json.encode(question), buffers, _ANSWERS.decode)
     # FSDP leaves buffers alone.
-    merged = _Merged(program, slices, plan, snapshots=snapshots, shares_buffers=how[0] != FSDP)
+    merged = _MergedBodies(program, slices, plan, snapshots=snapshots, shares_buffers=how[0] != FSDP)
     if isinstance(found, Stuck):
         merged.trace.shown = frozenset()
         return with_stuck(merged.trace, program, found)
@@ -76,16 +76,18 @@ def run_on_ranks(
     )
 
 
-class _Merged:
+class _MergedBodies:
     """One trace of the answers of all ranks."""
 
-    def __init__(self, program: Program, slices: Slices, plan: Plan, *, snapshots: bool, shares_buffers: bool) -> None:
+    def __init__(
+        self, program: Program, slices: Slices, plan: RankPlan, *, snapshots: bool, shares_buffers: bool
+    ) -> None:
         self._shares_buffers = shares_buffers
         self._program, self._slices, self._plan = program, slices, plan
         self.trace = GroupTrace(len(program.steps), snapshots=snapshots)
         self.trace.distributions = dict(plan.distributions)
 
-    def of_answers(self, answers: Sequence[Answer], buffers: Sequence[Sequence[memoryview]]) -> GroupTrace:
+    def of_answers(self, answers: Sequence[BodyAnswer], buffers: Sequence[Sequence[memoryview]]) -> GroupTrace:
         trace = self.trace
         trace.shown = frozenset()
         failures = {rank: answer.failure for rank, answer in enumerate(answers) if answer.failure is not None}

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.rank_process import RankProcess
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program, Recording
-    from ci_autotest.program.training_parts import Part
+    from ci_autotest.program.training_parts import TrainingPart
 
 FSDP: Final = "fsdp"
 _Tensor: Final = torch.Tensor
 _NO_SYNC: Final = "the wrapper converts to SyncBatchNorm, which needs a GPU, and the ranks are on the CPU"
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BodyQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body to run; the rank's own program and its tensors are the two buffers.
 
     Attributes:
@@ -90,7 +90,7 @@ class PlainPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_l
     value: Any
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BodyAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one rank has.
 
     Attributes:
@@ -108,7 +108,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backward_failure: Raise | None = None
 
 
-_QUESTIONS: Final = msgspec.json.Decoder(Question)
+_QUESTIONS: Final = msgspec.json.Decoder(BodyQuestion)
 
 
 def wrapper_of(path: str) -> Any:
@@ -148,14 +148,14 @@ class ModuleRank:
         question = _QUESTIONS.decode(head)
         own = 2 * self._process.rank
         recording = decode(bytes(buffers[own]), bytes(buffers[own + 1]), is_own)
-        job = _Job(recording, question, self._steps, self._process)
+        job = _BodyJob(recording, question, self._steps, self._process)
         return msgspec.json.encode(job.run()), job.buffers
 
 
-class _Job:
+class _BodyJob:
     """One body on one rank."""
 
-    def __init__(self, recording: Recording, question: Question, steps: TorchSteps, process: RankProcess) -> None:
+    def __init__(self, recording: Recording, question: BodyQuestion, steps: TorchSteps, process: RankProcess) -> None:
         self._recording, self._question, self._process = recording, question, process
         self._program: Program = recording.program
         self._binding = steps.binding(
@@ -167,7 +167,7 @@ class _Job:
         self._body: BodyModule | None = None
         self.buffers: list[bytes | memoryview] = []
 
-    def run(self) -> Answer:
+    def run(self) -> BodyAnswer:
         try:
             with CollectiveWatch(self._process, returns_early=True):
                 body, wrapped = self._wrapped()
@@ -175,7 +175,7 @@ class _Job:
                     self._run_part(body, wrapped, part)
         except FOREIGN as error:
             pass_interrupt(error)
-            return Answer(failure=self._raised(error))
+            return BodyAnswer(failure=self._raised(error))
         try:
             with CollectiveWatch(self._process, returns_early=True):
                 self._enter(IN_BACKWARD)
@@ -187,7 +187,7 @@ class _Job:
                 return self._answer(body)
         except FOREIGN as error:
             pass_interrupt(error)
-            return Answer(backward_failure=self._raised(error))
+            return BodyAnswer(backward_failure=self._raised(error))
 
     def _raised(self, error: BaseException) -> Raise:
         message = error_text(error) + user_frame_text(error)
@@ -240,7 +240,7 @@ class _Job:
             return fully_shard(body, mesh=self._process.mesh((count,)))
         return torch.nn.parallel.DistributedDataParallel(body, find_unused_parameters=question.has_unused)
 
-    def _run_part(self, body: BodyModule, wrapped: Callable[..., Any], part: Part) -> None:
+    def _run_part(self, body: BodyModule, wrapped: Callable[..., Any], part: TrainingPart) -> None:
         if part.is_forward:
             body.run(wrapped, part)
             return
@@ -268,7 +268,7 @@ class _Job:
         if pairs:
             torch.autograd.backward([value for value, _ in pairs], [weight for _, weight in pairs])
 
-    def _answer(self, body: BodyModule) -> Answer:
+    def _answer(self, body: BodyModule) -> BodyAnswer:
         body.release()
         seen, held = body.buffers_seen, body.parameters_held
         values = {index: self._described(seen.get((index, ""), self._values[index])) for index in self._question.shown}
@@ -284,7 +284,7 @@ class _Job:
             owner = held.get(key, None) if isinstance(key, tuple) else self._values[key]
             gradient = None if owner is None else owner.grad
             gradients.append((key, None if gradient is None else self._tensor(gradient)))
-        return Answer(values=values, states=states, gradients=gradients)
+        return BodyAnswer(values=values, states=states, gradients=gradients)
 
     def _described(self, value: Any) -> TensorPart | PlainPart:
         if isinstance(value, _Tensor):

@@ -108,7 +108,7 @@ class Launcher(Protocol):
         """End every process."""
 
 
-class Answer(NamedTuple):
+class RankMessage(NamedTuple):
     """What a rank answered.
 
     Attributes:
@@ -120,7 +120,7 @@ class Answer(NamedTuple):
     buffers: list[memoryview]
 
 
-class Loss(NamedTuple):
+class RankLoss(NamedTuple):
     """How a rank was lost.
 
     Attributes:
@@ -143,9 +143,9 @@ class Stuck(NamedTuple):
         lost: The ranks that were lost.
     """
 
-    answers: dict[int, Answer]
+    answers: dict[int, RankMessage]
     places: dict[int, Place]
-    lost: dict[int, Loss]
+    lost: dict[int, RankLoss]
 
 
 class ProcessGroup:
@@ -184,7 +184,7 @@ class ProcessGroup:
 
     def exchange(
         self, head: bytes, buffers: Sequence[bytes | memoryview], decode: Callable[[bytes], Any]
-    ) -> dict[int, Answer] | Stuck:
+    ) -> dict[int, RankMessage] | Stuck:
         """Send a message to all ranks and return their answers, or how they stand if one of them never answers.
 
         Args:
@@ -204,8 +204,8 @@ class ProcessGroup:
             except WireError:
                 # Its node may be lost, and not that one alone: none of their other ranks is waited for then.
                 self._looks(range(self.count))
-        answers: dict[int, Answer] = {}
-        lost: dict[int, Loss] = {}
+        answers: dict[int, RankMessage] = {}
+        lost: dict[int, RankLoss] = {}
         looks: dict[int, Look] = {}
         since = time.monotonic()
         while len(answers) + len(lost) < self.count:
@@ -246,8 +246,8 @@ class ProcessGroup:
         self,
         waiting: Mapping[int, int],
         decode: Callable[[bytes], Any],
-        answers: dict[int, Answer],
-        lost: dict[int, Loss],
+        answers: dict[int, RankMessage],
+        lost: dict[int, RankLoss],
     ) -> bool:
         """Take what arrives from the ranks that are waited for, by descriptor; return whether anything did."""
         ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
@@ -256,20 +256,20 @@ class ProcessGroup:
             try:
                 found = self._ranks[rank].wire.receive()
                 self._is_spoiled |= found[0][:1] != USABLE
-                answers[rank] = Answer(decode(found[0][1:]), found[1])
+                answers[rank] = RankMessage(decode(found[0][1:]), found[1])
             except (WireError, ValueError) as error:
                 lost[rank] = self._loss(rank, error)
         return bool(ready)
 
-    def _loss(self, rank: int, error: Exception) -> Loss:
+    def _loss(self, rank: int, error: Exception) -> RankLoss:
         """Return how a rank was lost that closed its pipe, or sent something that is no answer."""
         found = self._ranks[rank]
         if not isinstance(error, GoneError):
-            return Loss(f"sent an invalid answer ({error}) and was ended", found.place, 1)
+            return RankLoss(f"sent an invalid answer ({error}) and was ended", found.place, 1)
         text, code = found.ending()
-        return Loss(text, found.place, code)
+        return RankLoss(text, found.place, code)
 
-    def _give_up(self, loss: Loss) -> NoReturn:
+    def _give_up(self, loss: RankLoss) -> NoReturn:
         """Raise the error of ranks that all ended in the same way; a worker ends in that way itself."""
         said = f"all {self.count} ranks of candidate '{self._launcher.candidate}' {loss.text}."
         lost = HostLostError(said, loss.code or 0)

@@ -11,7 +11,7 @@ from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.ranks.group import GroupTrace
 from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
 from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
-from ci_autotest.backends.ranks.rank_answer import Answer, Module, Plain, Question, Whole, distribution_in
+from ci_autotest.backends.ranks.rank_answer import Module, Plain, RankAnswer, RankQuestion, Whole, distribution_in
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.remote.response import elements_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.distribution import Distribution
 
-_ANSWERS: Final = msgspec.json.Decoder(Answer)
+_ANSWERS: Final = msgspec.json.Decoder(RankAnswer)
 _FORWARD_ONLY: Final[dict[int, Any]] = {}
 
 
@@ -72,10 +72,10 @@ class Processes:
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], *, snapshots: bool
     ) -> GroupTrace:
         recording = recording_of(program, sources, cotangents)
-        question = Question(mesh=self._mesh, snapshots=snapshots, has_backward=bool(cotangents))
+        question = RankQuestion(mesh=self._mesh, snapshots=snapshots, has_backward=bool(cotangents))
         buffers = [encode_program(recording), encode_tensors(recording)]
         found = self._group.exchange(msgspec.json.encode(question), buffers, _ANSWERS.decode)
-        merged = _Merged(program, snapshots=snapshots)
+        merged = _MergedPrograms(program, snapshots=snapshots)
         if isinstance(found, Stuck):
             merged.trace.distributions |= _lying(program, found)
             return with_stuck(merged.trace, program, found)
@@ -108,14 +108,14 @@ def recording_of(program: Program, sources: Mapping[str, Any], cotangents: Mappi
     return Recording(Program(program.setup, program.body, tuple(specs)), tensors)
 
 
-class _Merged:
+class _MergedPrograms:
     """One trace of the answers of all ranks."""
 
     def __init__(self, program: Program, *, snapshots: bool) -> None:
         self._program = program
         self.trace = self._trace = GroupTrace(len(program.steps), snapshots=snapshots)
 
-    def of_answers(self, answers: Sequence[Answer], buffers: Sequence[memoryview]) -> GroupTrace:
+    def of_answers(self, answers: Sequence[RankAnswer], buffers: Sequence[memoryview]) -> GroupTrace:
         trace = self._trace
         for index in answers[0].observations:
             values = [answer.observations.get(index) for answer in answers]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _DIGEST_BYTES: Final = 16
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RankQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program to run; it and its tensors are the two buffers.
 
     Attributes:
@@ -102,7 +102,7 @@ class Raise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expected: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RankAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one rank has.
 
     Attributes:
@@ -120,7 +120,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backward_failure: Raise | None = None
 
 
-_QUESTIONS: Final = msgspec.json.Decoder(Question)
+_QUESTIONS: Final = msgspec.json.Decoder(RankQuestion)
 
 
 class DTensorRank:
@@ -141,11 +141,11 @@ class DTensorRank:
         recording = decode(bytes(buffers[0]), bytes(buffers[1]), is_own)
         if question.mesh not in self._ranks:
             self._ranks[question.mesh] = OneRank(self._process, question.mesh)
-        job = _Job(self._ranks[question.mesh], self._steps, self._process, is_first=self._is_first)
+        job = _ProgramJob(self._ranks[question.mesh], self._steps, self._process, is_first=self._is_first)
         return msgspec.json.encode(job.run(recording, question)), job.buffers
 
 
-class _Job:
+class _ProgramJob:
     """One program on one rank."""
 
     def __init__(self, ranks: OneRank, steps: TorchSteps, process: RankProcess, *, is_first: bool) -> None:
@@ -153,7 +153,7 @@ class _Job:
         self.buffers: list[bytes | memoryview] = []
         self._seen: dict[int, Whole | Plain | Module] = {}
 
-    def run(self, recording: Recording, question: Question) -> Answer:
+    def run(self, recording: Recording, question: RankQuestion) -> RankAnswer:
         program = recording.program
         specs = {step.target: spec for step in program.steps if (spec := step.spec) is not None}
         sources = {key: source_tensor(recording, key, spec) for key, spec in specs.items()}
@@ -167,11 +167,11 @@ class _Job:
             step, kind, message, lacking = live.failure
             fault = next((one for one in run.faults if not one.is_call), None)
             raised = Raise(step, kind, message, lacking, *((fault.seen, fault.expected) if fault else ()))
-            return Answer(observations=self._seen, failure=raised)
+            return RankAnswer(observations=self._seen, failure=raised)
         values, raised_late = self._values(live)
         if raised_late is not None:
-            return Answer(observations=self._seen, failure=raised_late)
-        found = Answer(values=values, observations=self._seen)
+            return RankAnswer(observations=self._seen, failure=raised_late)
+        found = RankAnswer(values=values, observations=self._seen)
         if not question.has_backward:
             return found
         cotangents = {
@@ -197,7 +197,7 @@ class _Job:
                     return found, _raised(error, index)
         return found, None
 
-    def _with_gradients(self, found: Answer, program: Program, live: Trace, *, is_whole: bool) -> Answer:
+    def _with_gradients(self, found: RankAnswer, program: Program, live: Trace, *, is_whole: bool) -> RankAnswer:
         gradients: list[tuple[GradientKey, Whole | None]] = []
         with self._ranks.active():
             for key, gradient in live.gradients.items():

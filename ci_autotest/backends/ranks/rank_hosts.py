@@ -21,7 +21,7 @@ from ci_autotest.errors import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ci_autotest.backends.remote.interpreter import Hello, Interpreter
+    from ci_autotest.backends.remote.interpreter import HostHello, Interpreter
     from ci_autotest.backends.trace import RankFault
 
 #: Seconds of work or sleep at one step after another rank has answered: no rank computes so much more than another.
@@ -164,7 +164,7 @@ class RankHosts:
         except UnavailableError:
             self.close()
             raise
-        self.hello: Hello = self._hosts[0].hello
+        self.hello: HostHello = self._hosts[0].hello
 
     def _coming(self) -> Iterator[HostProcess]:
         """Yield the ranks as they come: one that cannot start says so at once, and the others wait for it for ever."""

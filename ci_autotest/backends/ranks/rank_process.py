@@ -75,7 +75,7 @@ def read_place(place: mmap.mmap) -> Place:
     return Place(step, moves, name.decode(errors="replace"))
 
 
-class Answering(Protocol):
+class RankAnswering(Protocol):
     """Answers the messages of a worker in a rank's process."""
 
     def answer(self, head: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[bytes | memoryview]]:

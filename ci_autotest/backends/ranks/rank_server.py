@@ -37,7 +37,7 @@ from ci_autotest.values.rank_servers import RANK_IMPORTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ci_autotest.backends.ranks.rank_process import Answering
+    from ci_autotest.backends.ranks.rank_process import RankAnswering
 
 _JOB_BYTES: Final = 1 << 14
 _DESCRIPTORS: Final = 4
@@ -130,7 +130,7 @@ class RankServer:
     def __init__(
         self,
         candidate: str,
-        answering: Callable[[RankProcess], Answering],
+        answering: Callable[[RankProcess], RankAnswering],
         backend: str = "",
         worker: WorkerSide | None = None,
     ) -> None:
@@ -195,7 +195,7 @@ class RankServer:
             os.waitpid(self._pid, 0)
 
 
-def _serve(listener: socket.socket, answering: Callable[[RankProcess], Answering]) -> None:
+def _serve(listener: socket.socket, answering: Callable[[RankProcess], RankAnswering]) -> None:
     """Fork a rank for each job until the worker is gone."""
     ranks: set[int] = set()
     preload()
@@ -233,7 +233,7 @@ def _ending(pid: int) -> int:
     return _STILL_THERE
 
 
-def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[RankProcess], Answering]) -> None:
+def _run(job: dict[str, object], descriptors: Sequence[int], answering: Callable[[RankProcess], RankAnswering]) -> None:
     """Be one rank; never returns."""
     try:
         end_with_parent()

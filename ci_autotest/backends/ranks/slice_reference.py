@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.ranks.batch_plan import NotSplitError, Plan
+from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan
 from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, with_own_rows, with_sizes
 from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
 from ci_autotest.backends.ranks.lockstep import Lockstep
@@ -41,7 +41,7 @@ _OF_BUFFERS: Final = (
 
 def split_plan(
     program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], ranks: int, *, shares_buffers: bool
-) -> tuple[Slices, Plan]:
+) -> tuple[Slices, RankPlan]:
     """Return the parts of a case, and how they run on ranks.
 
     A body that holds the number of all rows as a size, as of ``x.view(x.size(0), 2)``, has the number of a rank's own
@@ -52,7 +52,7 @@ def split_plan(
     """
     slices = sliced(program, sources, ranks)
     own = with_own_rows(program, slices)
-    found: list[tuple[Slices, Plan]] = []
+    found: list[tuple[Slices, RankPlan]] = []
     errors: list[NotSplitError] = []
     for each in (slices,) if own is None else (own, slices):
         try:
@@ -71,7 +71,7 @@ def split_plan(
 def plan_of(
     program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], slices: Slices, *,
     shares_buffers: bool = True,
-) -> Plan:  # fmt: skip
+) -> RankPlan:  # fmt: skip
     """Return how a case runs on ranks.
 
     Args:
@@ -102,7 +102,7 @@ def plan_of(
     return plan if plan.mixes is not None else plan._replace(expectation=_expectation(lockstep, plan))
 
 
-def _planned(lockstep: Lockstep, cotangents: Mapping[int, Any]) -> tuple[Lockstep, Plan]:
+def _planned(lockstep: Lockstep, cotangents: Mapping[int, Any]) -> tuple[Lockstep, RankPlan]:
     lockstep.forward()
     return lockstep, lockstep.plan(cotangents)
 
@@ -114,7 +114,7 @@ def _trains(program: Program, whole: Trace) -> bool:
     return any(spec.state == PARAMETER and spec.requires_grad for step in program.body if (spec := step.spec))
 
 
-def _expectation(lockstep: Lockstep, plan: Plan) -> Expectation | None:
+def _expectation(lockstep: Lockstep, plan: RankPlan) -> Expectation | None:
     """Return what the ranks are held against; ``None`` for the whole batch."""
     decisions = lockstep.comparison.decisions
     if not (decisions.is_mixed or plan.of_slices):

@@ -11,7 +11,7 @@ from ci_autotest.backends.memory_filling import filling_program
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.backends.remote.process import HostLostError, HostProcess, end_as
-from ci_autotest.backends.remote.request import Message, Outstanding, outside, placed
+from ci_autotest.backends.remote.request import HostMessage, Outstanding, outside, placed
 from ci_autotest.backends.remote.response import ResponseError, about_of, recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.remote.interpreter import Interpreter
     from ci_autotest.backends.remote.process import Host
-    from ci_autotest.backends.remote.response import About, Reader
+    from ci_autotest.backends.remote.response import HostDescription, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -92,7 +92,7 @@ class RemoteBackend(Backend):
 
         The answers to the previous batch are read first, so that the two sides never wait for each other to read.
         """
-        message, traces = Message(), []
+        message, traces = HostMessage(), []
         for number, attempt in enumerate(attempts):
             trace = ResponseTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
             traces.append(trace)
@@ -128,7 +128,7 @@ class RemoteBackend(Backend):
             trace = ResponseTrace(program, None, snapshots=snapshots, is_graph=self.is_graph)
             if self._prepare(program, sources, trace):
                 self._in_flight = trace.translated
-                message = Message()
+                message = HostMessage()
                 message.add(trace, sources, None, snapshots=snapshots)
                 self._channel.send(message)
                 reader = self._channel.next()
@@ -161,7 +161,7 @@ class RemoteBackend(Backend):
                 trace.lack_backward(self._by_name(reader.answer.lacking))
         trace.has_gone_back = True
 
-    def about(self, targets: Sequence[str]) -> About:
+    def about(self, targets: Sequence[str]) -> HostDescription:
         """Return which of some targets the framework has, and its devices.
 
         Raises:

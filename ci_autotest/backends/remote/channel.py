@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ci_autotest.backends.remote.process import Host
-    from ci_autotest.backends.remote.request import Message
+    from ci_autotest.backends.remote.request import HostMessage
     from ci_autotest.backends.remote.response import Reader
 
 #: Seconds between two looks at the job in flight while an answer is awaited.
@@ -29,7 +29,7 @@ class Channel:
         self._on_job: Callable[[int], None] | None = None
         self._seen = (NOWHERE, NOWHERE)
 
-    def send(self, message: Message, on_job: Callable[[int], None] | None = None) -> None:
+    def send(self, message: HostMessage, on_job: Callable[[int], None] | None = None) -> None:
         """Send jobs to the host, which owes an answer to each.
 
         Args:

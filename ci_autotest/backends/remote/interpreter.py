@@ -27,7 +27,7 @@ _SHOWN_CHARS: Final = 300
 _SHOWN_LINES: Final = 3
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True):
+class HostHello(msgspec.Struct, frozen=True, kw_only=True):
     """A host's first message: what it is, or why it cannot be a host.
 
     Attributes:
@@ -94,7 +94,7 @@ class Interpreter(NamedTuple):
             "Give the path of an interpreter, CPython 3.10 or newer."
         )
 
-    def import_failure(self, hello: Hello) -> str:
+    def import_failure(self, hello: HostHello) -> str:
         """Return why a host could not import its framework, and what to do."""
         if hello.name:
             framework = _nearest(hello.name) if hello.name == self.module else ""

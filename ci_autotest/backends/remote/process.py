@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import msgspec
 
 from ci_autotest.backends.forks import ForkedProcess, fork
-from ci_autotest.backends.remote.interpreter import Hello
+from ci_autotest.backends.remote.interpreter import HostHello
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.host.main import BOOT, PLACE_BYTES, main
 from ci_autotest.host.wire import GoneError, SilentError, Wire, WireError
@@ -56,7 +56,7 @@ class Host(Protocol):
     """What runs programs for a worker: one process, or one for each rank of a group."""
 
     @property
-    def hello(self) -> Hello:
+    def hello(self) -> HostHello:
         """What the host is."""
 
     def in_flight(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class HostProcess:
                 for fd in (to_read, to_write, output):
                     os.close(fd)
             self.wire = Wire(read_fd, write_fd)
-        self.hello = Hello()
+        self.hello = HostHello()
         if waits:
             self.greet()
 
@@ -147,13 +147,13 @@ class HostProcess:
         with self._printed as printed:
             self.hello = self._first_message(printed)
 
-    def _first_message(self, printed: Any) -> Hello:
+    def _first_message(self, printed: Any) -> HostHello:
         hello = self._hello()
-        if isinstance(hello, Hello) and not hello.error:
+        if isinstance(hello, HostHello) and not hello.error:
             return hello
         self.close()
         interpreter = self._interpreter
-        if isinstance(hello, Hello):
+        if isinstance(hello, HostHello):
             fault = interpreter.import_failure(hello)
         elif hello:
             fault = f"{hello}. {interpreter.attempt()}"
@@ -163,18 +163,18 @@ class HostProcess:
         message = f"candidate '{interpreter.candidate}': {interpreter.python} {fault}"
         raise UnavailableError(message)
 
-    def _hello(self) -> Hello | str:
+    def _hello(self) -> HostHello | str:
         """Return the host's first message, or why there is none; empty text if the host is gone."""
         try:
             head = self.wire.receive(time.monotonic() + self._start_s)[0]
-            return msgspec.json.decode(head, type=Hello)
+            return msgspec.json.decode(head, type=HostHello)
         except SilentError:
             return f"did not import {self._interpreter.module} within {self._start_s:g} s"
         except GoneError:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_WAIT_S)
             return ""
-        except (WireError, ValueError, RecursionError):  # ValueError: not JSON, not a `Hello`, or not UTF-8
+        except (WireError, ValueError, RecursionError):  # ValueError: not JSON, not a `HostHello`, or not UTF-8
             return "sent something that is not a host's first message"
 
     @property

@@ -25,7 +25,7 @@ def outside(program: Program) -> set[int]:
     return modules | {ref.index for ref in output_refs(program)}
 
 
-class Message:
+class HostMessage:
     """A message with jobs for a host.
 
     Attributes:

@@ -34,7 +34,7 @@ _SMALL_BYTES: Final = 1 << 14
 _DIMENSIONS: Final = 32
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host's answer to one job, as ``host/response.py`` writes it."""
 
     values: list[Any]
@@ -50,21 +50,21 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placements: dict[int, str] = {}
 
 
-class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host's description of its framework: whether it has each of the requested targets, and its devices."""
 
     has: list[bool]
     devices: list[str]
 
 
-_DECODER: Final = msgspec.json.Decoder(list[Answer])
+_DECODER: Final = msgspec.json.Decoder(list[HostAnswer])
 
 
 class ResponseError(AutotestError):
     """The host sent an invalid answer."""
 
 
-def about_of(head: bytes, count: int) -> About:
+def about_of(head: bytes, count: int) -> HostDescription:
     """Return a host's description of its framework.
 
     Args:
@@ -75,8 +75,8 @@ def about_of(head: bytes, count: int) -> About:
         ResponseError: The answer is invalid.
     """
     try:
-        found = msgspec.json.decode(head, type=About)
-    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not an `About`, or not UTF-8
+        found = msgspec.json.decode(head, type=HostDescription)
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not an `HostDescription`, or not UTF-8
         message = f"the host sent an invalid answer ({error})."
         raise ResponseError(message) from error
     if len(found.has) != count:
@@ -111,7 +111,7 @@ def readers_of(
     """
     try:
         answers = _DECODER.decode(head)
-    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not an `Answer`, or not UTF-8
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not an `HostAnswer`, or not UTF-8
         message = f"the host sent an invalid answer ({error})."
         raise ResponseError(message) from error
     if not answers:
@@ -130,7 +130,10 @@ class Reader:
     """
 
     def __init__(
-        self, answer: Answer, buffers: Sequence[memoryview], fetch: Callable[[list[int]], Sequence[bytes | memoryview]]
+        self,
+        answer: HostAnswer,
+        buffers: Sequence[memoryview],
+        fetch: Callable[[list[int]], Sequence[bytes | memoryview]],
     ) -> None:
         self.answer = answer
         self.buffers = buffers
@@ -282,7 +285,7 @@ def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | 
             trace.observations[index] = observed(reader.value(answer.copies[place], right))
 
 
-def failure_of(answer: Answer, places: Sequence[int]) -> Failure | None:
+def failure_of(answer: HostAnswer, places: Sequence[int]) -> Failure | None:
     """Return the failure of a run, with the index of its step in the recorded program."""
     if answer.failure is None:
         return None

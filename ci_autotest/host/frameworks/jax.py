@@ -31,7 +31,7 @@ from ci_autotest.program.ir import Device, DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.host.frameworks.task import Task
+    from ci_autotest.host.frameworks.task import Differentiation
     from ci_autotest.program.ir import Argument, Program, TensorSpec
 
 #: Functions that are not compiled. Some may return their argument itself, which must stay the same array, so that an
@@ -171,7 +171,7 @@ class Jax(Functional):
         task = plan(self, program, values, weights, leaves)
         if not task.leaves or not task.roots:
             return [None] * len(leaves)
-        found = self._computations.found(task.key, lambda: Gradient(self._jax, self, task))
+        found = self._computations.found(task.key, lambda: CompiledGradient(self._jax, self, task))
         try:
             return found.compiled(values, weights)  # type: ignore[no-any-return]
         except self._computations.data_dependent:
@@ -273,10 +273,10 @@ class Computation:
             return computed(arrays)
 
 
-class Gradient:
+class CompiledGradient:
     """The backward pass of one task, compiled as one computation."""
 
-    def __init__(self, jax: Any, framework: Any, task: Task) -> None:
+    def __init__(self, jax: Any, framework: Any, task: Differentiation) -> None:
         self._jax = jax
         self._framework = framework
         self._task = task

@@ -25,7 +25,7 @@ from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.host.frameworks.task import Task
+    from ci_autotest.host.frameworks.task import Differentiation
     from ci_autotest.program.ir import Argument, Program, TensorSpec
 
 #: How MindSpore reports that it has no kernel on the CPU or for a dtype, or no such argument. Half of ``mint`` is
@@ -183,7 +183,7 @@ class MindSpore(Functional):
         gradients = dict(zip(task.leaves, found, strict=True))
         return [gradients.get(index) for index in task.asked]
 
-    def _forward(self, task: Task, known: Sequence[Any], leaves: Sequence[Any]) -> Any:
+    def _forward(self, task: Differentiation, known: Sequence[Any], leaves: Sequence[Any]) -> Any:
         """Run the dependent steps again, and return the outputs that are differentiated."""
         values: list[Any] = [None] * len(task.steps)
         for index in (*task.given, *task.fixed):

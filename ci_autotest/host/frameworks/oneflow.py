@@ -110,7 +110,7 @@ class OneFlow(TorchLike):
         flow = self._module
         is_lazy = flow._oneflow_internal.lazy_mode.is_enabled  # noqa: SLF001 - there is no public function for this
 
-        class Body(flow.nn.Graph):  # type: ignore[misc, name-defined]
+        class OneFlowBody(flow.nn.Graph):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
                 super().__init__()
                 for number, module in enumerate(modules):
@@ -121,7 +121,7 @@ class OneFlow(TorchLike):
                     raise LackingError(STEP_BY_STEP, UnsupportedReason.STEP_BY_STEP)
                 return body(tensors, [getattr(self, f"part_{number}") for number in range(len(modules))])
 
-        graph = Body()
+        graph = OneFlowBody()
         graph._compile(*inputs)  # noqa: SLF001 - what the first call does
         return lambda tensors: graph(*tensors)
 

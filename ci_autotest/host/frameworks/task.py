@@ -58,7 +58,7 @@ class Functional:
         raise LackingError(message)
 
 
-class Task(NamedTuple):
+class Differentiation(NamedTuple):
     """A differentiation: which steps run again, from which values, and with respect to which leaves.
 
     Attributes:
@@ -88,7 +88,7 @@ def plan(
     values: Sequence[Any],
     weights: Mapping[int, Any],
     leaves: Sequence[int],
-) -> Task:
+) -> Differentiation:
     """Return the task of differentiating a program with respect to its leaves."""
     steps = program.steps
     reach = _reach(framework, steps, values, leaves)
@@ -103,7 +103,7 @@ def plan(
     shapes = tuple(_shapes(framework, values[index]) for index in (*inexact, *given))
     # Numbers are part of the compiled pass, arrays only by their shapes.
     key = (steps, inexact, tuple(leaves), roots, shapes, repr(fixed))
-    return Task(steps, again, given, fixed, roots, inexact, tuple(leaves), key)
+    return Differentiation(steps, again, given, fixed, roots, inexact, tuple(leaves), key)
 
 
 def _reach(

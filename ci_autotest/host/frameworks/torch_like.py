@@ -11,7 +11,7 @@ import numpy as np
 
 from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, autocast_dtype
+from ci_autotest.program.ir import OWN_DEVICE, Device, DType, FrameworkConstant, autocast_dtype
 from ci_autotest.values.dtypes import DTYPES, FLOAT8
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ class TorchLike:
             return self._dtype(argument.name)
         if isinstance(argument, Device):
             return self._device if argument.symbol == OWN_DEVICE else self._cpu
-        name = argument.target.rpartition(".")[2] if isinstance(argument, Constant) else type(argument).__name__
+        name = (
+            argument.target.rpartition(".")[2] if isinstance(argument, FrameworkConstant) else type(argument).__name__
+        )
         if not hasattr(self._module, name):
             raise LackingError(name)
         return getattr(self._module, name)

@@ -184,7 +184,7 @@ def on_ranks(run):
     return ranked"""
 
 
-class Form(NamedTuple):
+class RankForm(NamedTuple):
     """What runs the ranks: the parts of the text that depend on it.
 
     Attributes:
@@ -204,7 +204,7 @@ class Form(NamedTuple):
 
 _PLACEMENTS: Final = "DeviceMesh, Partial, Replicate, Shard"
 #: Only PyTorch's own simulation of ranks needs no process for each.
-SIMULATED: Final = Form(
+SIMULATED: Final = RankForm(
     imports=(
         "import torch.distributed as dist",
         "from torch.distributed._local_tensor import LocalTensor, LocalTensorMode",
@@ -234,7 +234,7 @@ _CUT: Final = """    plain = tensor.detach().contiguous()
 """
 #: By the kind of the ranks' devices.
 PROCESSES: Final = {
-    kind: Form(
+    kind: RankForm(
         imports=(*IMPORTS, f"from torch.distributed.tensor import {_PLACEMENTS}"),
         group="",
         parts=_CUT,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Recording
-    from ci_autotest.program.repro.rank_template import Form
+    from ci_autotest.program.repro.rank_template import RankForm
 
 #: Set in the note of a program whose repro starts a process for each rank.
 STARTS_RANKS: Final = "starts_ranks"
@@ -43,7 +43,7 @@ def rank_imports(note: Mapping[str, object]) -> tuple[str, ...]:
     return _form(note).imports if is_of_ranks(note) else ()
 
 
-def _form(note: Mapping[str, object]) -> Form:
+def _form(note: Mapping[str, object]) -> RankForm:
     return PROCESSES["cuda" if is_on_gpus(note) else "cpu"] if starts_ranks(note) else SIMULATED
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Recording, Step
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_checks import Facts
-    from ci_autotest.program.repro.snippet_sides import Sides
+    from ci_autotest.program.repro.snippet_sides import SnippetSides
     from ci_autotest.values.finding import NoProgram
 
 
@@ -114,7 +114,7 @@ def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
     return own_names(recording.note) <= set(permissions.names) and (not env or env in permissions.environs)
 
 
-def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
+def _head(recording: Recording, facts: Facts, sides: SnippetSides, lines: Sequence[str]) -> list[str]:
     """Return the imports, and definitions that the other lines use."""
     is_stored = any("stored[" in line for line in lines)
     reads_device = sides.takes != DEVICE and any(DEVICE in line for line in lines)
@@ -190,7 +190,7 @@ def tensor_expression(recording: Recording, key: str, spec: TensorSpec, where: s
     return f"{text}{where}{layout}{asks}"
 
 
-def _moved(recording: Recording, sides: Sides) -> str:
+def _moved(recording: Recording, sides: SnippetSides) -> str:
     is_elsewhere = sides.takes == DEVICE or device_text(recording.note) != f"torch.device({HOST_DEVICE!r})"
     return ".to(device)" if is_elsewhere else ""
 
@@ -205,7 +205,7 @@ def _output_names(program: Program) -> list[str]:
     return [named[ref.index] for ref in output_refs(program)]
 
 
-def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+def _call_alone(recording: Recording, facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the kernel's call and the reference's if the program is a single call; else nothing."""
     program, named = recording.program, names(recording.program)
     calls = [step for step in program.body if step.op not in {PLACEHOLDER, OUTPUT}]
@@ -229,12 +229,12 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     ]
 
 
-def _is_checkable(checked: Sequence[Step], recording: Recording, sides: Sides) -> bool:
+def _is_checkable(checked: Sequence[Step], recording: Recording, sides: SnippetSides) -> bool:
     """Whether each checked call has its kernel as an argument of the program."""
     return sides.rename is not None and "," not in sides.takes and len(checked) == len(recording.program.calls)
 
 
-def _checked(recording: Recording, sides: Sides, facts: Facts, step: Step) -> list[str]:
+def _checked(recording: Recording, sides: SnippetSides, facts: Facts, step: Step) -> list[str]:
     """Return the lines in which torch checks the operator that is the kernel; they call nothing of the reference's."""
     check, call, rename = operator_check_of(step), free(_CHECKED, names(recording.program)), sides.rename
     assert rename is not None  # noqa: S101 - `_is_checkable` has seen to it
@@ -251,7 +251,7 @@ def _checked(recording: Recording, sides: Sides, facts: Facts, step: Step) -> li
     ]
 
 
-def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+def _run(recording: Recording, facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the function that both sides run; it returns what differs."""
     program = recording.program
     shown, calls = _output_names(program), _body(program, facts, sides)
@@ -268,7 +268,7 @@ def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
     return [f"def run({sides.takes}):", *(f"    {line}" for line in lines)]
 
 
-def _body(program: Program, facts: Facts, sides: Sides) -> list[str]:
+def _body(program: Program, facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the calls; a computed value keeps its gradient from where it is made if that is compared."""
     is_kept = facts.has_backward and _is_of_a_value(facts)
     kept = [i for i in _meant(program, facts, sides) if is_kept and program.steps[i].op != PLACEHOLDER]
@@ -296,7 +296,7 @@ def _holder(program: Program) -> str:
     return free("gradients", names(program))
 
 
-def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> list[str]:
+def _backward(recording: Recording, facts: Facts, sides: SnippetSides, shown: Sequence[str]) -> list[str]:
     program = recording.program
     put_in = {
         name: tensor_expression(recording, cotangent_key(i), spec, _moved(recording, sides), grad=False)
@@ -322,7 +322,7 @@ def _is_of_a_value(facts: Facts) -> bool:
     return facts.aspect == "gradient" and not facts.parameter
 
 
-def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
+def _meant(program: Program, facts: Facts, sides: SnippetSides) -> list[int]:
     """Return the step with the finding's name if its value exists inside ``run``."""
     found = [i for i, name in enumerate(names(program)) if name == facts.name]
     return [i for i in found if not sides.whole or program.steps[i].op == PLACEHOLDER]
@@ -342,7 +342,7 @@ def _expected_text(recording: Recording, facts: Facts) -> str:
 # --- What differs
 
 
-def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
+def _observed(recording: Recording, facts: Facts, sides: SnippetSides, shown: Sequence[str]) -> str:
     program = recording.program
     indices = _meant(program, facts, sides)
     meant = [named_outside(program)[i] for i in indices]

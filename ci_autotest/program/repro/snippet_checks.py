@@ -13,7 +13,7 @@ from ci_autotest.values.dtypes import DIFFERENTIABLE
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
     from ci_autotest.program.repro.permissions import Permissions
-    from ci_autotest.program.repro.snippet_sides import Sides
+    from ci_autotest.program.repro.snippet_sides import SnippetSides
 
 #: Runs in which a nondeterministic candidate must differ at least once.
 _RUNS: Final = 50
@@ -66,7 +66,7 @@ class Facts:
     file: str = ""
 
 
-def check_lines(recording: Recording, facts: Facts, sides: Sides, expected_text: str = "") -> list[str]:
+def check_lines(recording: Recording, facts: Facts, sides: SnippetSides, expected_text: str = "") -> list[str]:
     """Return the lines that run both sides and fail; ``expected_text`` takes the place of the reference's result."""
     if facts.kind in LOST:
         return _ended(facts, sides)
@@ -84,7 +84,7 @@ def check_lines(recording: Recording, facts: Facts, sides: Sides, expected_text:
     return [expected, *found, *compared_lines(recording, facts, sides)]
 
 
-def compared_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+def compared_lines(recording: Recording, facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the assertion that compares ``found`` with ``expected``."""
     mark = f"  # {facts.mark}"
     if facts.aspect in {"metadata", "memory"} or _is_text(recording, facts):
@@ -100,12 +100,12 @@ def compared_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str
     return lines
 
 
-def _under(sides: Sides, lines: list[str]) -> list[str]:
+def _under(sides: SnippetSides, lines: list[str]) -> list[str]:
     """Return the candidate's lines in its context, with the blank line that Python's prompt needs after a block."""
     return [sides.around, *(f"    {line}" for line in lines), ""] if sides.around else lines
 
 
-def _ended(facts: Facts, sides: Sides) -> list[str]:
+def _ended(facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the lines that run the candidate in a process of its own, which may crash or hang."""
     call = f"run({sides.candidate})"
     around = [f"    {sides.around}", f"        {call}"] if sides.around else [f"    {call}"]
@@ -131,7 +131,7 @@ def _ended(facts: Facts, sides: Sides) -> list[str]:
     ]
 
 
-def _repeated(facts: Facts, sides: Sides) -> list[str]:
+def _repeated(facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the lines that compare many runs with the first; free memory is filled with numbers before each."""
     run = f"run({sides.reference if facts.of_reference else sides.candidate})"
     lines = [
@@ -144,7 +144,7 @@ def _repeated(facts: Facts, sides: Sides) -> list[str]:
     return lines if facts.of_reference else _under(sides, lines)
 
 
-def _accepted(facts: Facts, sides: Sides) -> list[str]:
+def _accepted(facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the lines that fail if the candidate does not raise."""
     lines = _under(sides, [f"run({sides.candidate})"])
     return [
@@ -157,7 +157,7 @@ def _accepted(facts: Facts, sides: Sides) -> list[str]:
     ]
 
 
-def _raised(facts: Facts, sides: Sides) -> list[str]:
+def _raised(facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the lines that fail if the candidate raises."""
     lines = _under(sides, [f"run({sides.candidate})"])
     message = 'f"the candidate raises {error!r}, and the reference returns"'

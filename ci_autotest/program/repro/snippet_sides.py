@@ -42,7 +42,7 @@ DEVICE: Final = "device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class SnippetSides:
     """The arguments of a program for each side, and the code around them.
 
     Attributes:
@@ -66,7 +66,7 @@ class Sides:
     around: str = ""
 
 
-def sides_of(recording: Recording, kind: str) -> Sides | None:
+def sides_of(recording: Recording, kind: str) -> SnippetSides | None:
     """Return both sides; ``None`` for a candidate that a few lines cannot run.
 
     Args:
@@ -81,7 +81,7 @@ def sides_of(recording: Recording, kind: str) -> Sides | None:
         sides = _substitute(recording)
         return _graph(recording, sides) if kind == "graph" and sides is not None else sides
     if backend == "torch":
-        return _graph(recording, Sides()) if kind == "graph" else _devices(recording)
+        return _graph(recording, SnippetSides()) if kind == "graph" else _devices(recording)
     if backend == "torch.compile":
         return _compiled(recording)
     return _transformed(recording) if backend == "fx" else None
@@ -108,7 +108,7 @@ def free(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def _substitute(recording: Recording) -> Sides | None:
+def _substitute(recording: Recording) -> SnippetSides | None:
     """Return the kernels as arguments of the program if it calls each directly; else a mode that substitutes them."""
     answered = _answered(recording.note)
     if classes_of(recording):
@@ -118,22 +118,22 @@ def _substitute(recording: Recording) -> Sides | None:
     modules = tuple(sorted({path.rpartition(".")[0] for path in answered.values() if not path.startswith(OPS)}))
     targets = _targets(recording, answered)
     if not targets:
-        return Sides(imports=modules, above=_mode(recording, answered), around="with Replaced():")
+        return SnippetSides(imports=modules, above=_mode(recording, answered), around="with Replaced():")
     taken = {*names(recording.program), *(module.partition(".")[0] for module in modules)}
     parameters = {
         target: free("function" if len(targets) == 1 else f"function_{number}", taken)
         for number, target in enumerate(targets, 1)
     }
-    return Sides(
+    return SnippetSides(
         candidate=", ".join(targets.values()), reference=", ".join(targets), takes=", ".join(parameters.values()),
         imports=modules, rename=lambda target: parameters.get(target, target),
     )  # fmt: skip
 
 
-def _of_classes(recording: Recording, answered: Mapping[str, str]) -> Sides:
+def _of_classes(recording: Recording, answered: Mapping[str, str]) -> SnippetSides:
     """Return the flag that says which classes the program constructs; functions are substituted by a mode."""
     modules = class_modules(recording) | {path.rpartition(".")[0] for path in answered.values()}
-    sides = Sides(candidate="True", reference="False", takes=IS_CANDIDATE, imports=tuple(sorted(modules)))
+    sides = SnippetSides(candidate="True", reference="False", takes=IS_CANDIDATE, imports=tuple(sorted(modules)))
     if not answered:
         return sides
     return replace(sides, above=_mode(recording, answered), around="with Replaced():")
@@ -232,9 +232,9 @@ def _mode(recording: Recording, answered: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _devices(recording: Recording) -> Sides:
+def _devices(recording: Recording) -> SnippetSides:
     note, module = recording.note, device_module(recording.note)
-    return Sides(
+    return SnippetSides(
         candidate=device_text(note),
         reference=device_text(note, "reference_device"),
         takes=DEVICE,
@@ -242,7 +242,7 @@ def _devices(recording: Recording) -> Sides:
     )
 
 
-def _compiled(recording: Recording) -> Sides:
+def _compiled(recording: Recording) -> SnippetSides:
     options = "".join(f", {key}={value!r}" for key, value in compile_options(recording.note).items())
     sides = _whole(recording, f"torch.compile(program{options})")
     # Without random steps nothing depends on the generator.
@@ -252,7 +252,7 @@ def _compiled(recording: Recording) -> Sides:
     return replace(sides, imports=("torch._inductor.config",), above=(draws, "", "", *sides.above))
 
 
-def _graph(recording: Recording, sides: Sides) -> Sides | None:
+def _graph(recording: Recording, sides: SnippetSides) -> SnippetSides | None:
     """Return the candidate's eager body and the same body as one graph."""
     if sides.around or sides.takes == IS_CANDIDATE:
         return None
@@ -262,14 +262,14 @@ def _graph(recording: Recording, sides: Sides) -> Sides | None:
     return replace(whole, imports=sides.imports)
 
 
-def _whole(recording: Recording, candidate: str, rename: Callable[[str], str] | None = None) -> Sides:
+def _whole(recording: Recording, candidate: str, rename: Callable[[str], str] | None = None) -> SnippetSides:
     """Return the body as a function, and the candidate that is made of it."""
     function = free("function", names(recording.program))
     above = (*function_text(recording.program, rename=rename).splitlines(), "", "")
-    return Sides(candidate=candidate, reference="program", takes=function, whole=function, above=above)
+    return SnippetSides(candidate=candidate, reference="program", takes=function, whole=function, above=above)
 
 
-def _transformed(recording: Recording) -> Sides | None:
+def _transformed(recording: Recording) -> SnippetSides | None:
     """Return the body, and its graph rewritten by the candidate's pass."""
     path = transform_of(recording.note)
     if path and is_pythons(path):

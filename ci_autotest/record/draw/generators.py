@@ -135,7 +135,7 @@ class Generator:
         return 1
 
 
-class Constant(Generator):
+class ConstantGenerator(Generator):
     """A value that does not vary."""
 
     __slots__ = ("held",)
@@ -196,7 +196,11 @@ class Either(Generator):
 
     def _simplest(self) -> int:
         """Return the alternative to shrink toward: ``nothing()`` if it is one of them, else the first."""
-        absent = (i for i, item in enumerate(self.alternatives) if isinstance(item, Constant) and item.held is NOTHING)
+        absent = (
+            i
+            for i, item in enumerate(self.alternatives)
+            if isinstance(item, ConstantGenerator) and item.held is NOTHING
+        )
         return next(absent, 0)
 
 
@@ -262,7 +266,7 @@ def may_be_nothing(value: object) -> bool:
     """Whether a generator is ``nothing()``, or has it as an alternative."""
     if isinstance(value, Either):
         return any(map(may_be_nothing, value.alternatives))
-    return isinstance(value, Constant) and value.held is NOTHING
+    return isinstance(value, ConstantGenerator) and value.held is NOTHING
 
 
 def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> Generator:

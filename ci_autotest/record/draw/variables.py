@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Union, cast, ge
 
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
-from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, Typed, settle
+from ci_autotest.record.draw.generators import NOTHING, ConstantGenerator, Either, Generator, Typed, settle
 from ci_autotest.record.draw.size_plan import LEAST
 
 if TYPE_CHECKING:
@@ -156,12 +156,12 @@ def oneof(*alternatives: T, possibility: float | None = None) -> T:
 
 def constant(value: T) -> T:
     """Return a fixed value as a generator, so that it can be combined with ``|`` and arithmetic."""
-    return cast("T", Constant(value))
+    return cast("T", ConstantGenerator(value))
 
 
 def nothing() -> Any:
     """Return an alternative without a value: if it is drawn, the argument is left out of the call."""
-    return Constant(NOTHING)
+    return ConstantGenerator(NOTHING)
 
 
 def random_or_nothing(low: float, high: float) -> Any:
@@ -176,9 +176,9 @@ def random_device() -> torch.device:
 
 def cpu_device() -> torch.device:
     """Return the host as a device."""
-    return cast("torch.device", Constant(Device(HOST_DEVICE)))
+    return cast("torch.device", ConstantGenerator(Device(HOST_DEVICE)))
 
 
 def gpu_device() -> torch.device:
     """Return the device of the candidate."""
-    return cast("torch.device", Constant(Device(OWN_DEVICE)))
+    return cast("torch.device", ConstantGenerator(Device(OWN_DEVICE)))

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ci_autotest.run.frames import decode_to_worker, encode
-from ci_autotest.run.messages import Gone, Reply
+from ci_autotest.run.messages import Gone, WorkerReply
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -35,7 +35,7 @@ class Agent:
         return os.getpid()
 
     def tell(self, body: bytes, *, begins: bool) -> bytes:
-        """Send a message to the worker, and return the complete answer as an encoded ``Reply``.
+        """Send a message to the worker, and return the complete answer as an encoded ``WorkerReply``.
 
         Args:
             body: A message, encoded by ``frames.encode``.
@@ -52,8 +52,8 @@ class Agent:
                 reason=error.reason, spot=(*error.spot,), output=error.output, timed_out=error.timed_out,
                 is_killed=error.is_killed,
             )  # fmt: skip
-            return encode(Reply(bodies=bodies, gone=gone))
-        return encode(Reply(bodies=bodies))
+            return encode(WorkerReply(bodies=bodies, gone=gone))
+        return encode(WorkerReply(bodies=bodies))
 
     def close(self) -> None:
         """End the worker and everything that it started."""

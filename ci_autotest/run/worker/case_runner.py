@@ -41,7 +41,7 @@ _KEPT_BYTES: Final = 1 << 22
 _BATCH_BYTES: Final = 1 << 28
 
 
-class _Drawn(NamedTuple):
+class _DrawnBatch(NamedTuple):
     """The attempts of a batch: ``spots``, ``attempts`` and ``seconds`` have one entry for each accepted attempt."""
 
     spots: list[tuple[int, int]]
@@ -174,9 +174,9 @@ class CaseRunner:
             cases, spots, attempts, refused, undefined, submissions, meters, reference_s, mapped, allocated
         )  # fmt: skip
 
-    def _draw(self, run: TestRun, cases: Sequence[int]) -> _Drawn:
+    def _draw(self, run: TestRun, cases: Sequence[int]) -> _DrawnBatch:
         """Draw and record an accepted attempt of each case, where there is one."""
-        drawn = _Drawn([], [], [], [])
+        drawn = _DrawnBatch([], [], [], [])
         for case in cases:
             self._beacon.enter(case, REFERENCE, 0)
             begun = time.perf_counter()

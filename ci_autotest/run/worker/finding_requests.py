@@ -32,7 +32,7 @@ from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
-    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.localize.search import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.program.ir import Recording
@@ -87,7 +87,7 @@ class FindingRequests:
             has_guard=found.has_guard and is_banded, checks_operators=found.checks_operators and is_checked
         )
 
-    def _watched(self, contender: Contender) -> Sides:
+    def _watched(self, contender: Contender) -> TrialSides:
         """Return both sides; the candidate reports each step to the parent."""
         contender.backend.on_step = self._beacon.step
         return contender.beside(self._worker_context.reference)

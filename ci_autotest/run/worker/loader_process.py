@@ -11,7 +11,7 @@ import msgspec
 
 from ci_autotest.errors import AutotestError, error_text
 from ci_autotest.host.this_process import end_with_parent
-from ci_autotest.loader.observations import Observations, Task
+from ci_autotest.loader.observations import Observations, ObserverTask
 from ci_autotest.run.worker.main import user_traceback
 
 
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> None:
         argv: The task as JSON.
     """
     end_with_parent()
-    task = msgspec.json.decode(argv[0], type=Task)
+    task = msgspec.json.decode(argv[0], type=ObserverTask)
     sys.path += [folder for folder in task.folders if folder not in sys.path]
     try:
         seen = _observed(task)
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     os._exit(0)
 
 
-def _observed(task: Task) -> Observations:
+def _observed(task: ObserverTask) -> Observations:
     gc.disable()  # Imports leave no garbage, and looking for it takes a quarter of their time.
     import torch  # noqa: PLC0415 - the task is read first, so that a fault of torch's import is reported
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.alignment.cases import accept, differentiate
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.power.trial import Terms, Trial
+from ci_autotest.power.trial import MutantTrial, Terms
 from ci_autotest.run.messages import MutantsTried
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.values.case import test_key
@@ -45,7 +45,7 @@ class PowerRequests:
             frozenset(message.operators), f"{message.seed} {test}", message.mutants, message.sources,
             are_random=declaration.check_grad_use_random_data,
         )  # fmt: skip
-        trial = Trial(test, attempts, context.reference, terms)
+        trial = MutantTrial(test, attempts, context.reference, terms)
         return MutantsTried(power=trial.power(self._beacon.enter, message.lost, message.unexplained))
 
     def _attempts(self, declaration: Declaration, message: TryMutants) -> dict[int, Attempt]:

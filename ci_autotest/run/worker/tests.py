@@ -29,8 +29,8 @@ from ci_autotest.opinfo.source import Source
 from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
-from ci_autotest.record.marks import Marked, expected_failure_of, skip_reason_of
-from ci_autotest.run.messages import Lost, TestInfo
+from ci_autotest.record.marks import MarkBearers, expected_failure_of, skip_reason_of
+from ci_autotest.run.messages import ReplacedTest, TestInfo
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import LOADER_CANDIDATE
 
@@ -94,12 +94,12 @@ class Library:
         found = [_info(file, declared) for declared in _declared(self._module(file))]
         return sorted(found, key=lambda info: info.location.line)
 
-    def lost(self, file: str) -> list[Lost]:
+    def lost(self, file: str) -> list[ReplacedTest]:
         """Return the tests of a file that a later definition with their name replaces."""
         if factory_of(file) or source_of(file) or file.startswith(SUITE):
             return []
         return [
-            Lost(name=each.name, line=each.line, message=each.message(Path(file).name))
+            ReplacedTest(name=each.name, line=each.line, message=each.message(Path(file).name))
             for each in lost_tests(str((self._root / file).resolve()))
         ]
 
@@ -174,7 +174,7 @@ class _Declared(NamedTuple):
     declaration: Declaration | LoaderDeclaration
     owner: type | None
     given: Mapping[str, Any]
-    marked: Marked
+    marked: MarkBearers
 
 
 def _info(file: str, declared: _Declared) -> TestInfo:
@@ -292,7 +292,7 @@ def _calls(
             called = case_name(declaration.body, (), given)
             names[called] += 1  # Different objects of one type have the same name.
             unique = called if names[called] == 1 else f"{called[:-1]}-{names[called]}]"
-            yield _Declared(name, unique, declaration, owner, given, Marked(marks, function, owner, module))
+            yield _Declared(name, unique, declaration, owner, given, MarkBearers(marks, function, owner, module))
 
 
 def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:

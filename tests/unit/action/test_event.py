@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from action import event
-from ci_autotest.github.event import HeadRepository, Owner, PullRequestTarget, Run, RunTarget, read_event
+from ci_autotest.github.event import HeadRepository, Owner, PullRequestTarget, RunTarget, WorkflowRun, read_event
 
 HEAD = "ab" * 20
 PULL = {
@@ -41,14 +41,15 @@ def target(name: str, given: dict[str, str]):
             RUN,
             RunTarget(
                 run_id=77,
-                run=Run(id=77, run_attempt=3, head_sha=HEAD, head_branch="softmax", head_repository=FORK),
+                run=WorkflowRun(id=77, run_attempt=3, head_sha=HEAD, head_branch="softmax", head_repository=FORK),
             ),
         ),
         (
             "workflow_run",
             RUN | {"EVENT_RUN_HEAD_REPOSITORY": "", "EVENT_RUN_HEAD_OWNER": ""},
             RunTarget(
-                run_id=77, run=Run(id=77, run_attempt=3, head_sha=HEAD, head_branch="softmax", head_repository=None)
+                run_id=77,
+                run=WorkflowRun(id=77, run_attempt=3, head_sha=HEAD, head_branch="softmax", head_repository=None),
             ),
         ),
     ],

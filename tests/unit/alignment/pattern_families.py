@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ci_autotest.alignment.error_pattern import Sample
+from ci_autotest.alignment.error_pattern import DifferingTensor
 from ci_autotest.values.error_pattern import (
     Box,
     Condition,
@@ -30,7 +30,7 @@ TOLERANCE = Tolerance(1.3e-6, 1e-5)
 class Planted(NamedTuple):
     """A planted pattern: the sample, and the region and relation that are right; ``None`` takes any."""
 
-    sample: Sample
+    sample: DifferingTensor
     region: object = None
     relation: object = None
 
@@ -40,13 +40,13 @@ def planted(rng, reference, mask, inputs=None, region=None, agree=0.0):
     wrong = mask & (rng.random(mask.shape) >= agree)
     noise = rng.normal(size=mask.shape) + np.sign(rng.normal(size=mask.shape))
     candidate = np.where(wrong, reference + noise, reference)
-    return Planted(Sample(candidate, reference, wrong, inputs or {}, TOLERANCE), region)
+    return Planted(DifferingTensor(candidate, reference, wrong, inputs or {}, TOLERANCE), region)
 
 
 def whole(reference, candidate, relation):
     """Return a sample that is wrong wherever the candidate differs, with the relation that is right."""
     wrong = ~np.isclose(candidate, reference, rtol=TOLERANCE.rtol, atol=TOLERANCE.atol, equal_nan=True)
-    return Planted(Sample(candidate, reference, wrong, {}, TOLERANCE), None, relation)
+    return Planted(DifferingTensor(candidate, reference, wrong, {}, TOLERANCE), None, relation)
 
 
 def matrix(rng, low=8, high=70):

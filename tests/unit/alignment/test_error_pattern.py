@@ -3,7 +3,7 @@ import zlib
 import numpy as np
 import pytest
 
-from ci_autotest.alignment.error_pattern import Sample, error_pattern
+from ci_autotest.alignment.error_pattern import DifferingTensor, error_pattern
 from ci_autotest.values.error_pattern import CELLS_AT_MOST, NOT_FINITE, OUTSIDE, Everything
 from ci_autotest.values.tolerance import Tolerance
 from tests.unit.alignment.pattern_families import SEEN, TOLERANCE, is_right, noise, planted
@@ -13,7 +13,7 @@ SEEDS = 20
 
 
 def _map(candidate, reference, wrong, tolerance, ulps=None):
-    return error_pattern(Sample(candidate, reference, wrong, {}, tolerance, ulps)).map
+    return error_pattern(DifferingTensor(candidate, reference, wrong, {}, tolerance, ulps)).map
 
 
 def _right(family, seeds=SEEDS):
@@ -43,7 +43,7 @@ def test_error_pattern__one_wrong_element_of_many__has_no_pattern():
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1, 2)])
 def test_error_pattern__few_elements_all_wrong__is_everything_or_nothing(shape):
     reference = np.ones(shape)
-    sample = Sample(reference + 1, reference, np.ones(shape, bool), {}, TOLERANCE)
+    sample = DifferingTensor(reference + 1, reference, np.ones(shape, bool), {}, TOLERANCE)
 
     assert error_pattern(sample).region in {None, Everything()}
 

@@ -14,7 +14,7 @@ from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.fast_path_bytes import surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.mapping.translation import Translated
-from ci_autotest.backends.remote.request import Message
+from ci_autotest.backends.remote.request import HostMessage
 from ci_autotest.backends.remote.response import fill, readers_of
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -47,7 +47,7 @@ class Frames(list):
 
 def told_of(attempts, bend=lambda answer, buffers: None):
     """Return attempts with the traces of what a host of torch tells of them, the last one's bent."""
-    message, traces = Message(), []
+    message, traces = HostMessage(), []
     for number, attempt in enumerate(attempts):
         trace = ResponseTrace(attempt.program, attempt.trace)
         trace.translated = Translated(attempt.program, range(len(attempt.program.steps)))

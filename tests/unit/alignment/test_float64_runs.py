@@ -9,7 +9,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.blame import float64_value
-from ci_autotest.alignment.blame.float64_value import Float64Runs, Question
+from ci_autotest.alignment.blame.float64_value import Float64Question, Float64Runs
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -38,19 +38,19 @@ def written_later() -> Any:
     return z.sum() + y.sum()
 
 
-def questions(runs: Float64Runs | None, reference: TorchBackend) -> list[Question]:
+def questions(runs: Float64Runs | None, reference: TorchBackend) -> list[Float64Question]:
     """Ask about each value and each gradient."""
     live = live_of(record(written_later))
     wider, places = (runs or Float64Runs()).widened(live, real.float32)
     steps = [index for index, step in enumerate(live.program.steps) if step.op != "output"]
     return [
-        Question(live, wider, (kind, places[index]), reference=reference, runs=runs)
+        Float64Question(live, wider, (kind, places[index]), reference=reference, runs=runs)
         for kind in ("value", "gradient")
         for index in steps
     ]
 
 
-def answers(asked: list[Question]) -> list[Any]:
+def answers(asked: list[Float64Question]) -> list[Any]:
     found = []
     for question in asked:
         found += [question.rounded(BITS, seed, Formula.ITS_OWN) for seed in range(2)]

@@ -8,7 +8,7 @@ from ci_autotest.backends.mapping.argument_binding import Binder, is_same
 from ci_autotest.backends.mapping.argument_names import arguments
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Constant, Device, DType, List, Ref, Step
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Device, DType, FrameworkConstant, List, Ref, Step
 
 F = "torch.nn.functional."
 X, Y, Z = Ref(0), Ref(1), Ref(2)
@@ -92,8 +92,8 @@ def bound(step):
                      {"input": X, "normalized_shape": (3,), "weight": Y, "eps": 1e-3}, id="layer_norm"),
         pytest.param(method("to", X, DType("float64")), {"input": X, "dtype": DType("float64")}, id="to a dtype"),
         pytest.param(method("to", X, Device("cpu")), {"input": X, "device": Device("cpu")}, id="to a device"),
-        pytest.param(method("contiguous", X, memory_format=Constant("torch.channels_last")),
-                     {"input": X, "memory_format": Constant("torch.channels_last")}, id="a constant"),
+        pytest.param(method("contiguous", X, memory_format=FrameworkConstant("torch.channels_last")),
+                     {"input": X, "memory_format": FrameworkConstant("torch.channels_last")}, id="a constant"),
         pytest.param(call(F + "logsigmoid", X), {"input": X}, id="built in under another name"),
         pytest.param(method("size", X, 0), {"input": X, "dim": 0}, id="a method that gives no tensor"),
         pytest.param(method("float", X), {"input": X}, id="a method that torch says nothing of"),

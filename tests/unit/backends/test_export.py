@@ -7,7 +7,7 @@ import torch
 from torch.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 
 from ci_autotest.backends.onnx.backend import OnnxBackend
-from ci_autotest.backends.onnx.export import Body, reason
+from ci_autotest.backends.onnx.export import ExportedBody, reason
 from ci_autotest.errors import UnavailableError
 
 
@@ -40,7 +40,7 @@ def test_reason__of_an_exporter__is_one_line_that_names_an_operator(error, told)
 
 def test_body__modules_and_tensors__are_put_where_the_function_takes_them():
     module = torch.nn.Linear(2, 3).train()
-    body = Body(lambda x, layer, y: (layer(x), "no tensor", y), [torch.ones(2), module, torch.zeros(1)], [0, 2])
+    body = ExportedBody(lambda x, layer, y: (layer(x), "no tensor", y), [torch.ones(2), module, torch.zeros(1)], [0, 2])
     found = body(torch.full((2,), 2.0), torch.full((1,), 5.0))
     assert torch.equal(found[0], module(torch.full((2,), 2.0)))
     assert found[1].item() == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.table import TABLES, Row, load_table, read_table
+from ci_autotest.backends.mapping.table import TABLES, MappingRow, load_table, read_table
 from ci_autotest.errors import ConfigError
 
 HEAD = 'framework: toy\nversion: "1.0"\nnamespace: toy\n'
@@ -41,7 +41,7 @@ def test_read_table__a_row_of_everything__is_kept(adapters):
 """
     found = read(row, adapters)
     assert (found.label, found.like_torch) == ("toy 1.0", False)
-    assert found.row("torch.nn.functional.linear") == Row(
+    assert found.row("torch.nn.functional.linear") == MappingRow(
         to="toy.linear", inplace="toy.linear_", rename={"input": "x"}, default={"bias": None}, only={"weight": [1, 2]}, fill={"fast": True},
         adapt={"weight": "transpose"}, promote="common_dtype", result="equal", positional=("input", "weight"),
         reason="the weight lies the other way",
@@ -119,7 +119,7 @@ def test_read_table__like_torch__may_have_rows_of_module_classes(adapters):
     found = read(
         "  torch.nn.Linear: {to: toy.Dense, rename: {in_features: inner}}", adapters, HEAD + "like_torch: true\n"
     )
-    assert found.row("torch.nn.Linear") == Row(to="toy.Dense", rename={"in_features": "inner"})
+    assert found.row("torch.nn.Linear") == MappingRow(to="toy.Dense", rename={"in_features": "inner"})
 
 
 def test_load_table__of_a_framework_without_one__names_those_that_ship():
@@ -137,9 +137,9 @@ def test_extended__a_row_of_a_users__takes_the_place_of_the_files(adapters):
     extended = table.extended(
         {"torch.add": {"to": "mine.add", "rename": {"other": "y"}}}, "candidate 'toy' of autotest.yml"
     )
-    assert extended.row("torch.add") == Row(to="mine.add", rename={"other": "y"})
+    assert extended.row("torch.add") == MappingRow(to="mine.add", rename={"other": "y"})
     assert extended.row("torch.sub") == table.row("torch.sub")
-    assert table.row("torch.add") == Row(to="toy.add")
+    assert table.row("torch.add") == MappingRow(to="toy.add")
 
 
 def test_extended__a_wrong_row__is_named_with_its_candidate(adapters):

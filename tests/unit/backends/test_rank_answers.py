@@ -10,10 +10,9 @@ import torch
 
 import ci_autotest
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.process_group import Answer as Reply
-from ci_autotest.backends.ranks.process_group import Loss, Stuck
+from ci_autotest.backends.ranks.process_group import RankLoss, RankMessage, Stuck
 from ci_autotest.backends.ranks.processes import Processes
-from ci_autotest.backends.ranks.rank_answer import Answer, Plain, Raise, Whole
+from ci_autotest.backends.ranks.rank_answer import Plain, Raise, RankAnswer, Whole
 from ci_autotest.backends.ranks.rank_process import Place
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import Distribution
@@ -28,18 +27,18 @@ if TYPE_CHECKING:
 class Answers:
     """A group whose ranks have given these answers, the first of them with these buffers."""
 
-    def __init__(self, answers: list[Answer], *buffers: bytes) -> None:
+    def __init__(self, answers: list[RankAnswer], *buffers: bytes) -> None:
         self._answers, self._buffers = answers, [memoryview(each) for each in buffers]
 
-    def exchange(self, _head: bytes, _buffers: object, decode: Callable[[bytes], Answer]) -> dict[int, Reply]:
+    def exchange(self, _head: bytes, _buffers: object, decode: Callable[[bytes], RankAnswer]) -> dict[int, RankMessage]:
         heads = [decode(msgspec.json.encode(one)) for one in self._answers]
-        return {rank: Reply(head, self._buffers) for rank, head in enumerate(heads)}
+        return {rank: RankMessage(head, self._buffers) for rank, head in enumerate(heads)}
 
     def end(self) -> None:
         """Do nothing: there are no processes."""
 
 
-def merged(*answers: Answer, buffers: tuple[bytes, ...] = ()) -> Trace:
+def merged(*answers: RankAnswer, buffers: tuple[bytes, ...] = ()) -> Trace:
     """Return the trace of a sum of two inputs of two elements, from what its ranks have answered."""
     group: Any = Answers(list(answers), *buffers)
     attempt = record(lambda: ci_autotest.random_tensor(1, 2) + ci_autotest.random_tensor(1, 2))
@@ -53,8 +52,8 @@ OF_KERNEL = Raise(2, "RuntimeError", "no rows")
 
 @pytest.mark.parametrize("ranks", [(REFUSAL, OF_KERNEL), (OF_KERNEL, REFUSAL)], ids=["first", "last"])
 def test_whole_run__kernel_raises_where_another_rank_refuses__is_the_error_of_the_kernel(ranks: tuple[Raise, ...]):
-    forward = merged(*(Answer(failure=one) for one in ranks)).failure
-    backward = merged(*(Answer(backward_failure=one) for one in ranks))
+    forward = merged(*(RankAnswer(failure=one) for one in ranks)).failure
+    backward = merged(*(RankAnswer(backward_failure=one) for one in ranks))
 
     assert forward is not None
     assert (forward.message, forward.lacking) == ("no rows", None)
@@ -63,7 +62,7 @@ def test_whole_run__kernel_raises_where_another_rank_refuses__is_the_error_of_th
 
 
 def test_whole_run__all_ranks_refuse__is_refused():
-    found = merged(Answer(failure=REFUSAL), Answer(failure=REFUSAL)).failure
+    found = merged(RankAnswer(failure=REFUSAL), RankAnswer(failure=REFUSAL)).failure
 
     assert found is not None
     assert found.lacking == REFUSAL.lacking
@@ -92,13 +91,13 @@ OTHERS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_whole_run__one_rank_holds_another_tensor__says_how(name: str):
     other, seen = OTHERS[name]
-    found = merged(Answer(values={2: WHOLE}), Answer(values={2: other} if other else {}), buffers=(bytes(8),))
+    found = merged(RankAnswer(values={2: WHOLE}), RankAnswer(values={2: other} if other else {}), buffers=(bytes(8),))
 
     assert [(fault.step, fault.key, fault.seen) for fault in found.rank_faults] == [(2, None, seen)]
 
 
 def test_whole_run__one_rank_reads_a_number_and_another_holds_a_tensor__says_so():
-    (fault,) = merged(Answer(values={2: Plain(3)}), Answer(values={2: WHOLE})).rank_faults
+    (fault,) = merged(RankAnswer(values={2: Plain(3)}), RankAnswer(values={2: WHOLE})).rank_faults
 
     assert fault.seen == "ranks read 3, float32[2] as Replicate"
 
@@ -107,7 +106,7 @@ def test_whole_run__one_rank_reads_a_number_and_another_holds_a_tensor__says_so(
     ("first", "last"), [([], [(0, WHOLE)]), ([(0, None)], [(0, WHOLE)])], ids=["no entry", "no gradient"]
 )
 def test_whole_run__only_the_last_rank_has_a_gradient__is_a_fault(first: list[Any], last: list[Any]):
-    found = merged(Answer(gradients=first), Answer(gradients=last))
+    found = merged(RankAnswer(gradients=first), RankAnswer(gradients=last))
 
     assert found.gradients == {0: None}
     assert [(fault.step, fault.key, fault.seen) for fault in found.rank_faults] == [
@@ -117,8 +116,8 @@ def test_whole_run__only_the_last_rank_has_a_gradient__is_a_fault(first: list[An
 
 def test_whole_run__ranks_hold_the_same__no_fault():
     answers = (
-        Answer(values={2: WHOLE}, gradients=[(0, WHOLE)]),
-        Answer(
+        RankAnswer(values={2: WHOLE}, gradients=[(0, WHOLE)]),
+        RankAnswer(
             values={2: msgspec.structs.replace(WHOLE, buffer=-1)},
             gradients=[(0, msgspec.structs.replace(WHOLE, buffer=-1))],
         ),
@@ -142,10 +141,10 @@ class Stopped:
 IN_SUM = Place(2, 5, "all_reduce")
 #: After the last step, the first input is gathered.
 IN_INPUT = Place(0, 9, "all_gather_into_tensor")
-GONE = Reply(Answer(failure=Raise(0, "RuntimeError", "connection closed")), [])
+GONE = RankMessage(RankAnswer(failure=Raise(0, "RuntimeError", "connection closed")), [])
 STOPPED: dict[str, tuple[Stuck, str]] = {
     "a rank ended, and another raised as it gathered an input": (
-        Stuck({0: GONE}, {}, {1: Loss("ended with status 3", IN_SUM, 3)}),
+        Stuck({0: GONE}, {}, {1: RankLoss("ended with status 3", IN_SUM, 3)}),
         "rank 1 ended with status 3, rank 0 raised RuntimeError",
     ),
     "both wait, one of them for an input": (

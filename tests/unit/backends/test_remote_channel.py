@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ci_autotest.backends.remote.channel import Channel
-from ci_autotest.backends.remote.request import Message
+from ci_autotest.backends.remote.request import HostMessage
 from ci_autotest.backends.remote.response import ResponseError
 from ci_autotest.host.loop import NOWHERE
 
@@ -38,7 +38,7 @@ class Host:
 
 
 def message(count):
-    made = Message()
+    made = HostMessage()
     made.jobs += [{}] * count
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.commands.power import Wanted, _Trial, exit_code
+from ci_autotest.commands.power import PowerRequest, _Trial, exit_code
 from ci_autotest.run.messages import TryMutants
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -16,7 +16,7 @@ MUTANT, EXPLANATION, REFERENCE = Spot(0, 3, 0, 0, 0), Spot(0, 3, 0, EXPLAINING, 
 
 
 def trial() -> _Trial:
-    return _Trial(None, Wanted(None, 4), 0, None)
+    return _Trial(None, PowerRequest(None, 4), 0, None)
 
 
 def lost(spot: Spot, *, is_killed: bool = False) -> WorkerLostError:

@@ -9,7 +9,7 @@ import pytest
 
 from ci_autotest.commands.budget import not_run_note
 from ci_autotest.commands.run_statistics import Ledger
-from ci_autotest.run.events import Lost, Task
+from ci_autotest.run.events import LostCase, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.coverage_values import NAMES_LISTED, Exercised
@@ -81,7 +81,7 @@ def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():
     error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
     task = Task(FIRST, (0, 1, 2), ("here",))
     for case, repeats in ((2, "alone"), (0, "alone"), (1, "never")):
-        held.lost(Lost(task, case, "here", error, repeats))
+        held.lost(LostCase(task, case, "here", error, repeats))
     found = [(suspect.case, suspect.repeats, suspect.hits[0].cases) for suspect in held.suspects()]
     assert found == [(0, "alone", (0, 2)), (1, "never", (1,))]
 
@@ -90,7 +90,7 @@ def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():
 def test_lost__reference_was_running__the_test_is_broken_only_where_it_ends_its_process_alone(repeats):
     held = ledger()
     error = WorkerLostError("ended with status 3", Spot(0, -1, 0, 0, 0), "")
-    held.lost(Lost(Task(FIRST, (0, 1), ("here",)), 0, None, error, repeats, after=(SECOND.id,)))
+    held.lost(LostCase(Task(FIRST, (0, 1), ("here",)), 0, None, error, repeats, after=(SECOND.id,)))
     assert bool(held.tests[FIRST.id].broken) == (repeats == "alone")
     assert [lost.after for lost in held.ended_after] == [(SECOND.id,)] * (repeats == "history")
     assert len(held.cut) == (repeats in {"never", "unknown"})
@@ -100,7 +100,7 @@ def test_lost__reference_was_running__the_test_is_broken_only_where_it_ends_its_
 def test_is_complete__run_was_ended_after_a_loss__says_so_and_names_what_was_not_run(repeats, is_complete):
     held = Ledger([(FIRST, range(4))], ("here",))
     error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
-    held.lost(Lost(Task(FIRST, (0, 1, 2, 3), ("here",)), 0, "here", error, repeats))
+    held.lost(LostCase(Task(FIRST, (0, 1, 2, 3), ("here",)), 0, "here", error, repeats))
     assert (held.is_complete, not_run_note(held) == "") == (is_complete, is_complete)
 
 

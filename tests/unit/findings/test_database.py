@@ -7,19 +7,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ci_autotest.findings.database import FINDINGS_AT_MOST, Database, Entry, Kept, Learned
+from ci_autotest.findings.database import FINDINGS_AT_MOST, Database, FindingEntry, KeptFinding, Learned
 
 TESTS = {"a.py::t": Learned(case_s=0.5, acceptance=0.9, day=3), "a.py::u": Learned(case_s=0.001)}
 
 
-def kept(name: str = "relu-3f2a1b", **more) -> Kept:
-    entry = Entry(
+def kept(name: str = "relu-3f2a1b", **more) -> KeptFinding:
+    entry = FindingEntry(
         id=name, candidate="kernels", operator="torch.relu", kind="value", test="a.py::t", case=4, attempt=1, seed=7, **more
     )  # fmt: skip
-    return Kept(entry, b"program", b"tensors")
+    return KeptFinding(entry, b"program", b"tensors")
 
 
-def saved(folder: Path, *items: Kept) -> Database:
+def saved(folder: Path, *items: KeptFinding) -> Database:
     Database(folder).save(TESTS, items)
     return Database(folder)
 

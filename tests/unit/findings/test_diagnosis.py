@@ -15,7 +15,7 @@ from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.run.messages import Tried
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.shrink.shrinker import ShownTrial
 from ci_autotest.values.verdict import Call, Kind, Misalignment, Verdict
 from tests import program_samples
 from tests.fakes.asked_worker import HELLO
@@ -80,7 +80,7 @@ def test_rendered__finding_of_any_kind_and_state__has_a_title_and_its_reasons(ki
     verdict = Verdict(outcome=outcome, operator=program_samples.OPERATOR, kind=kind, step=3, misalignment=found)  # type: ignore[arg-type]
     suspect = SUSPECT._replace(verdict=verdict)
     bare = SUSPECT._replace(verdict=msgspec.structs.replace(verdict, misalignment=None))
-    shown = [None, *(Shown(verdict, program_samples.recording(note=note)) for note in BACKENDS.values())]
+    shown = [None, *(ShownTrial(verdict, program_samples.recording(note=note)) for note in BACKENDS.values())]
     diagnoses = [
         *(Diagnosis(suspect, verdict, Route.SETTLED, shown=one, **state) for one in shown for state in STATES.values()),
         as_seen(suspect),

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from ci_autotest.config import Candidate
-from ci_autotest.findings.shrink_driver import Trial, shrink, shrink_compiled, shrink_crash, shrink_on_hosts
+from ci_autotest.findings.shrink_driver import ShrinkTrial, shrink, shrink_compiled, shrink_crash, shrink_on_hosts
 from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.run.progress_beacon import Spot
-from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.shrink.shrinker import ShownTrial
 from ci_autotest.values.verdict import Verdict
 from tests.verdict_samples import BAD, GOOD, SUSPECT
 
@@ -76,7 +76,7 @@ def size_of(shown):
 def test_shrink_compiled__layer_at_fault__is_named_and_the_cheapest_is_shrunk_on(options, fails, layer, cheap):
     worker = Worker(fails)
     candidate = Candidate(name="compiled", backend="torch.compile", options=options)
-    best, named = shrink_compiled(Shown(BAD, recording()), Trial(SUSPECT, worker), candidate)
+    best, named = shrink_compiled(ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, worker), candidate)
     assert (named, size_of(best)) == (layer, 1)
     used = [compiler for compiler, size in worker.asked if size < 8]
     assert set(used) == {cheap, ""}
@@ -87,7 +87,7 @@ def test_shrink_compiled__on_a_device_every_layer_fails__none_is_named():
     # Each of them runs the device's own kernels.
     candidate = Candidate(name="compiled", backend="torch.compile", device="npu", module="torch_npu")
     best, named = shrink_compiled(
-        Shown(BAD, recording()), Trial(SUSPECT, Worker(lambda compiler, size: True)), candidate
+        ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, Worker(lambda compiler, size: True)), candidate
     )
     assert (named, size_of(best)) == ("", 1)
 
@@ -95,26 +95,26 @@ def test_shrink_compiled__on_a_device_every_layer_fails__none_is_named():
 def test_shrink_compiled__smallest_does_not_fail_on_the_real_one__is_shrunk_there():
     worker = Worker(lambda compiler, size: True if compiler == "eager" else not compiler and size >= 3)
     candidate = Candidate(name="compiled", backend="torch.compile")
-    best, _ = shrink_compiled(Shown(BAD, recording()), Trial(SUSPECT, worker), candidate)
+    best, _ = shrink_compiled(ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, worker), candidate)
     assert size_of(best) == 3
 
 
 def test_shrink__worker_is_lost_in_a_trial__keeps_the_smallest_that_does_not_lose_it():
     worker = Worker(lambda compiler, size: "lost" if size < 4 else True)
-    assert size_of(shrink(Shown(BAD, recording()), Trial(SUSPECT, worker))) == 4
+    assert size_of(shrink(ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, worker))) == 4
 
 
 def test_shrink_crash__smallest_that_ends_its_worker__is_found():
     worker = Worker(lambda compiler, size: "lost" if size >= 2 else False)
     crashed = Verdict(outcome="crashed", operator="torch.exp", kind="crash", blame="candidate")
-    best = shrink_crash(Shown(crashed, recording()), Trial(SUSPECT, worker), None)
+    best = shrink_crash(ShownTrial(crashed, recording()), ShrinkTrial(SUSPECT, worker), None)
     assert size_of(best) == 2
     assert len(worker.asked) <= 80
 
 
 def test_shrink__budget_is_spent__keeps_the_smallest_so_far_and_asks_no_more():
     worker = Worker(lambda compiler, size: True, questions=1)
-    best = shrink(Shown(BAD, recording()), Trial(SUSPECT, worker))
+    best = shrink(ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, worker))
     assert (len(worker.asked), size_of(best)) == (1, worker.asked[0][1])
 
 
@@ -133,7 +133,7 @@ def test_shrink_on_hosts__ranks_of_a_framework__two_are_tried_once_and_no_other_
     step = whole.program.body[0]
     spec = replace(step.args[0], distribution=Distribution((4,), ("Shard(0)",)))
     lying = replace(whole, program=Program((), (step._replace(args=(spec,)), *whole.program.body[1:])))
-    best = shrink_on_hosts(Shown(BAD, lying), Trial(SUSPECT, worker, mesh=(4,)))
+    best = shrink_on_hosts(ShownTrial(BAD, lying), ShrinkTrial(SUSPECT, worker, mesh=(4,)))
 
     assert best.recording.program.body[0].args[0].distribution.ranks == ranks
     # One group after the other, however many trials each has.
@@ -146,8 +146,8 @@ def test_shrink__long_program__has_fewer_trials():
         steps = tuple(Step(CALL_FUNCTION, "torch.exp", (Ref(i),), (), "exp") for i in range(calls))
         start = recording()
         output = Step(OUTPUT, "output", (Ref(calls),), (), "output")
-        shown = Shown(BAD, replace(start, program=Program((), (start.program.body[0], *steps, output))))
-        shrink(shown, Trial(SUSPECT, worker, most_calls=100))
+        shown = ShownTrial(BAD, replace(start, program=Program((), (start.program.body[0], *steps, output))))
+        shrink(shown, ShrinkTrial(SUSPECT, worker, most_calls=100))
         return len(worker.asked)
 
     assert (trials(100), trials(50), trials(25)) == (1, 2, 4)

@@ -17,7 +17,7 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.signals import Signals
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.findings.triage import CONFIRMED_AT_MOST, Triage, look_at
-from ci_autotest.run.events import Lost, Task
+from ci_autotest.run.events import LostCase, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.result import CandidateInfo, Environment
@@ -73,7 +73,7 @@ def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(time
     for case in range(1, 1 + others):
         ledger.part(FIRST.id, msgspec.structs.replace(done([]), done=[case], pairs={"here": PairTally(aligned=1)}))
     error = WorkerLostError("made no progress for 60 s and was ended", Spot(0, 0, 0, 0, 0), "", timed_out=timed_out)
-    ledger.lost(Lost(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
+    ledger.lost(LostCase(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
     tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
     triage = Triage(left=ledger.suspects())
     look_at(triage, tools, lambda _: None, Signals().held)

@@ -17,7 +17,7 @@ from ci_autotest.findings.tools import Allowance, Inspection, Tools
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.shrink.shrinker import ShownTrial
 from ci_autotest.values.verdict import Verdict
 from tests.engine import recorded
 from tests.fakes.asked_worker import HELLO, AskedWorker
@@ -44,7 +44,7 @@ class Ended:
 
 def confirmed() -> Diagnosis:
     recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
-    return Diagnosis(SUSPECT, BAD, Route.WHOLE, shown=Shown(BAD, recording), is_confirmed=True)
+    return Diagnosis(SUSPECT, BAD, Route.WHOLE, shown=ShownTrial(BAD, recording), is_confirmed=True)
 
 
 class OfRanks:

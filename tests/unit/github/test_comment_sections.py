@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.errors import PublishError, UsageError
-from ci_autotest.github.comment_sections import MAX_CHARS, Section, Turn, compose, marker, sections_of
+from ci_autotest.github.comment_sections import MAX_CHARS, CommentSection, Turn, compose, marker, sections_of
 
 LINE = "<!-- ci-autotest:x -->"
 
 
-def section(leg: str, text: str = "### ✗ bad", run_id: int = 5) -> Section:
-    return Section(leg=leg, turn=Turn(run_id, 1), text=text)
+def section(leg: str, text: str = "### ✗ bad", run_id: int = 5) -> CommentSection:
+    return CommentSection(leg=leg, turn=Turn(run_id, 1), text=text)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_compose__legs__are_in_order_under_one_line_on_all() -> None:
     ],
 )
 @pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["sent", "edited in a browser"])
-def test_sections_of__composed__are_those(sections: list[Section], ends: str) -> None:
+def test_sections_of__composed__are_those(sections: list[CommentSection], ends: str) -> None:
     body = compose(LINE, sections).replace("\n", ends)
 
     assert sections_of(body) == tuple(sorted(sections, key=lambda each: each.leg))

@@ -12,8 +12,8 @@ from ci_autotest.github.event import (
     HeadRepository,
     Owner,
     PullRequestTarget,
-    Run,
     RunTarget,
+    WorkflowRun,
     read_event,
 )  # fmt: skip
 
@@ -29,7 +29,7 @@ RUN = {
     "id": 77, "run_attempt": 3, "head_sha": HEAD, "head_branch": "softmax", "pull_requests": [{"number": 666}],
     "head_repository": {"full_name": "mallory/kernels", "owner": {"login": "mallory"}},
 }  # fmt: skip
-TOLD = Run(
+TOLD = WorkflowRun(
     id=77, run_attempt=3, head_sha=HEAD, head_branch="softmax",
     head_repository=HeadRepository(full_name="mallory/kernels", owner=Owner(login="mallory")),
 )  # fmt: skip

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.github.event import HeadRepository, Owner, Run
+from ci_autotest.github.event import HeadRepository, Owner, WorkflowRun
 from ci_autotest.github.origin import Base, Head, Pull, choose
 
 SHA = "ab" * 20
@@ -17,7 +17,7 @@ def pull(number: int, source: str | None = "mallory/kernels", ref: str = "softma
     return Pull(id=number, number=number, head=head, base=Base(ref="main"))
 
 
-RUN = Run(id=7, head_sha=SHA, head_branch="softmax", head_repository=repository("mallory/kernels"))
+RUN = WorkflowRun(id=7, head_sha=SHA, head_branch="softmax", head_repository=repository("mallory/kernels"))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_choose__pull_requests_there_are(pulls: list[Pull], number: int | None) 
 
 
 def test_choose__repository_of_the_run_is_gone__is_none() -> None:
-    run = Run(id=7, head_sha=SHA, head_branch="softmax", head_repository=None)
+    run = WorkflowRun(id=7, head_sha=SHA, head_branch="softmax", head_repository=None)
 
     assert choose([pull(3, source=None)], run) is None

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.github.client import wait_s
-from ci_autotest.github.http_response import Reply
+from ci_autotest.github.http_response import HttpReply
 
 NOW = "Fri, 20 Nov 2026 10:00:00 GMT"
 NOW_S = 1_795_168_800
 
 
-def reply(status: int, body: bytes = b"{}", **headers: str) -> Reply:
-    return Reply(status=status, headers={key.replace("_", "-"): text for key, text in headers.items()}, body=body)
+def reply(status: int, body: bytes = b"{}", **headers: str) -> HttpReply:
+    return HttpReply(status=status, headers={key.replace("_", "-"): text for key, text in headers.items()}, body=body)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def reply(status: int, body: bytes = b"{}", **headers: str) -> Reply:
         pytest.param(reply(0), 1.0, id="no answer"),
     ],
 )
-def test_wait_s__first_failure(answer: Reply, expected: float | None) -> None:
+def test_wait_s__first_failure(answer: HttpReply, expected: float | None) -> None:
     assert wait_s(answer, 0) == expected
 
 

@@ -2,26 +2,38 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.github.comment_sections import Section, Turn, compose, sections_of
-from ci_autotest.github.sticky import Comment, Create, Delete, Done, Skip, Step, Update, User, Wanted, decide, turn_of
+from ci_autotest.github.comment_sections import CommentSection, Turn, compose, sections_of
+from ci_autotest.github.sticky import (
+    Comment,
+    Create,
+    Delete,
+    Done,
+    Skip,
+    Step,
+    Update,
+    User,
+    WantedComment,
+    decide,
+    turn_of,
+)
 
 LINE = "<!-- ci-autotest:x -->"
 
 
-def section(run_id: int, text: str = "text", leg: str = "", attempt: int = 1, again: str = "") -> Section:
-    return Section(leg=leg, turn=Turn(run_id, attempt), text=f"### ✗ {text}", again=again)
+def section(run_id: int, text: str = "text", leg: str = "", attempt: int = 1, again: str = "") -> CommentSection:
+    return CommentSection(leg=leg, turn=Turn(run_id, attempt), text=f"### ✗ {text}", again=again)
 
 
-def wanted(*sections: Section, **changes) -> Wanted:
+def wanted(*sections: CommentSection, **changes) -> WantedComment:
     sections = sections or (section(5),)
-    return Wanted(**{"marker": LINE, "turn": sections[0].turn, "sections": sections, **changes})
+    return WantedComment(**{"marker": LINE, "turn": sections[0].turn, "sections": sections, **changes})
 
 
 def comment(comment_id: int, body: str | None, login: str | None = "bot") -> Comment:
     return Comment(id=comment_id, html_url=f"url {comment_id}", user=login and User(login), body=body)
 
 
-def ours(comment_id: int, *sections: Section) -> Comment:
+def ours(comment_id: int, *sections: CommentSection) -> Comment:
     return comment(comment_id, compose(LINE, sections))
 
 
@@ -82,7 +94,7 @@ def test_decide__comment_and_no_reason_for_one__is_brought_up_to_date() -> None:
     assert decide([A4], "bot", wanted(may_create=False), wrote=False) == Update(1, BODY)
 
 
-def updated(there: list[Comment], want: Wanted, **options) -> dict[str, Section]:
+def updated(there: list[Comment], want: WantedComment, **options) -> dict[str, CommentSection]:
     """Return the sections by leg, as they are after the update that is asked for."""
     step = decide(there, "bot", want, wrote=False, **options)
     assert isinstance(step, Update)
@@ -124,8 +136,8 @@ def test_decide__leg_that_was_seen_and_is_gone__is_written_again() -> None:
     ],
 )
 def test_decide__aligned_again__says_so_where_it_was_not(before: str, text: str) -> None:
-    there = comment(1, compose(LINE, [Section(leg="", turn=Turn(4, 1), text=before)]))
-    now = Section(leg="", turn=Turn(5, 1), text="### ✓ aligned", again="### ✓ aligned\n\nagain")
+    there = comment(1, compose(LINE, [CommentSection(leg="", turn=Turn(4, 1), text=before)]))
+    now = CommentSection(leg="", turn=Turn(5, 1), text="### ✓ aligned", again="### ✓ aligned\n\nagain")
 
     assert updated([there], wanted(now))[""].text == text
 

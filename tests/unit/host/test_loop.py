@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ci_autotest.backends.mapping.translation import Translated
-from ci_autotest.backends.remote.request import Message
+from ci_autotest.backends.remote.request import HostMessage
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.host.frameworks.torch_like import TorchLike
 from ci_autotest.host.loop import NOWHERE, WAITING_BYTES, RequestHandler
@@ -85,7 +85,7 @@ def served(framework):
 
 def message(*targets, size=3, has_backward=True):
     """Return the message of jobs that each call a function of 1, 2, 3 and so on times the job's number and one."""
-    made = Message()
+    made = HostMessage()
     for number, target in enumerate(targets):
         data = torch.arange(1, size + 1, dtype=torch.float32) * (number + 1)
         spec = TensorSpec("float32", (size,), (1,), 0, size, requires_grad=True)
@@ -239,7 +239,7 @@ def test_answer__body_gives_a_leaf_other_elements__they_are_told(target, argumen
         Step(CALL_FUNCTION, target, arguments),
         Step(OUTPUT, "output", (Ref(1),)),
     )
-    made, trace, found = Message(), ResponseTrace(Program((), body), None), served(Sharing())
+    made, trace, found = HostMessage(), ResponseTrace(Program((), body), None), served(Sharing())
     trace.translated = Translated(Program((), body), range(len(body)))
     made.add(trace, {"t0": torch.tensor([1.0, 2.0, 3.0])}, None)
     found.work.answer(plain(made.head), made.buffers)
@@ -248,7 +248,7 @@ def test_answer__body_gives_a_leaf_other_elements__they_are_told(target, argumen
 
 
 def test_message__programs_differ_in_a_number_of_another_kind__are_two():
-    made = Message()
+    made = HostMessage()
     for number in (1, True, 1.0, 1):
         body = (
             Step(PLACEHOLDER, "t0", (TensorSpec("float32", (3,), (1,), 0, 3),)),

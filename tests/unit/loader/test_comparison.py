@@ -3,16 +3,20 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.loader.comparison import problems, remarks
-from ci_autotest.loader.observations import Draw, Generator, Observations, Sample
+from ci_autotest.loader.observations import LoaderSample, Observations, ObservedGenerator, SampleDraws
 
-HELD = Generator(kind="numpy.random.Generator", place="self.rng", access="dataset.rng")
+HELD = ObservedGenerator(kind="numpy.random.Generator", place="self.rng", access="dataset.rng")
 ORDER = ("0", "1", "2", "3")
 
 
 def sample(worker, position, before="", after="after", **more):
-    draws = (Draw(generator="dataset.rng", before=before, after=after, numbers=("0.5",)),) if before or after else ()
+    draws = (
+        (SampleDraws(generator="dataset.rng", before=before, after=after, numbers=("0.5",)),) if before or after else ()
+    )
     items = more.pop("items", (f"{worker}-{position}",))
-    return Sample(worker=worker, position=position, items=items, digest=more.pop("digest", "d"), draws=draws, **more)
+    return LoaderSample(
+        worker=worker, position=position, items=items, digest=more.pop("digest", "d"), draws=draws, **more
+    )
 
 
 def still(worker, item, digest=""):
@@ -84,7 +88,7 @@ def test_problems__samples_seed_the_generator_anew__is_none():
 )
 def test_problems__nothing_is_drawn_from_a_known_generator(digests, moves_state, expected):
     probe = tuple(
-        Sample(worker=worker, position=place, items=("0",), digest=digest, moves_state=moves_state)
+        LoaderSample(worker=worker, position=place, items=("0",), digest=digest, moves_state=moves_state)
         for worker, row in enumerate(digests)
         for place, digest in enumerate(row)
     )

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from ci_autotest.power.argument_mutants import axis, constant, ignored, no_broadcast, stuck, swapped
-from ci_autotest.power.call import Call, tensors_in
+from ci_autotest.power.call import OperatorCall, tensors_in
 from ci_autotest.power.gradient_mutants import detached, dropped_term, gradient_tail
 from ci_autotest.power.mutants import mutants_of
 from ci_autotest.power.mutated_torch import Mutating
@@ -34,7 +34,7 @@ ROW = torch.tensor([10.0, 20.0, 30.0])
 
 
 def call(function, *args, **kwargs):
-    return Call(function, args, kwargs)
+    return OperatorCall(function, args, kwargs)
 
 
 @pytest.mark.parametrize(

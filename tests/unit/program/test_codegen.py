@@ -29,9 +29,9 @@ from ci_autotest.program.ir import (
     GET_ATTR,
     OUTPUT,
     PLACEHOLDER,
-    Constant,
     Device,
     DType,
+    FrameworkConstant,
     List,
     Mapping_,
     Program,
@@ -175,7 +175,7 @@ SPEC = TensorSpec("float32", (2,), (1,), 0, 2)
         (float("nan"), "float('nan')"), (float("inf"), "float('inf')"), (float("-inf"), "(float('-inf'))"),
         (1 - 2j, "complex(1.0, -2.0)"), (True, "True"), (None, "None"), ("it's", '"it\'s"'), (..., "..."),
         (DType("float64"), "torch.float64"), (Device("cpu"), "'cpu'"), (Device("device"), "device"),
-        (Constant("torch.channels_last"), "torch.channels_last"), ((), "()"), ((1,), "(1,)"), ((1, Ref(0)), "(1, x)"),
+        (FrameworkConstant("torch.channels_last"), "torch.channels_last"), ((), "()"), ((1,), "(1,)"), ((1, Ref(0)), "(1, x)"),
         (List(()), "[]"), (List((1, List((2,)))), "[1, [2]]"), (Mapping_((("a", 1),)), "{'a': 1}"),
         (Slice(None, None, None), ":"), (Slice(1, Ref(0), -1), "1:x:(-1)"), (2**70, str(2**70)),
     ],
@@ -236,7 +236,7 @@ def test_names__name_of_an_adapter_that_is_called__is_replaced():
         pytest.param(lambda name: Step(CALL_FUNCTION, "builtins.getattr", (Ref(0), name)), id="getattr"),
         pytest.param(lambda name: Step(CALL_FUNCTION, "torch.relu", (Ref(0),), ((name, 1),)), id="keyword"),
         pytest.param(lambda name: Step(CALL_FUNCTION, "torch.relu", (DType(name),)), id="dtype"),
-        pytest.param(lambda name: Step(CALL_FUNCTION, "torch.relu", (Constant(name),)), id="constant"),
+        pytest.param(lambda name: Step(CALL_FUNCTION, "torch.relu", (FrameworkConstant(name),)), id="constant"),
     ],
 )
 def test_expression__hostile_identifier__is_never_printed(step):

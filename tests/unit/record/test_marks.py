@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.marks import Marked, expected_failure_of, skip_reason_of
+from ci_autotest.record.marks import MarkBearers, expected_failure_of, skip_reason_of
 
 
-def marked(*marks: object) -> Marked:
+def marked(*marks: object) -> MarkBearers:
     function = SimpleNamespace(pytestmark=list(marks))
-    return Marked(row=(), function=function, owner=None, module=None)
+    return MarkBearers(row=(), function=function, owner=None, module=None)
 
 
 def test_skip_reason_of__a_text_for_a_mark__is_refused():

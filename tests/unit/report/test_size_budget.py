@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.report.size_budget import Block, Form, Region, fixed, page
+from ci_autotest.report.size_budget import Block, BlockForm, Region, fixed, page
 
 
 def make(text):
@@ -12,7 +12,10 @@ def make(text):
 
 
 def block(full, row):
-    return Block("rows", (Form(2, "full", make(full)), Form(2, "full", make(full[:5])), Form(1, "rows", make(row))))
+    return Block(
+        "rows",
+        (BlockForm(2, "full", make(full)), BlockForm(2, "full", make(full[:5])), BlockForm(1, "rows", make(row))),
+    )
 
 
 REGIONS = [Region(name="full", lead="<"), Region(name="rows", lead="[", tail="]", more=" and {count}")]
@@ -39,7 +42,7 @@ def test_page__less_and_less_room__last_blocks_give_way_first(room, shown):
 
 def test_page__form_that_never_gets_its_turn__is_made_only_to_be_measured():
     made = []
-    forms = tuple(Form(0, "a", lambda name=name: made.append(name) or name) for name in ("full", "short"))
+    forms = tuple(BlockForm(0, "a", lambda name=name: made.append(name) or name) for name in ("full", "short"))
 
     page([Region(name="a")], [Block("a", forms)], 100)
 

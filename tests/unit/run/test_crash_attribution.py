@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ci_autotest.run import messages
-from ci_autotest.run.crash_attribution import Inquiry, Job, Loss, Received, inquire, settle, unsettled
-from ci_autotest.run.events import Cut, Lost, Part, Passed, Task, Wrong
+from ci_autotest.run.crash_attribution import Inquiry, Job, Received, WorkerLoss, inquire, settle, unsettled
+from ci_autotest.run.events import Cut, LostCase, Passed, Task, TaskPart, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED, Spot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -18,7 +18,7 @@ TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Locatio
 NAMES = ("first", "second")
 
 
-def asked(loss: Loss, worker: FakeWorker) -> list:
+def asked(loss: WorkerLoss, worker: FakeWorker) -> list:
     return answered(inquire(loss), worker)
 
 
@@ -36,10 +36,10 @@ def answered(inquiry: Inquiry, worker: FakeWorker) -> list:
         return events
 
 
-def loss_of(cases: tuple[int, ...], spot: tuple[int, int], names=NAMES, **more) -> Loss:
+def loss_of(cases: tuple[int, ...], spot: tuple[int, int], names=NAMES, **more) -> WorkerLoss:
     task = Task(TEST, cases, names)
     message = RunCases(test=TEST, cases=list(cases), candidates=list(names))
-    return Loss(task, cases, lost_in(*spot, **more), (message,))
+    return WorkerLoss(task, cases, lost_in(*spot, **more), (message,))
 
 
 def booked(events: list) -> set[tuple]:
@@ -47,9 +47,9 @@ def booked(events: list) -> set[tuple]:
     found: list[tuple] = []
     for event in events:
         match event:
-            case Part(_, told):
+            case TaskPart(_, told):
                 found += [(told.done[0], name, "aligned") for name in told.pairs]
-            case Lost(_, case, candidate, _, repeats):
+            case LostCase(_, case, candidate, _, repeats):
                 found.append((case, candidate, repeats))
             case Wrong():
                 found.append(("wrong",))
@@ -100,7 +100,7 @@ def test_inquire__case_that_does_not_repeat__is_flaky():
 def test_inquire__worker_killed_from_outside__what_it_ran_counts_as_it_runs_again():
     events = asked(loss_of((10, 11), (11, 0), names=("first",), is_killed=True), FakeWorker(lambda *_: False))
     assert booked(events) == aligned((10, "first"), (11, "first"))
-    assert [type(event) for event in events] == [Part, Part, Passed]
+    assert [type(event) for event in events] == [TaskPart, TaskPart, Passed]
 
 
 def test_inquire__worker_killed_again_and_again__waits_longer_before_each_try():
@@ -183,7 +183,7 @@ def test_inquire__all_cases_end_their_worker__the_first_two_of_a_window_are_trie
 def test_inquire__attempts_at_a_case__are_counted_once():
     worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "first"))
     events = asked(loss_of((10, 11, 12), (11, 0)), worker)
-    parts = [event.done for event in events if isinstance(event, Part)]
+    parts = [event.done for event in events if isinstance(event, TaskPart)]
     recorded = [part.usage[""].exercised["torch.exp"].cases for part in parts if "" in part.usage]
     assert (sum(part.test.accepted for part in parts), sum(recorded)) == (3, 3)
 
@@ -202,13 +202,13 @@ def test_inquire__one_crash_in_a_batch__costs_two_more_workers():
 
 def test_unsettled__crash_of_a_case__is_that_case_seen_once():
     loss = loss_of((10, 11, 12), (11, 1))
-    assert unsettled(loss) == Lost(loss.task, 11, "second", loss.error, "unknown")
+    assert unsettled(loss) == LostCase(loss.task, 11, "second", loss.error, "unknown")
 
 
 @pytest.mark.parametrize(
     "loss", [loss_of((10, 11), (99, 0)), loss_of((10, 11), (10, 0), is_killed=True)], ids=["no case", "killed"]
 )
-def test_unsettled__no_case_is_at_fault__is_told(loss: Loss):
+def test_unsettled__no_case_is_at_fault__is_told(loss: WorkerLoss):
     told = unsettled(loss)
     assert isinstance(told, Cut)
     assert "a worker that ran a::t ended by signal 11 (SIGSEGV); the run ended" in told.note
@@ -271,7 +271,7 @@ def in_float64(case: int) -> WorkerLostError:
 def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_others_with_it():
     worker = Judging(10)
     task = Task(TEST, (10, 11), ("first",))
-    events = asked(Loss(task, (10, 11), in_float64(10), ()), worker)
+    events = asked(WorkerLoss(task, (10, 11), in_float64(10), ()), worker)
     assert booked([event for event in events if not isinstance(event, Cut)]) == aligned((10, "first"), (11, "first"))
     assert worker.asked == [(10, False), (11, True)]
     assert [event.note for event in events if isinstance(event, Cut)] == [
@@ -283,11 +283,11 @@ def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_oth
 def test_inquire__float64_ends_every_worker_of_a_window__is_asked_no_more_after_two():
     cases = tuple(range(1, 8))
     worker = Judging(*cases)
-    events = asked(Loss(Task(TEST, cases, ("first",)), cases, in_float64(1), ()), worker)
+    events = asked(WorkerLoss(Task(TEST, cases, ("first",)), cases, in_float64(1), ()), worker)
     assert worker.asked == [(1, False), (2, True), *((case, False) for case in cases[1:])]
-    assert sum(isinstance(event, Part) for event in events) == len(cases)
+    assert sum(isinstance(event, TaskPart) for event in events) == len(cases)
 
 
 def test_unsettled__lost_while_float64_was_asked__is_no_finding():
-    event = unsettled(Loss(Task(TEST, (10,), ("first",)), (10,), in_float64(10), ()))
+    event = unsettled(WorkerLoss(Task(TEST, (10,), ("first",)), (10,), in_float64(10), ()))
     assert isinstance(event, Cut)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ci_autotest.run import crash_attribution, messages
-from ci_autotest.run.events import Part, Passed, Task
+from ci_autotest.run.events import Passed, Task, TaskPart
 from ci_autotest.run.messages import CasesDone, Hello
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.progress_beacon import Spot
@@ -26,6 +26,6 @@ def test_run__worker_killed_four_times__waits_without_one_and_the_case_counts(mo
     events = list(pool.run([Task(TEST, (0,), ("k",))], lambda task: task))
     pool.close()
 
-    assert [type(event) for event in events] == [Part, Passed]
+    assert [type(event) for event in events] == [TaskPart, Passed]
     assert len(executor.started) == 5
     assert [worker.fd for worker in executor.started] == [-1] * 5

@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from ci_autotest.run import messages
-from ci_autotest.run.events import Changed, Part, Passed, Task
+from ci_autotest.run.events import Changed, Passed, Task, TaskPart
 from ci_autotest.run.messages import CasesDone, Change, Hello, Left, RunCases
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.recurring_changes import ENDED_AT_MOST, RecurringChanges
@@ -120,4 +120,4 @@ def test_check__worker_killed_three_times__the_next_one_starts_after_a_pause(mon
     monkeypatch.setattr("time.monotonic", lambda: now + 60)
     assert list(slot.check()) == []
     assert (len(executor.started), slot.is_listening) == (started + 1, True)
-    assert [type(event) for event in heard(slot, done(0))] == [Part, Passed]
+    assert [type(event) for event in heard(slot, done(0))] == [TaskPart, Passed]

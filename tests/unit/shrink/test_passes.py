@@ -19,7 +19,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
     contiguous_strides,
 )
-from ci_autotest.shrink.shrinker import Inline, Replace, Shown, Shrinker
+from ci_autotest.shrink.shrinker import Inline, Replace, ShownTrial, Shrinker
 from ci_autotest.values.verdict import Verdict
 
 BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
@@ -50,7 +50,7 @@ def recording(*body, setup=()):
 
 def shrunk(start, fails):
     """Shrink by a judge that looks at the recording; an inlined step is made an input of its first argument's spec."""
-    shrinker = Shrinker(Shown(BAD, start))
+    shrinker = Shrinker(ShownTrial(BAD, start))
     while (proposal := shrinker.propose()) is not None:
         if isinstance(proposal, Inline):
             shown = inlined(proposal.recording, proposal.step)
@@ -58,7 +58,7 @@ def shrunk(start, fails):
             assert isinstance(proposal, Replace)
             shown = pruned(proposal.recording)
         check_program(shown.program)
-        shrinker.tell(Shown(BAD if fails(shown) else GOOD, shown))
+        shrinker.tell(ShownTrial(BAD if fails(shown) else GOOD, shown))
     assert shrinker.trials <= 200
     return shrinker
 

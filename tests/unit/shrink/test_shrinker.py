@@ -10,7 +10,7 @@ import pytest
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
-from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, Replace, Shown, Shrinker, is_same
+from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, Replace, ShownTrial, Shrinker, is_same
 from ci_autotest.values.case import Draw
 from ci_autotest.values.verdict import Verdict
 
@@ -61,7 +61,7 @@ class Judge:
     ):
         self.keeps_shape = keeps_shape
         self.log, self.start, self.draws_fail, self.data_fail = log, start or recording(), draws_fail, data_fail
-        self.best = Shown(BAD, self.start, log, profile)
+        self.best = ShownTrial(BAD, self.start, log, profile)
         self.asked = []
         self.profile = profile
         self.last = log  # the log of the smallest draws that failed
@@ -76,10 +76,10 @@ class Judge:
             fails = self.draws_fail({**values(edited), "profile": proposal.profile})
             if fails:
                 self.last, self.profile = edited, proposal.profile
-            return Shown(BAD if fails else GOOD, self.start, edited, proposal.profile)
+            return ShownTrial(BAD if fails else GOOD, self.start, edited, proposal.profile)
         same_shape = not self.keeps_shape or shapes(proposal.recording) == shapes(self.start)
         verdict = BAD if same_shape and self.data_fail(proposal.recording) else GOOD
-        return Shown(verdict, proposal.recording, self.last, self.profile)
+        return ShownTrial(verdict, proposal.recording, self.last, self.profile)
 
     def shrunk(self) -> Shrinker:
         return run(Shrinker(self.best), self)
@@ -279,7 +279,7 @@ def test_is_same__one_of_four_differs__is_another(other):
     judge = Judge((SIZE,))
     shrinker = Shrinker(judge.best)
     while (proposal := shrinker.propose()) is not None:
-        shrinker.tell(Shown(changed, recording((0.0, 0.0)), judge.answer(proposal).draws))
+        shrinker.tell(ShownTrial(changed, recording((0.0, 0.0)), judge.answer(proposal).draws))
     assert shrinker.best is judge.best
 
 
@@ -308,7 +308,7 @@ def test_simpler_data__data_already_simple__proposes_little():
 
 
 def test_shrinker__larger_program_that_shows_the_same__is_not_kept():
-    shrinker = Shrinker(Shown(BAD, recording()))
+    shrinker = Shrinker(ShownTrial(BAD, recording()))
     assert shrinker.propose() is not None
-    shrinker.tell(Shown(BAD, recording((0.3, -1.7, 0.1))))
+    shrinker.tell(ShownTrial(BAD, recording((0.3, -1.7, 0.1))))
     assert shrinker.best.recording == recording()
