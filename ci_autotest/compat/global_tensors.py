@@ -26,7 +26,7 @@ from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_o
 from ci_autotest.record.draw.generators import Either, Generator
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.skips import Unavailable, unsupported
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -215,7 +215,7 @@ def to_global(owner: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if isinstance(owner, RecordedModule):
         return owner
-    if not isinstance(owner, Value):
+    if not isinstance(owner, RecordedTensor):
         return owner.to_global(*args, **kwargs)
     [sbp] = args[1:2] or [kwargs.get("sbp")]
     if sbp is None:

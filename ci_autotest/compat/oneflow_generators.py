@@ -8,7 +8,7 @@ from ci_autotest.record.context import CURRENT
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.generators import Generator
 from ci_autotest.record.draw.streams import Streams
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ class GeneratorValues:
 
     def value(self, owner: Any) -> Any:
         """Return ``owner.value()``; a recorded tensor is its own value, because earlier versions drew tensors too."""
-        if isinstance(owner, Value):
+        if isinstance(owner, RecordedTensor):
             return owner
         if not isinstance(owner, Generator) or CURRENT.get() is not None:
             return owner.value()

@@ -15,7 +15,7 @@ from ci_autotest.opinfo.sample_call import Inputs, skip
 from ci_autotest.opinfo.variants import ORDINARY
 from ci_autotest.program.ir import OWN_DEVICE, Device
 from ci_autotest.record.function import Function
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def record_overload(recorder: Recorder, overload: OpOverload, sample: OpInfoSamp
     found = recorder.call_function(Function(f"torch.ops.{overload}", overload), tuple(args), kwargs)
     results = *_comparable(found), *_comparable(list(_written(overload, args, kwargs)))
     # One that returns nothing and writes nothing is accepted or refused; a body must return something.
-    return results or tuple(one for one in _comparable([*args, *kwargs.values()]) if isinstance(one, Value))
+    return results or tuple(one for one in _comparable([*args, *kwargs.values()]) if isinstance(one, RecordedTensor))
 
 
 class _OverloadInputs(Inputs):
@@ -101,7 +101,7 @@ def _comparable(found: Any) -> Iterator[Any]:
     if isinstance(found, tuple | list):
         for one in found:
             yield from _comparable(one)
-    elif isinstance(found, Value):
+    elif isinstance(found, RecordedTensor):
         tensor = found._tensor
         if tensor.is_quantized:
             yield found.dequantize()

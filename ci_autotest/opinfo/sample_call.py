@@ -14,7 +14,7 @@ from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUO
 from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec, contiguous_strides
 from ci_autotest.record.function import Function
 from ci_autotest.record.modules import RecordedModule
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwa
         # The device that the database gives is the one that a side runs on.
         placed = {name: Device(OWN_DEVICE) if _is_device(name, value) else value for name, value in kwargs.items()}
         name = getattr(call, "__name__", "")
-        if args and isinstance(args[0], Value) and name in vars(Value):
+        if args and isinstance(args[0], RecordedTensor) and name in vars(RecordedTensor):
             return _tensors(getattr(args[0], name)(*args[1:], **placed))
         return _tensors(recorder.call_plain(call, tuple(args), placed))
     if _has_value([*args, *kwargs.values()]):
@@ -160,7 +160,7 @@ def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwa
 def _tensors(found: Any) -> Any:
     if isinstance(found, tuple | list):
         return tuple(one for one in map(_tensors, found) if one is not None)
-    if not isinstance(found, Value):
+    if not isinstance(found, RecordedTensor):
         return None
     tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
     if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
@@ -173,7 +173,7 @@ def _is_device(name: str, value: Any) -> bool:
 
 
 def _has_value(values: Sequence[Any]) -> bool:
-    return any(isinstance(one, Value) or (isinstance(one, list | tuple) and _has_value(one)) for one in values)
+    return any(isinstance(one, RecordedTensor) or (isinstance(one, list | tuple) and _has_value(one)) for one in values)
 
 
 def _in_place(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ import torch
 from ci_autotest.backends.operators.signatures import bound_to, overloads
 from ci_autotest.program.ir import Device
 from ci_autotest.record.draw.generators import NOTHING, Generator
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ def _accepts(parameter: Parameter, value: Any) -> bool:
 
 
 _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
-    "Tensor": (Value, torch.Tensor),
+    "Tensor": (RecordedTensor, torch.Tensor),
     "int": (int,),
     "float": (int, float),
     "complex": (int, float, complex),

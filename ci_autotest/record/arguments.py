@@ -23,7 +23,7 @@ from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.packed_sequences import argument as packed_argument
 from ci_autotest.record.skips import Unavailable
 from ci_autotest.record.unsupported_uses import stale
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     import inspect
@@ -54,7 +54,7 @@ def split(
     # Most arguments are recorded values and plain numbers, so these take a fast path; any other one leaves the loop.
     for arg in args:
         kind = type(arg)
-        if kind is Value:
+        if kind is RecordedTensor:
             if arg._recorder is not recorder:
                 stale()
             real_args.append(arg._tensor)
@@ -88,7 +88,7 @@ def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     kind = type(value)
     if kind in _PLAIN:
         return value, value
-    if kind is Value:
+    if kind is RecordedTensor:
         if value._recorder is not recorder:
             stale()
         return value._tensor, value._ref

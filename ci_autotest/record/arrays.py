@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.record.recorder import Recorder
-    from ci_autotest.record.values import Value
+    from ci_autotest.record.values import RecordedTensor
 
 #: Functions that make a tensor from an array.
 MAKERS: Final = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.asarray"})
@@ -47,7 +47,9 @@ class ArrayFunction(Function):
         return _input_of_array(recorder, self, args, kwargs)
 
 
-def _input_of_array(recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+def _input_of_array(
+    recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> RecordedTensor:
     """Record an array as an input; keep the array for ``refuse_written`` if torch's tensor would share its memory."""
     array = args[0]
     # The input lies where all inputs lie, so its device is a step of its own.
@@ -63,7 +65,7 @@ def _input_of_array(recorder: Recorder, function: Function, args: tuple[Any, ...
     if function.target != "torch.tensor":
         recorder.outside.shared.append((array, array.tobytes()))
     value = recorder.capture(made)
-    return value if device is None or device is NOTHING else cast("Value", value.to(device))
+    return value if device is None or device is NOTHING else cast("RecordedTensor", value.to(device))
 
 
 def refuse_written(recorder: Recorder) -> None:

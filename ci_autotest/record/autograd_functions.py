@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.values import Value, has_gradient
+from ci_autotest.record.values import RecordedTensor, has_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -124,7 +124,7 @@ class _Tracing:
             result = self._forward(ctx, *inputs, **kwargs)
         if not (with_grad and any(ctx.needs_input_grad)):
             return _no_input(result, inputs)
-        if not isinstance(result, Value):
+        if not isinstance(result, RecordedTensor):
             message = (
                 f"{self._name}.forward returns a {type(result).__name__}, but only a torch.autograd.Function that "
                 "returns one recorded tensor can be recorded. Split it, or make it a candidate: `backend: substitute`."
@@ -135,7 +135,7 @@ class _Tracing:
         with torch.enable_grad():
             return self._connected(ctx, inputs, result)
 
-    def _connected(self, ctx: _Context, inputs: tuple[Any, ...], result: Value) -> Value:
+    def _connected(self, ctx: _Context, inputs: tuple[Any, ...], result: RecordedTensor) -> RecordedTensor:
         """Return the result connected with the graph of the inputs, with the user's backward in between."""
         recorder = result._recorder
         never = recorder.capture(torch.zeros((), dtype=torch.bool))
@@ -148,10 +148,10 @@ class _Tracing:
         value.register_hook(lambda gradient: self._run_backward(ctx, gradient, len(inputs), gradients))
         for i, view in views.items():
             view.register_hook(lambda _, i=i: gradients[i])
-        connected: Value = value
+        connected: RecordedTensor = value
         return connected
 
-    def _run_backward(self, ctx: _Context, gradient: Value, count: int, gradients: list[Any]) -> None:
+    def _run_backward(self, ctx: _Context, gradient: RecordedTensor, count: int, gradients: list[Any]) -> None:
         found = self._backward(ctx, gradient)
         gradients[:] = found if isinstance(found, tuple) else (found,)
         if len(gradients) != count:
@@ -192,19 +192,19 @@ class _Context:
         message = "a Function that writes to its input (ctx.mark_dirty) cannot be recorded. Return a new tensor."
         raise AuthorError(message)
 
-    def is_plain(self, result: Value) -> bool:
+    def is_plain(self, result: RecordedTensor) -> bool:
         """Whether a result was marked as not differentiable."""
         return any(item is result for item in self._plain)
 
 
 def _no_input(result: Any, inputs: tuple[Any, ...]) -> Any:
     """Return a result as an object of its own: of an input that is returned, ``apply`` would make a view, as a step."""
-    is_input = isinstance(result, Value) and any(result is item for item in inputs)
-    return Value(result._tensor, result._ref, result._recorder) if is_input else result
+    is_input = isinstance(result, RecordedTensor) and any(result is item for item in inputs)
+    return RecordedTensor(result._tensor, result._ref, result._recorder) if is_input else result
 
 
 def _any_recorded(values: Iterable[object]) -> bool:
-    return any(isinstance(value, Value) for value in values)
+    return any(isinstance(value, RecordedTensor) for value in values)
 
 
 def _summed(view: Any, dtype: torch.dtype) -> Any:
@@ -215,5 +215,5 @@ def _summed(view: Any, dtype: torch.dtype) -> Any:
     return total if total._tensor.dtype is dtype else total.to(dtype)
 
 
-def _is_differentiable(value: Value) -> bool:
+def _is_differentiable(value: RecordedTensor) -> bool:
     return value._tensor.is_floating_point() or value._tensor.is_complex()

@@ -29,7 +29,7 @@ from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning, refuse_transform
-from ci_autotest.record.values import GradFn, Value
+from ci_autotest.record.values import GradFn, RecordedTensor
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _called(
         is_refused = recorder.refusal is not None and is_caused_by(error, recorder.refusal[1])
         if not is_refused:
             refuse_transform(error)
-        if declaration.is_foreign and isinstance(error, AttributeError) and isinstance(error.obj, Value):
+        if declaration.is_foreign and isinstance(error, AttributeError) and isinstance(error.obj, RecordedTensor):
             recorder.notes.untested = Unsupported(UnsupportedReason.OTHER_API, error_text(error))
             return None, None
         if recorder.refusal is None or not is_refused:
@@ -216,7 +216,7 @@ def record_output(recorder: Recorder, returned: object) -> None:
     if not any(recorder.trace.facts[ref.index] is not None for ref in found):
         found += _unused(recorder)
     if not recorder.keeps_graph:
-        found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, Value))
+        found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, RecordedTensor))
     # Last, so that a program without its expectations has the same other outputs.
     found += tuple(Ref(i) for i, step in enumerate(recorder.steps) if step.target == EXPECT)
     recorder.outputs = found
@@ -224,7 +224,7 @@ def record_output(recorder: Recorder, returned: object) -> None:
 
 
 def _returned(value: object, recorder: Recorder) -> list[Ref]:
-    if isinstance(value, Value):
+    if isinstance(value, RecordedTensor):
         return [value._ref]
     held = recorder.outside.captured.get(id(value))
     if held is not None:  # a plain tensor with a recorded value, for example the gradient of a plain parameter

@@ -20,7 +20,7 @@ from ci_autotest.record.context import outside
 from ci_autotest.record.declaration import FORMS
 from ci_autotest.record.draw.profiles import LARGE_SHAPES
 from ci_autotest.record.recorder import Recorder
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class OutRecorder(Recorder):
 
     __slots__ = ()
 
-    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
+    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> RecordedTensor:
         """Record a placeholder without a gradient, because torch puts nothing that has one into ``out``."""
         return Recorder.tensor(self, source, replace(spec, requires_grad=False) if spec.requires_grad else spec, name)
 
@@ -96,7 +96,7 @@ class OutRecorder(Recorder):
                 kwargs = {**kwargs, "out": rooms if len(rooms) > 1 else rooms[0]}
         return Recorder.call_function(self, function, args, kwargs)
 
-    def _room(self, result: torch.Tensor) -> Value:
+    def _room(self, result: torch.Tensor) -> RecordedTensor:
         """Return an input of the size of a result: all of its memory, or every second element."""
         shape, count = tuple(result.shape), result.numel()
         strides, dtype = contiguous_strides(shape), str(result.dtype).removeprefix("torch.")
@@ -149,7 +149,7 @@ def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
         return returned
     outputs = list({id(value._tensor): value for value in _with_gradient(returned)}.values())
     leaves = [
-        Value(recorder.trace.values[index], Ref(index), recorder)
+        RecordedTensor(recorder.trace.values[index], Ref(index), recorder)
         for index, facts in enumerate(recorder.trace.facts)
         if facts is not None and facts[:2] == (True, True) and recorder.steps[index].op == PLACEHOLDER
     ]
@@ -160,8 +160,8 @@ def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
     return returned, tuple(gradient for gradient in gradients if gradient is not None)
 
 
-def _with_gradient(returned: object) -> Iterator[Value]:
-    if isinstance(returned, Value):
+def _with_gradient(returned: object) -> Iterator[RecordedTensor]:
+    if isinstance(returned, RecordedTensor):
         if returned._tensor.requires_grad:
             yield returned
     elif isinstance(returned, tuple | list | dict):

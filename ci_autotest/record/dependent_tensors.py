@@ -30,7 +30,7 @@ from ci_autotest.record.draw.profiles import (
 from ci_autotest.record.draw.tensor_data import elements
 from ci_autotest.record.draw.variables import drawn_size
 from ci_autotest.record.tensors import draw_tensor
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 from ci_autotest.values.case import FREE_SIZE
 
 if TYPE_CHECKING:
@@ -112,13 +112,13 @@ def choice_tensor(
 
 
 def _index(
-    of: Value | int | Generator,
+    of: RecordedTensor | int | Generator,
     dim: int,
     ndim: Size,
     dims: Sequence[Size],
     negative: bool,
     dtype: Any,
-) -> Value:
+) -> RecordedTensor:
     size = _size_of(recorder_for("index_tensor"), of, dim)
     if size == 0:
         # There is no valid index, so the index tensor has to be empty. The range below must not be, so it is [0, 1).
@@ -126,7 +126,7 @@ def _index(
     return draw_tensor(ndim, dims, -size if negative and size else 0, max(size, 1), dtype, requires_grad=False)
 
 
-def _permutation(of: Value | Size, dim: int) -> Value:
+def _permutation(of: RecordedTensor | Size, dim: int) -> RecordedTensor:
     recorder = recorder_for("permutation_tensor")
     drawer, site = recorder.drawer, recorder.drawer.site()
     size = free_size(recorder, site, 1) if of is None else _size_of(recorder, of, dim)
@@ -141,7 +141,7 @@ def _choice(
     p: Sequence[float] | None,
     dtype: Any,
     requires_grad: bool,
-) -> Value:
+) -> RecordedTensor:
     recorder = recorder_for("choice_tensor")
     drawer, site = recorder.drawer, recorder.drawer.site()
     members = np.arange(population) if isinstance(population, int) else np.asarray(population)
@@ -198,8 +198,8 @@ def _without_repeats(uniform: NDArray[np.float64], p: Sequence[float] | None) ->
         return np.argsort(-np.log(1.0 - uniform) / weights, kind="stable")
 
 
-def _size_of(recorder: Recorder, of: Value | int | Generator, dim: int) -> int:
-    if isinstance(of, Value):
+def _size_of(recorder: Recorder, of: RecordedTensor | int | Generator, dim: int) -> int:
+    if isinstance(of, RecordedTensor):
         return of._tensor.shape[dim] if of._tensor.ndim else 1
     return drawn_size(recorder.drawer, of)
 
@@ -222,14 +222,14 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
     return size
 
 
-def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_grad: bool) -> Value:
+def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_grad: bool) -> RecordedTensor:
     """Record an array as an input; under ``non_contiguous`` it is sliced, because expanding would repeat elements."""
     shape = array.shape
     source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype)).reshape(shape)
     numel = source.numel()
     if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
         spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
-        value: Value = recorder.tensor(source, spec)
+        value: RecordedTensor = recorder.tensor(source, spec)
         return value
     recorder.notes.profile_applied = True
     # Every second element of a longer storage, from an offset.

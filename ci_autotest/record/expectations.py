@@ -18,7 +18,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, Step
 from ci_autotest.record.context import outside, recorder_for
 from ci_autotest.record.draw.generators import settle
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
@@ -43,7 +43,7 @@ def expect(y: Any, expected: Any, *args: Any, rtol: float | None = None, atol: f
         AuthorError: Called outside a test, or with something that is no recorded tensor, no numbers or no tolerance.
     """
     recorder = recorder_for("expect")
-    if not isinstance(y, Value):
+    if not isinstance(y, RecordedTensor):
         message = f"expect() got {_kind(y)}, which is no recorded tensor. Write expect(torch.exp(x), …) in a test."
         raise AuthorError(message)
     _check_tolerance(rtol, atol)
@@ -71,14 +71,14 @@ def _check_tolerance(rtol: object, atol: object) -> None:
 
 def _wanted(recorder: Recorder, found: Any, args: tuple[Any, ...]) -> torch.Tensor:
     """Return what is expected as a tensor on the host."""
-    if callable(found) and not isinstance(found, Value | torch.Tensor):
+    if callable(found) and not isinstance(found, RecordedTensor | torch.Tensor):
         given = [settle(recorder.drawer, arg) for arg in args]
-        arrays = [array_of(arg._tensor) if isinstance(arg, Value) else arg for arg in given]
+        arrays = [array_of(arg._tensor) if isinstance(arg, RecordedTensor) else arg for arg in given]
         found = outside(found)(*arrays)
     elif args:
         message = f"expect() got {_kind(found)} and arguments: only a function takes arguments."
         raise AuthorError(message)
-    if isinstance(found, Value):
+    if isinstance(found, RecordedTensor):
         found = found._tensor
     if isinstance(found, torch.Tensor):
         return found.detach().resolve_conj().resolve_neg().to_dense().cpu().clone()

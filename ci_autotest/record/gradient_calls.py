@@ -13,7 +13,7 @@ import torch
 
 from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.ir import CALL_FUNCTION, Ref
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ def ends_the_graph(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return target in PASSES
 
 
-def unread(recorder: Recorder) -> Iterator[Value]:
+def unread(recorder: Recorder) -> Iterator[RecordedTensor]:
     """Yield the leaves and parameters that require grad and whose ``.grad`` the body has not read."""
     read = {step.args[0] for step in recorder.steps if _reads_grad(step)}
     for index, facts in enumerate(list(recorder.trace.facts)):
         if facts is not None and facts[:2] == (True, True) and Ref(index) not in read:
-            yield Value(recorder.trace.values[index], Ref(index), recorder)
+            yield RecordedTensor(recorder.trace.values[index], Ref(index), recorder)
     for module in recorder.modules:
         for name, parameter in module.real.named_parameters():
             if parameter.requires_grad and isinstance(parameter, torch.Tensor):

@@ -26,7 +26,7 @@ from ci_autotest.program.ir import (
     Step,
 )
 from ci_autotest.program.refusal import refusals
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class HookHandle:
         self.remove()
 
 
-def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any], Any]) -> HookHandle:
+def register_hook(recorder: Recorder, receiver: RecordedTensor, function: Callable[[Any], Any]) -> HookHandle:
     """Record the registration of a hook and the steps of its function.
 
     Raises:
@@ -89,7 +89,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
         # Computed from a gradient of ones, these values mean nothing for a comparison.
         trace.values[i], trace.facts[i] = None, None
-    returned = result._ref if isinstance(result, Value) else None
+    returned = result._ref if isinstance(result, RecordedTensor) else None
     recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), returned), (), "hook", REGISTERS))
     live = {value._ref.index: value for value in created}
     binding = TorchSteps(str(recorder.device)).binding(recorder.sources)
@@ -101,7 +101,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
 class _StoredValues:
     """Callback that updates values which a hook's function stored, when autograd runs the hook with a real gradient."""
 
-    def __init__(self, recorder: Recorder, live: dict[int, Value]) -> None:
+    def __init__(self, recorder: Recorder, live: dict[int, RecordedTensor]) -> None:
         self._recorder, self._live = recorder, live
 
     def __call__(self, index: int, value: Any) -> None:
@@ -123,6 +123,6 @@ def _refuse(steps: list[Step], result: object) -> None:
     if any(step.op == PLACEHOLDER or step.in_setup for step in steps):
         message = "a hook makes a tensor or a module with plain torch. Make it before the hook is registered."
         raise AuthorError(message)
-    if result is not None and not isinstance(result, Value):
+    if result is not None and not isinstance(result, RecordedTensor):
         message = f"a hook returns {type(result).__name__}. Return a recorded tensor, or nothing to keep the gradient."
         raise AuthorError(message)

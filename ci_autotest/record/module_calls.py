@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ci_autotest.program.ir import PLACEHOLDER, ModuleCall, is_unpacking, step_refs
 from ci_autotest.program.module_calls import READS, constants_of, is_module_path
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,7 +62,7 @@ class ModuleCalls:
         if not calls:
             return
         whole = [i for i in calls if steps[i].target not in READS]
-        if len(whole) == len(args) == 1 and isinstance(args[0], Value) and _is_leaf(module):
+        if len(whole) == len(args) == 1 and isinstance(args[0], RecordedTensor) and _is_leaf(module):
             self._whole |= dict.fromkeys(calls, module)
         if not self._running:
             self._mark(module, calls)

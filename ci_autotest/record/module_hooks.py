@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.values import Value, has_gradient
+from ci_autotest.record.values import RecordedTensor, has_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class Hooks:
                 f"this one has {len(inputs)} and {_counted(result)}. Register a hook on the tensors instead."
             )
             raise AuthorError(message)
-        assert isinstance(result, Value)  # noqa: S101 - it has a gradient
+        assert isinstance(result, RecordedTensor)  # noqa: S101 - it has a gradient
         arrived: list[Any] = []
         result.register_hook(lambda gradient: _before_backward(before, module, gradient, arrived))
         for hook in backward:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Ref
     from ci_autotest.record.module_steps import ModuleSteps
-    from ci_autotest.record.values import Value
+    from ci_autotest.record.values import RecordedTensor
 
 #: Methods that change a module; all but the last return it.
 _CHANGES: Final = frozenset(
@@ -149,28 +149,28 @@ class RecordedModule:
         """Return the module and all of its parts, recursively, with their paths."""
         return ((path, self._part(path) if path else self) for path, _ in list(self.real.named_modules()))
 
-    def parameters(self, recurse: bool = True) -> Iterator[Value]:  # noqa: FBT001, FBT002 - torch's
+    def parameters(self, recurse: bool = True) -> Iterator[RecordedTensor]:  # noqa: FBT001, FBT002 - torch's
         """Return the parameters, each read as a step."""
         return (value for _, value in self.named_parameters(recurse=recurse))
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Value]]:  # noqa: FBT001, FBT002
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, RecordedTensor]]:  # noqa: FBT001, FBT002
         """Return the parameters with their paths, each read as a step."""
         names = [name for name, _ in self.real.named_parameters(recurse=recurse)]
         return ((f"{prefix}.{name}" if prefix else name, self.get_parameter(name)) for name in names)
 
-    def named_buffers(self) -> Iterator[tuple[str, Value]]:
+    def named_buffers(self) -> Iterator[tuple[str, RecordedTensor]]:
         """Return the buffers with their paths, each read as a step."""
         return ((name, self.get_buffer(name)) for name, _ in list(self.real.named_buffers()))
 
-    def buffers(self) -> Iterator[Value]:
+    def buffers(self) -> Iterator[RecordedTensor]:
         """Return the buffers, each read as a step."""
         return (value for _, value in self.named_buffers())
 
-    def get_parameter(self, path: str) -> Value:
+    def get_parameter(self, path: str) -> RecordedTensor:
         """Record a read of a parameter by its path."""
         return self._steps.read_path(self, "get_parameter", path)  # type: ignore[no-any-return]
 
-    def get_buffer(self, path: str) -> Value:
+    def get_buffer(self, path: str) -> RecordedTensor:
         """Record a read of a buffer by its path."""
         return self._steps.read_path(self, "get_buffer", path)  # type: ignore[no-any-return]
 
@@ -178,13 +178,13 @@ class RecordedModule:
         """Return a part by its path."""
         return self._part(path)
 
-    def state_dict(self) -> dict[str, Value]:
+    def state_dict(self) -> dict[str, RecordedTensor]:
         """Record a read of every parameter and buffer, detached and in torch's order."""
         parameters = dict(self.real.named_parameters(remove_duplicate=False))
         read: dict[bool, Callable[[str], Any]] = {True: self.get_parameter, False: self.get_buffer}
         return {path: read[path in parameters](path).detach() for path in self.real.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+    def load_state_dict(self, state: Mapping[str, RecordedTensor], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Record the call."""
         self._steps.mark(self)
         self._steps.load_state(self, dict(state), strict=strict)

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.plain_tensors import copy_data
-from ci_autotest.record.values import Value, identity
+from ci_autotest.record.values import RecordedTensor, identity
 from ci_autotest.record.write_guard import refuse_unrecorded_writes, unrecorded
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
 
 
 def _copied(one: Any) -> Any:
-    if isinstance(one, Value) or not isinstance(one, torch.Tensor):
+    if isinstance(one, RecordedTensor) or not isinstance(one, torch.Tensor):
         return one
     with unrecorded():
         return one.detach().clone()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.optimizers import Held
     from ci_autotest.record.plain_tensors import PlainTensors
-    from ci_autotest.record.values import Value
+    from ci_autotest.record.values import RecordedTensor
 
 
 class Outside:
@@ -37,7 +37,7 @@ class Outside:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
+        self.captured: dict[int, tuple[torch.Tensor, RecordedTensor, int]] = {}
         self.optimizers: dict[int, Held] = {}
         self.given: dict[int, torch.Tensor] = {}
         self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

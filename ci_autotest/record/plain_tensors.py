@@ -20,7 +20,7 @@ from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import is_in_place
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 from ci_autotest.record.write_guard import unrecorded
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class PlainTensors(TorchFunctionMode):
         A parameter that is seen for the first time is recorded too, because it may be a copy that averages others; but
         not if the call writes to it, because then it is just being initialized.
         """
-        if self._is_paused or any(isinstance(one, Value) for one in given):
+        if self._is_paused or any(isinstance(one, RecordedTensor) for one in given):
             return False
         return any(id(one) in self._recorder.outside.captured for one in given) or (
             not name.endswith("_") and any(isinstance(one, torch.nn.Parameter) for one in given)
@@ -159,7 +159,7 @@ def copy_written(recorder: Recorder, tensors: Iterable[object]) -> None:
             watch(recorder)
 
 
-def _holds(tensor: torch.Tensor, value: Value) -> bool:
+def _holds(tensor: torch.Tensor, value: RecordedTensor) -> bool:
     """Whether a tensor has its value's elements; versions do not tell, because running statistics do not count them."""
     with unrecorded():
         return is_same(tensor, value._tensor)
@@ -176,7 +176,7 @@ def copy_data(recorder: Recorder, tensor: torch.Tensor) -> None:
     _refresh(recorder, [tensor])
 
 
-def represent(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
+def represent(recorder: Recorder, tensor: torch.Tensor, value: RecordedTensor) -> None:
     """Let a plain tensor represent a recorded value; copy its elements, because random operators give others."""
     with unrecorded():
         now = value._tensor.detach()
@@ -207,7 +207,7 @@ def _record(
         return type(value)(map(one, value)) if type(value) in {list, tuple} else value
 
     values, named = tuple(map(one, args)), {key: one(value) for key, value in kwargs.items()}
-    if last.startswith("__") and last != "__get__" and isinstance(values[0], Value):
+    if last.startswith("__") and last != "__get__" and isinstance(values[0], RecordedTensor):
         return getattr(values[0], last)(*values[1:])
     return recorder.call_plain(func, values, named)
 
@@ -215,15 +215,15 @@ def _record(
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:
     """Yield the tensors and recorded values among arguments, including those in lists."""
     for value in values:
-        if isinstance(value, torch.Tensor | Value):
+        if isinstance(value, torch.Tensor | RecordedTensor):
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
 
 
-def _pairs(found: Any, recorded: Any) -> Iterator[tuple[torch.Tensor, Value]]:
+def _pairs(found: Any, recorded: Any) -> Iterator[tuple[torch.Tensor, RecordedTensor]]:
     """Yield each tensor of a result with the recorded value that it represents."""
-    if isinstance(found, torch.Tensor) and isinstance(recorded, Value):
+    if isinstance(found, torch.Tensor) and isinstance(recorded, RecordedTensor):
         yield found, recorded
     elif isinstance(found, list | tuple) and isinstance(recorded, list | tuple):
         yield from chain.from_iterable(map(_pairs, found, recorded))

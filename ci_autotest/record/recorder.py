@@ -46,7 +46,7 @@ from ci_autotest.record.outside import Outside
 from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
 from ci_autotest.record.unsupported_uses import refuse, refuse_nested, stale
-from ci_autotest.record.values import KINDS, Value
+from ci_autotest.record.values import KINDS, RecordedTensor
 from ci_autotest.record.write_guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Recorder:
         self.refusal: tuple[int, Exception] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
-        self.hook_values: list[Value] | None = None
+        self.hook_values: list[RecordedTensor] | None = None
         self.is_ended = False
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
@@ -156,7 +156,7 @@ class Recorder:
         """Whether the function of a hook runs."""
         return self.hook_values is not None
 
-    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
+    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> RecordedTensor:
         """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""
         count, index = len(self.sources), len(self.steps)
         key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
@@ -167,7 +167,7 @@ class Recorder:
         self.trace.facts.append((spec.requires_grad, True, 0))
         if self.watched and index in self.watched:
             keep_copy(self.trace, index, value)
-        return Value(value, ref_to(index), self)
+        return RecordedTensor(value, ref_to(index), self)
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a function, or the construction of a module."""
@@ -201,7 +201,7 @@ class Recorder:
             return func(args[0]._tensor)
         if form == "getattr":
             return getattr(args[0], function.name)
-        if form == "method" and isinstance(args[0], Value):
+        if form == "method" and isinstance(args[0], RecordedTensor):
             return args[0]._recorder.call_method(args[0], function.name, args[1:], kwargs)
         found = self.call_function(function, args, kwargs)
         if self.outside.captured:
@@ -214,18 +214,18 @@ class Recorder:
         modes = modes_in_force()
         return self.run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
-    def first(self, value: Value) -> Value:
+    def first(self, value: RecordedTensor) -> RecordedTensor:
         """Return a tensor's first value; writes to the tensor in place give later ones."""
         indices = (i for i, found in enumerate(self.trace.values) if found is value._tensor)
-        return Value(value._tensor, Ref(next(indices, value._ref.index)), self)
+        return RecordedTensor(value._tensor, Ref(next(indices, value._ref.index)), self)
 
-    def read(self, receiver: Value, name: str) -> Any:
+    def read(self, receiver: RecordedTensor, name: str) -> Any:
         """Return an attribute that is no tensor. It is no step, because comparing the tensors compares it as well."""
         found = getattr(receiver._tensor, name)
         self.reads[receiver._ref, name] = found
         return found
 
-    def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_method(self, receiver: RecordedTensor, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a method of a tensor."""
         call = getattr(receiver._tensor, target)
         if target == "backward":
@@ -238,7 +238,7 @@ class Recorder:
         run = self._run_backward if target == "backward" else self.run
         return run(step, call, real_args, real_kwargs)
 
-    def array(self, receiver: Value, kwargs: dict[str, Any]) -> NDArray[Any]:
+    def array(self, receiver: RecordedTensor, kwargs: dict[str, Any]) -> NDArray[Any]:
         """Record ``tensor.numpy()``."""
         real_args, _, real_kwargs, step_kwargs = split(self, (receiver,), kwargs, None, ARRAY)
         step = Step(CALL_METHOD, ARRAY, (receiver._ref,), step_kwargs, "array", modes_in_force())
@@ -285,7 +285,7 @@ class Recorder:
             trace.facts.append((result.requires_grad, result.is_leaf, result._version))
             if self.watched and index in self.watched:
                 keep_copy(trace, index, result)
-            value = Value(result, ref_to(index), self)
+            value = RecordedTensor(result, ref_to(index), self)
             if self.hook_values is not None:
                 self.hook_values.append(value)
             return value
@@ -311,7 +311,7 @@ class Recorder:
         self.trace.values.append(value)
         self.trace.facts.append(None)
 
-    def capture(self, tensor: torch.Tensor) -> Value:
+    def capture(self, tensor: torch.Tensor) -> RecordedTensor:
         """Record a tensor of plain torch as an input, once for each version of it; return a recorded one as it is.
 
         A tensor that requires grad, for example a parameter of the user, becomes a leaf, and its gradient is compared.
@@ -319,7 +319,7 @@ class Recorder:
         Raises:
             AuthorError: The tensor was changed by a write that was not recorded.
         """
-        if isinstance(tensor, Value):
+        if isinstance(tensor, RecordedTensor):
             return tensor
         held = self.outside.captured.get(id(tensor))
         if held is not None and held[2] == tensor._version and holds_source(self, tensor, held[1]._ref.index):
@@ -339,7 +339,7 @@ class Recorder:
             self.outside.keys.add(self.steps[value._ref.index].target)
         return value
 
-    def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> HookHandle:
+    def register_hook(self, receiver: RecordedTensor, function: Callable[[Any], Any]) -> HookHandle:
         """Record a hook on a value's gradient."""
         return register_hook(self, receiver, function)
 

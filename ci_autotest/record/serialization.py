@@ -19,7 +19,7 @@ from ci_autotest.record.arguments import one
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.function import Function
 from ci_autotest.record.modules import RecordedModule
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,7 +136,7 @@ def _refuse_option(target: str, name: str) -> NoReturn:
 
 def _layout(value: Any, tensors: list[Any]) -> Any:
     """Return what is saved with a place for each tensor, and append the tensors."""
-    if isinstance(value, Value | torch.Tensor):
+    if isinstance(value, RecordedTensor | torch.Tensor):
         tensors.append(value)
         return _Place(len(tensors) - 1)
     if type(value) in {dict, OrderedDict}:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.recorder import Recorder
-    from ci_autotest.record.values import Value
+    from ci_autotest.record.values import RecordedTensor
 
 
 #: Bounds of ``ndim``; the upper one is exclusive. Source: OneFlow's AutoTest 0.9.0.
@@ -55,7 +55,7 @@ def draw_tensor(
     high: float | Generator | None,
     dtype: Any,
     requires_grad: bool | Generator,  # noqa: FBT001 - OneFlow's
-) -> Value:
+) -> RecordedTensor:
     """Record a tensor with drawn shape and data.
 
     Args:
@@ -80,7 +80,7 @@ def draw_tensor(
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     spec, count = usual_spec(kind, tuple(sizes), with_grad)
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
-        unusual: Value = recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
+        unusual: RecordedTensor = recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
         return unusual
     # Ordinary float32 tensors in the default range are the most common ones, so they skip `_unusual`.
     _note(drawer, slot, sizes, free)
@@ -88,7 +88,7 @@ def draw_tensor(
         array = drawer.streams.small(slot, count)
     else:
         array = elements(drawer.streams, str(slot), "float32", spec.shape, _DEFAULT_BOUNDS["float32"])
-    value: Value = recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
+    value: RecordedTensor = recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
     return value
 
 

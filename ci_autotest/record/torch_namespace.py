@@ -21,7 +21,7 @@ from ci_autotest.record.serialization import LoadFunction, SaveFunction
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ci_autotest.record.values import Value
+    from ci_autotest.record.values import RecordedTensor
 
 #: Names that are passed on unchanged, because they are modes, types or queries instead of operators, or code in Python
 #: that records itself.
@@ -120,11 +120,11 @@ class _Wrapped(RecordedModule):
         """The module that was wrapped."""
         return RecordedModule(self.real, self.ref, self._steps, self.target, self._owner)
 
-    def state_dict(self) -> dict[str, Value]:
+    def state_dict(self) -> dict[str, RecordedTensor]:
         """Record a read of the state, whose names are those of the wrapper."""
         return {f"{_PREFIX}{name}": value for name, value in super().state_dict().items()}
 
-    def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+    def load_state_dict(self, state: Mapping[str, RecordedTensor], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Record the call."""
         super().load_state_dict({name.removeprefix(_PREFIX): value for name, value in state.items()}, strict)
 

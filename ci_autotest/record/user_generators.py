@@ -13,7 +13,7 @@ from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.tensor_data import elements
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ class Custom(Generator):
         value = self.function(Draws(drawer, site, wanted), *args, **kwargs)
         if isinstance(value, Generator):
             return value.value(drawer, wanted)
-        if isinstance(value, Value) or not isinstance(value, torch.Tensor):
+        if isinstance(value, RecordedTensor) or not isinstance(value, torch.Tensor):
             return value
         return _recorded(value, repr(self))
 

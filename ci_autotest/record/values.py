@@ -117,7 +117,7 @@ def _name_of(node: torch.autograd.graph.Node | None) -> GradFn | None:
     return None if node is None else GradFn(node.name())
 
 
-class Value(torch.Tensor):
+class RecordedTensor(torch.Tensor):
     """A tensor of the reference, as the body sees it."""
 
     __slots__ = ("_recorder", "_ref", "_tensor")
@@ -181,12 +181,12 @@ class Value(torch.Tensor):
         return self._recorder.read(self, name)
 
     @property
-    def oneflow(self) -> Value:
+    def oneflow(self) -> RecordedTensor:
         """This value: OneFlow's AutoTest has one tensor per side here, and a recorded value stands for both."""
         return self
 
     @oneflow.setter
-    def oneflow(self, given: Value) -> None:
+    def oneflow(self, given: RecordedTensor) -> None:
         # Later uses of this value are uses of the one that was assigned, on every side.
         self._tensor, self._ref = given._tensor, given._ref
 
@@ -295,16 +295,16 @@ class Value(torch.Tensor):
 
 def has_gradient(value: object) -> bool:
     """Whether a value is recorded and requires grad."""
-    return isinstance(value, Value) and value._tensor.requires_grad
+    return isinstance(value, RecordedTensor) and value._tensor.requires_grad
 
 
 def identity(value: object) -> int:
     """Return what ``id`` does; each read of an attribute such as ``x.grad`` records a value of the same tensor."""
-    return id(value._tensor if isinstance(value, Value) else value)
+    return id(value._tensor if isinstance(value, RecordedTensor) else value)
 
 
 def _operators() -> None:
-    """Define Python's operators on ``Value``: binary, reflected, in-place and unary ones. Each use is a step."""
+    """Define Python's operators on a ``RecordedTensor``: binary, reflected, in-place, unary. Each use is a step."""
 
     def binary(name: str, call: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
         target = f"operator.{name}"
@@ -330,14 +330,14 @@ def _operators() -> None:
     ):
         bare = name.strip("_")
         if name != "or_":  # is defined above, because of `nothing()`
-            setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))
-        setattr(Value, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))
+            setattr(RecordedTensor, f"__{bare}__", binary(name, getattr(operator, name)))
+        setattr(RecordedTensor, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))
         if name != "matmul":
-            setattr(Value, f"__i{bare}__", binary(f"i{bare}", getattr(operator, f"i{bare}")))
+            setattr(RecordedTensor, f"__i{bare}__", binary(f"i{bare}", getattr(operator, f"i{bare}")))
     for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
-        setattr(Value, f"__{name}__", binary(name, getattr(operator, name)))
+        setattr(RecordedTensor, f"__{name}__", binary(name, getattr(operator, name)))
 
 
 _operators()
 #: Attributes of a value itself; any other one is recorded.
-_OWN: Final = frozenset({*vars(Value), *dir(object)})
+_OWN: Final = frozenset({*vars(RecordedTensor), *dir(object)})
