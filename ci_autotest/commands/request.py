@@ -188,8 +188,7 @@ def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -
         if test.id in seen and not source_of(test.file):
             first, second = seen[test.id].location, test.location
             message = (
-                f"two tests have the id '{test.id}': {first.file}:{first.line} and {second.file}:{second.line}. "
-                "Give one of them another @autotest(id=...)."
+                f"two tests have the id '{test.id}': {first} and {second}. Give one of them another @autotest(id=...)."
             )
             raise UsageError(message)
         seen[test.id] = test

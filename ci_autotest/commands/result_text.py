@@ -21,12 +21,13 @@ from ci_autotest.report.report_json import text_of
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared, verdict
 from ci_autotest.values.judgement import FAILED, NOTHING
+from ci_autotest.values.result import kernel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
-    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.result import BrokenTest, RunResult
 
 #: Width of the table where there is no terminal.
@@ -100,7 +101,7 @@ def _brief(result: RunResult) -> list[Text]:
 def _lines(result: RunResult, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
     for finding in result.findings:
         yield Text("")
-        yield from _finding(finding, width, verbosity)
+        yield from _finding(finding, kernel_of(result, finding), width, verbosity)
     for wrong in result.broken:
         yield from _broken(wrong, width, verbosity)
     for line in (*_uncompared(result), *_in_part(result), *_of_tests(result)):
@@ -111,11 +112,13 @@ def _lines(result: RunResult, width: int | None, verbosity: Verbosity) -> Iterat
     yield Text("")
 
 
-def _finding(finding: Finding, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
+def _finding(finding: Finding, kernel: Location | None, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
     if finding.known is not None:
         yield Text(wrapped(f"accepted: {finding.headline} ({finding.known})", width))
         return
     yield Text(wrapped(finding.message, width))
+    if kernel is not None:
+        yield Text(wrapped(f"  kernel: {kernel}", width))
     if program := program_or_reason(finding):
         yield Text("\n".join(f"    {line}" for line in program.splitlines()), style="cyan")
     # The message of a crash or a timeout has the output's last line; all of it is in the report.

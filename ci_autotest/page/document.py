@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from html import unescape
 from importlib.resources import files
@@ -66,7 +65,7 @@ def render_page(result: RunResult, setting: Setting) -> str:
         result: The run.
         setting: What the page knows beside it: where the programs are.
     """
-    setting = replace(setting, new=result.new)
+    setting = setting.of(result)
     findings = in_reading_order(result)[:PANELS_AT_MOST]
     maps: dict[str, Any] = {}
     left = _MAPS_BYTES

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.page.operator_grid import State
     from ci_autotest.report.finding_text import Setting
     from ci_autotest.values.error_pattern import ErrorMap
-    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.verdict import Difference
 
 #: Characters of a text, such as an exception, and of a program that a panel shows.
@@ -86,7 +86,7 @@ def panel(finding: Finding, setting: Setting, map_data: dict[str, Any] | None) -
         refusal=line(found.refusal or missing_program(finding)),
         forward=drawing(found.nodes, has_backward=False),
         backward=drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
-        facts=tuple((name, value) for name, value in _facts(finding) if value),
+        facts=tuple((name, value) for name, value in _facts(finding, setting.kernel(finding)) if value),
         values=tuple((line(name, 80), line(text, 1500)) for name, text in found.values[:_VALUES_SHOWN]),
         commands=_commands(finding),
         texts=_texts(finding),
@@ -121,7 +121,7 @@ def _marked(program: str, finding: Finding) -> tuple[tuple[str, bool], ...]:
     return tuple((each, each.endswith(comment) or (len(call) > 1 and call in each)) for each in lines)
 
 
-def _facts(finding: Finding) -> Iterator[tuple[str, str]]:
+def _facts(finding: Finding, kernel: Location | None) -> Iterator[tuple[str, str]]:
     candidate, reference = sides(finding.kind)
     difference = finding.difference
     yield "differs", line(finding.where or finding.kind)
@@ -136,6 +136,7 @@ def _facts(finding: Finding) -> Iterator[tuple[str, str]]:
         yield "first mismatch", f"{at}: {candidate} {pair[0]}, {reference} {pair[1]}"
     yield "blame", line(": ".join(filter(None, (finding.blame.replace("_", " "), finding.oracle))))
     yield "layer", line(finding.layer)
+    yield "kernel", line("" if kernel is None else str(kernel))
     yield "test", line(f"{finding.test}, case {finding.case}, seed {finding.seed}, profile {finding.profile}")
     yield "seen", f"in {finding.cases:,} of {finding.of_cases:,} cases{_others(finding)}"
     yield "accepted", line(finding.known or "")

@@ -113,7 +113,7 @@ def render_finding(finding: Finding, *, limit: int = SUMMARY_LIMIT, links: Links
 
 def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> str:
     findings = in_reading_order(result)
-    setting = replace(setting, new=result.new, candidates={info.name: info for info in result.candidates})
+    setting = setting.of(result)
     links, shown = setting.links, findings[: extent.findings]
     parts = [
         (Region(name="verdict"), [_verdict_block(result, extent.title)]),

@@ -167,7 +167,7 @@ def _blame(finding: Finding) -> str:
 def _kernel(location: Location | None, links: Links | None) -> str:
     if location is None:
         return ""
-    place = f"{location.file}:{location.line}"
+    place = str(location)
     address = links.kernel(location) if links is not None else ""
     return f"[{text(place)}]({address})" if address else code(place)
 
@@ -188,7 +188,7 @@ def _test(finding: Finding, links: Links | None) -> str:
         f"profile {text(finding.profile, 40)}",
     ]
     if location is not None:
-        place = f"{location.file}:{location.line}"
+        place = str(location)
         parts.append(code(place) if links is None else f"[{text(place)}]({links.source(location)})")
     return ", ".join(parts)
 

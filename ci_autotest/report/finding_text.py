@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.report.evidence import Source
     from ci_autotest.report.links import Links
     from ci_autotest.values.finding import Finding, Location
-    from ci_autotest.values.result import CandidateInfo
+    from ci_autotest.values.result import CandidateInfo, RunResult
 
 #: How much of a finding a section shows.
 Extent: TypeAlias = Literal["whole", "plain", "compact"]
@@ -57,6 +57,10 @@ class Setting:
     source: Source | None = None
     new: tuple[str, ...] | None = None
     candidates: Mapping[str, CandidateInfo] = field(default_factory=dict)
+
+    def of(self, result: RunResult) -> Setting:
+        """Return the same with what a run says of its findings and candidates."""
+        return replace(self, new=result.new, candidates={info.name: info for info in result.candidates})
 
     def is_new(self, finding: Finding) -> bool | None:
         """Whether the baseline lacks the finding; ``None`` without a baseline."""

@@ -233,7 +233,7 @@ def _candidate_row(info: CandidateInfo, results: Sequence[TestResult], columns: 
 def _broken_line(item: BrokenTest, links: Links | None) -> str:
     where = ""
     if item.location is not None:
-        place = f"{item.location.file}:{item.location.line}"
+        place = str(item.location)
         where = f", {code(place)}" if links is None else f", [{text(place)}]({links.source(item.location)})"
     return f"- {code(item.test)}{where}: {text(item.message)}\n"
 

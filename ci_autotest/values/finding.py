@@ -25,6 +25,9 @@ class Location(Struct, frozen=True, kw_only=True):
     file: str
     line: int
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
 
 #: Cases of one test that a hit lists by number.
 HITS_LISTED: Final = 100

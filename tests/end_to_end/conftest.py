@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from tests.action_runner import ActionRecord
 
 
-#: Files that share the run of the action.
-TOGETHER = dict.fromkeys(("test_action", "test_action_hostile", "test_action_jobs"), "action")
+#: Files that share the run of the action, and those with a Ray cluster, of which a machine has one at a time.
+TOGETHER = {
+    **dict.fromkeys(("test_action", "test_action_hostile", "test_action_jobs"), "action"),
+    **dict.fromkeys(("test_ray", "test_ray_nodes"), "ray"),
+}
 
 #: Files that take minutes, mostly of waiting: they begin first, so that no process is left with one at the end.
 LONGEST = (

@@ -109,8 +109,7 @@ def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project
     thread.start()
     done = ended(process, 300)
     thread.join()
-    assert len(killed) == 1
-    assert done.status == 1, done.said
+    assert (len(killed), done.status) == (1, 1), done.said
     results, findings = shown(project.report("local"))
     living = [row for row in results if row[0] in LIVING], [row for row in findings if row[1] in LIVING]
     assert shown(project.report(victim)) == living

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ci_autotest.commands.result_text import Verbosity, show_result
+from ci_autotest.values.finding import Location
 from ci_autotest.values.result import CaseCounts
 from tests import report_samples as samples
 
@@ -47,6 +48,16 @@ def test_show_result__output_of_a_finding__its_end_without_codes_of_a_terminal(v
     show_result(samples.run(findings=(finding,)), stream, "out", verbosity)
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("    line ")]
     assert lines == [f"    line {number}[2J" for number in range(30)][30 - shown :]
+
+
+def test_show_result__finding_of_a_kernel_of_the_checkout__says_where_it_is_defined():
+    finding = msgspec.structs.replace(samples.finding(), known=None)
+    place = Location(file="mykernels.py", line=5)
+    named = msgspec.structs.replace(samples.KERNELS, kernels={finding.operator: place})
+    for candidate, expected in ((named, ["  kernel: mykernels.py:5"]), (samples.KERNELS, [])):
+        stream = io.StringIO()
+        show_result(samples.run(findings=(finding,), candidates=(candidate,)), stream, "out")
+        assert [line for line in stream.getvalue().splitlines() if line.startswith("  kernel: ")] == expected
 
 
 def brief(**changes: object) -> list[str]:

@@ -12,6 +12,7 @@ from ci_autotest.commands.output_writer import rendered
 from ci_autotest.page.document import render_page
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.merge import merge
+from ci_autotest.values.finding import Location
 from ci_autotest.values.speed import Ratio, SpeedResult
 from tests import page_samples, report_samples
 from tests.page_samples import Reader
@@ -47,6 +48,15 @@ def test_render_page__saved_program__shows_culprit_graphs_values_and_pattern(fol
     assert "only the last 3 of each row of 35" in text
     assert "torch.tensor([[1.0, 1.0]])" in text or "torch.ones((1, 2))" in text
     assert re.search(r"<mark>.*layer_norm\(", text)
+
+
+def test_render_page__kernel_of_the_checkout__is_named_by_its_place(tmp_path):
+    finding = report_samples.finding()
+    kernels = {finding.operator: Location(file="<b>kernels.py", line=5)}
+    named = msgspec.structs.replace(report_samples.KERNELS, kernels=kernels)
+    page_samples.written(report_samples.misaligned(findings=(finding,), candidates=(named,)), tmp_path)
+
+    assert "&lt;b&gt;kernels.py:5" in rendered(tmp_path, "page", None, {})
 
 
 def test_render_page__no_network__names_no_address(folder):
