@@ -184,7 +184,7 @@ def test_program_that_runs_alone__after_a_batch_was_waited_for__is_of_the_case_i
 ):
     dispatcher, place, test = begun(tmp_path, REFUSED)
     refused = {
-        case for case in range(100) if dispatcher.answer(RunCases(test=test, cases=[case], candidates=[])).rejected
+        case for case in range(100) if dispatcher.answer(RunCases(test=test, cases=[case], candidates=[])).test.rejected
     }
     seen, ask = set(), Channel.send
     monkeypatch.setattr(
