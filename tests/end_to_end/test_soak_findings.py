@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks.soak.reading import PRELUDE, rows
+from tests.tables import thinned
 
 pytestmark = [
     pytest.mark.heavy,
@@ -17,7 +18,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.what)
+@pytest.mark.parametrize("row", thinned(rows(), 3), ids=lambda row: row.what)
 def test_repro__shows_what_was_accused(row):
     script = [sys.executable, "-I", "-W", "ignore", "-c", PRELUDE + row.repro]
     done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
