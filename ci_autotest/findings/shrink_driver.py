@@ -15,7 +15,7 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.ranks import mesh_of, on_fewest
-from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, Replace, ShownTrial, Shrinker, is_same
+from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, ShownTrial, Shrinker, TrialProgram, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ class ShrinkTrial:
 
     def is_of_other_group(self, proposal: Proposal) -> bool:
         """Whether a proposal needs a group of ranks of another size."""
-        return self.mesh is not None and isinstance(proposal, Replace) and mesh_of(proposal.recording) != self.mesh
+        return self.mesh is not None and isinstance(proposal, TrialProgram) and mesh_of(proposal.recording) != self.mesh
 
     def propose(self, proposal: Proposal) -> ShownTrial | None:
         """Return what a proposal shows; ``None`` if the trial gave no verdict."""

@@ -39,7 +39,7 @@ class Redraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class TrialProgram:
     """A trial that runs a program.
 
     Args:
@@ -59,7 +59,7 @@ class Inline:
     step: int
 
 
-Proposal: TypeAlias = Redraw | Replace | Inline
+Proposal: TypeAlias = Redraw | TrialProgram | Inline
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Shrinker:
         self._answer = False
         if shown is None or not is_same(shown.verdict, self.best.verdict):
             return
-        is_completed = isinstance(self._proposal, Replace) and self._proposal.is_completed
+        is_completed = isinstance(self._proposal, TrialProgram) and self._proposal.is_completed
         found = shown.size
         if found < self.size or is_completed:
             self.best, self.size, self._answer = shown, found, True
@@ -148,7 +148,7 @@ class Shrinker:
             profile = "ordinary"
         if self.best.draws:
             yield from self._drawn(edits, profile)
-        yield Replace(self.best.recording)
+        yield TrialProgram(self.best.recording)
         # What is expected of these inputs and steps is expected of no others; only a redraw computes it again.
         if self.best.recording.program.steps[self.best.verdict.step].target == EXPECT:
             return
@@ -159,9 +159,9 @@ class Shrinker:
         """Make calls identical and leave calls out, twice, because fewer calls allow more of both."""
         for change in (plain_calls, same_calls, fewer_calls, plain_calls, same_calls, fewer_calls):
             for recording in change(lambda: self.best.recording, lambda: self.best.verdict.step):
-                yield Replace(recording)
+                yield TrialProgram(recording)
         for recording in given_back(lambda: self.best.recording, lambda: self.best.verdict.step):
-            yield Replace(recording, is_completed=True)
+            yield TrialProgram(recording, is_completed=True)
 
     def _shortened(self) -> Generator[Proposal, bool, None]:
         """Leave steps out until a whole round makes no progress."""
@@ -169,7 +169,7 @@ class Shrinker:
         while moved:
             moved = False
             for item in fewer_steps(lambda: self.best.recording, gradient=self.best.verdict.kind == "gradient"):
-                shorter = Inline(self.best.recording, item) if isinstance(item, int) else Replace(item)
+                shorter = Inline(self.best.recording, item) if isinstance(item, int) else TrialProgram(item)
                 moved = (yield shorter) or moved
 
     def _drawn(self, edits: dict[str, DrawnValue], profile: str) -> Generator[Proposal, bool, None]:
@@ -187,15 +187,15 @@ class Shrinker:
         """Simplify ranks, inputs, then data; twice, because simpler data may allow smaller sizes and fewer ranks."""
         for _ in range(2):
             for recording in simpler_ranks(lambda: self.best.recording):
-                yield Replace(recording)
+                yield TrialProgram(recording)
             for recording in simpler_inputs(lambda: self.best.recording):
-                yield Replace(recording)
+                yield TrialProgram(recording)
             moved = True
             while moved:
                 moved = False
                 is_gradient = self.best.verdict.kind == "gradient"
                 for recording in simpler_data(lambda: self.best.recording, gradient=is_gradient):
-                    moved = (yield Replace(recording)) or moved
+                    moved = (yield TrialProgram(recording)) or moved
 
 
 def is_same(verdict: Verdict, wanted: Verdict) -> bool:

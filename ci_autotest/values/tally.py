@@ -110,7 +110,7 @@ _TEST_COUNTS: Final = "accepted rejected ordinary_accepted ordinary_rejected emp
 
 
 class PairTally(Struct, frozen=True, kw_only=True):
-    """Counts of one test on one candidate. Cases that are not aligned are told one by one.
+    """Counts of one test on one candidate; each case that is not aligned is a failure of its own.
 
     Attributes:
         aligned: Aligned cases.

@@ -17,7 +17,7 @@ from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.body_module import BodyModule
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
-from ci_autotest.backends.ranks.rank_process import CollectiveWatch
+from ci_autotest.backends.ranks.rank_process import RankWatch
 from ci_autotest.backends.remote.response import elements_of
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -169,7 +169,7 @@ class _BodyJob:
 
     def run(self) -> BodyAnswer:
         try:
-            with CollectiveWatch(self._process, returns_early=True):
+            with RankWatch(self._process, returns_early=True):
                 body, wrapped = self._wrapped()
                 for part in parts_of_body(self._program):
                     self._run_part(body, wrapped, part)
@@ -177,7 +177,7 @@ class _BodyJob:
             pass_interrupt(error)
             return BodyAnswer(failure=self._raised(error))
         try:
-            with CollectiveWatch(self._process, returns_early=True):
+            with RankWatch(self._process, returns_early=True):
                 self._enter(IN_BACKWARD)
                 if self._question.has_backward:
                     self._backward()

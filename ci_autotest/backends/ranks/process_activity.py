@@ -34,7 +34,7 @@ class _Mark(NamedTuple):
     since_s: float
 
 
-class Watch:
+class ActivityWatch:
     """Watches one process.
 
     Args:

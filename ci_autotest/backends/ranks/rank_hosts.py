@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.ranks.host_answers import Frame, InvalidAnswerError, agreed, of_invalid, of_lost
-from ci_autotest.backends.ranks.process_activity import Watch
+from ci_autotest.backends.ranks.process_activity import ActivityWatch
 from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.backends.remote.process import START_S, HostLostError, HostProcess
 from ci_autotest.errors import UnavailableError
@@ -63,7 +63,7 @@ class RankHosts:
         self._frames: dict[int, Frame] = {}
         self._ended: dict[int, HostLostError] = {}
         self._awaited: Sequence[int] = ()
-        self._watches: dict[int, Watch] = {}
+        self._watches: dict[int, ActivityWatch] = {}
         self._begin()
 
     def resize(self, count: int) -> None:
@@ -87,7 +87,7 @@ class RankHosts:
         is_fetch = isinstance(message, dict) and "fetch" in message
         self._awaited = range(1 if is_fetch else self.count)
         self._frames, self._ended = {}, {}
-        self._watches = {rank: Watch(host.pid, self._silence_s) for rank, host in enumerate(self._hosts)}
+        self._watches = {rank: ActivityWatch(host.pid, self._silence_s) for rank, host in enumerate(self._hosts)}
         self._worker.wait_for(self._awaited)
         for rank in self._awaited:
             try:

@@ -178,7 +178,7 @@ class OneRank:
         self._process = process
         self.sizes, self.device = sizes, process.device
         self.mesh = process.mesh(sizes)
-        self._mode = CollectiveWatch(process)
+        self._mode = RankWatch(process)
 
     def own_part(self, tensor: torch.Tensor, distribution: Distribution) -> torch.Tensor:
         """Return the part of this rank."""
@@ -207,7 +207,7 @@ class OneRank:
         return self._mode.is_mixed
 
 
-class CollectiveWatch(TorchDispatchMode):
+class RankWatch(TorchDispatchMode):
     """Writes down each collective that this process enters, and which errors come from operators on plain tensors.
 
     Args:

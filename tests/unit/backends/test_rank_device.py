@@ -13,7 +13,7 @@ from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
 from ci_autotest.backends.ranks.rank_device import check_devices, device_of_rank, finish, group_of
-from ci_autotest.backends.ranks.rank_process import CollectiveWatch
+from ci_autotest.backends.ranks.rank_process import RankWatch
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
@@ -104,9 +104,9 @@ class _Collective:
             raise TypeError(_WORDS)
 
 
-def watch_of(device: torch.device, **keys: Any) -> tuple[CollectiveWatch, list[str]]:
+def watch_of(device: torch.device, **keys: Any) -> tuple[RankWatch, list[str]]:
     entered: list[str] = []
-    return CollectiveWatch(SimpleNamespace(enter_collective=entered.append, device=device), **keys), entered  # type: ignore[arg-type]
+    return RankWatch(SimpleNamespace(enter_collective=entered.append, device=device), **keys), entered  # type: ignore[arg-type]
 
 
 def test_dispatch__dtype_that_a_collective_does_not_carry__is_unsupported_with_its_words():

@@ -19,7 +19,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
     contiguous_strides,
 )
-from ci_autotest.shrink.shrinker import Inline, Replace, ShownTrial, Shrinker
+from ci_autotest.shrink.shrinker import Inline, ShownTrial, Shrinker, TrialProgram
 from ci_autotest.values.verdict import Verdict
 
 BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
@@ -55,7 +55,7 @@ def shrunk(start, fails):
         if isinstance(proposal, Inline):
             shown = inlined(proposal.recording, proposal.step)
         else:
-            assert isinstance(proposal, Replace)
+            assert isinstance(proposal, TrialProgram)
             shown = pruned(proposal.recording)
         check_program(shown.program)
         shrinker.tell(ShownTrial(BAD if fails(shown) else GOOD, shown))

@@ -10,7 +10,7 @@ import pytest
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
-from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, Replace, ShownTrial, Shrinker, is_same
+from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, ShownTrial, Shrinker, TrialProgram, is_same
 from ci_autotest.values.case import Draw
 from ci_autotest.values.verdict import Verdict
 
@@ -200,7 +200,7 @@ def test_shrinker__gradient_misaligned__never_proposes_to_drop_them():
     judge = Judge(start=recording(cotangent=(0.5, 0.25)))
     judge.best = replace(judge.best, verdict=Verdict(outcome="misaligned", operator="torch.exp", kind="gradient"))
     run(Shrinker(judge.best), judge)
-    assert all(p.recording.program.cotangents for p in judge.asked if isinstance(p, Replace))
+    assert all(p.recording.program.cotangents for p in judge.asked if isinstance(p, TrialProgram))
 
 
 def test_shrinker__expected_values__are_made_again_for_new_data():
@@ -213,7 +213,7 @@ def test_shrinker__expected_values__are_made_again_for_new_data():
     )
     judge = Judge(start=start)
     run(Shrinker(judge.best), judge)
-    simpler = [p.recording for p in judge.asked if isinstance(p, Replace) and p.recording is not start]
+    simpler = [p.recording for p in judge.asked if isinstance(p, TrialProgram) and p.recording is not start]
     assert simpler
     assert all("output_0" not in item.tensors for item in simpler)
 
