@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.input_copies import CPU
+from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import expected_input, has_expectation
@@ -31,6 +32,7 @@ from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.examples import check_example
 from ci_autotest.record.expected_refusals import record_expected_errors
 from ci_autotest.record.grids import check_grid, refuse_too_many
+from ci_autotest.record.hooks import HookGradients
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of, turns_of
@@ -51,6 +53,8 @@ _OUTSIDE: Final = Unsupported(
     "its outputs depend only on values that may have been computed outside of the recorded steps, by numpy or another "
     "library: both sides get the same values, so there is nothing to compare",
 )
+#: Number of recordings after which the gradients of hooks are taken as they are: a hook may change those of others.
+_RECORDINGS_FOR_HOOKS: Final = 8
 _seed_torch: Final = torch.default_generator.manual_seed
 
 
@@ -74,6 +78,7 @@ class Attempts:
         self._shapes = shapes
         self._tracers: dict[int, FunctionTracer] = {}
         self._intercepted: set[int] = set()
+        self._hook_gradients = HookGradients()
         self.marks_modules = True
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
@@ -114,13 +119,36 @@ class Attempts:
         """
         how = declaration, call, name, edits, profile, watched
         try:
-            return self._recorded(*how)
+            return self._with_hooks(*how)
         except AuthorError as error:
             # Plain torch may have refused a call with a tensor that a recorded step has used: record such calls too.
             if name[0] in self._intercepted or not isinstance(error.__cause__, RuntimeError):
                 raise
             self._intercepted.add(name[0])
-            return self._recorded(*how)
+            return self._with_hooks(*how)
+
+    def _with_hooks(self, *how: Any) -> Attempt:
+        """Record a body again until each hook whose function reads its gradient was recorded with the one that it gets.
+
+        Raises:
+            AuthorError: As for ``attempt``.
+        """
+        gradients = self._hook_gradients = HookGradients()
+        for _ in range(_RECORDINGS_FOR_HOOKS):
+            try:
+                found = self._recorded(*how)
+            except AuthorError:
+                # The body may have failed on what it read of ones.
+                if not (gradients.are_read and gradients.has_news()):
+                    raise
+                continue
+            if not gradients.are_read:
+                return found
+            if found.cotangents:
+                TorchBackend(str(self._device)).backward(found.program, found.trace, found.cotangents)
+            if not gradients.has_news():
+                break
+        return self._recorded(*how)
 
     def _recorded(
         self,
@@ -187,6 +215,7 @@ class Attempts:
 
     def _prepare(self, recorder: Recorder, key: int) -> None:
         recorder.marks_modules = self.marks_modules
+        recorder.hook_gradients = self._hook_gradients
         if key in self._intercepted:
             watch(recorder)
 

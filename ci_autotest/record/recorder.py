@@ -38,7 +38,7 @@ from ci_autotest.record.arrays import read_only
 from ci_autotest.record.context import asking_module
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
-from ci_autotest.record.hooks import HookHandle, register_hook
+from ci_autotest.record.hooks import READING, HookGradients, HookHandle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.notes import CaseNotes
@@ -100,8 +100,8 @@ class Recorder:
         reads: Attributes that the body read and that are no tensors, by tensor and name.
         outputs: The outputs of the body, flattened.
         marks_modules: Whether steps are marked with the modules that they are recorded in.
-        hook_values: Values that the function of a hook has created so far, on ones in place of the gradient, which is
-            not known yet; ``None`` outside of hooks.
+        hook_gradients: The gradients that the hooks got when the body was recorded before, and get now.
+        hook_values: Values that the function of a hook has created so far; ``None`` outside of hooks.
         is_ended: Whether the attempt is over. Values that outlive it cannot record anything.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
@@ -111,6 +111,7 @@ class Recorder:
         "drawer",
         "dtype",
         "has_setup",
+        "hook_gradients",
         "hook_values",
         "is_ended",
         "keeps_graph",
@@ -142,6 +143,7 @@ class Recorder:
         self.refusal: tuple[int, Exception] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
+        self.hook_gradients = HookGradients()
         self.hook_values: list[RecordedTensor] | None = None
         self.is_ended = False
         self.keeps_graph = True
@@ -250,6 +252,9 @@ class Recorder:
         """Run a step on the reference and record it, even if the reference refuses it."""
         if self.is_ended:
             stale()
+        if self.hook_values is not None and step.target in READING:
+            self.hook_gradients.read_number()
+            return call(*args, **kwargs)
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
         try:

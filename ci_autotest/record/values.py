@@ -261,10 +261,18 @@ class RecordedTensor(torch.Tensor):
         return id(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self._tensor, spec) if not self._recorder.is_in_hook else repr(self)
+        return format(self._tensor, spec) if self._is_known() else repr(self)
+
+    def _is_known(self) -> bool:
+        """Whether the elements are those of the reference, and no ones in place of a gradient that is not known yet."""
+        if not self._recorder.is_in_hook:
+            return True
+        gradients = self._recorder.hook_gradients
+        gradients.are_read = True
+        return gradients.is_last_known
 
     def __repr__(self) -> str:  # type: ignore[override]
-        if self._recorder.is_in_hook:
+        if not self._is_known():
             return f"<{self._tensor.dtype} of shape {tuple(self._tensor.shape)}, known in the backward pass only>"
         return repr(self._tensor)
 

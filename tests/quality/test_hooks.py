@@ -154,7 +154,6 @@ def test_hook__printed__is_a_function_of_its_own():
 @pytest.mark.parametrize(
     ("hook", "says"),
     [
-        (lambda g: g if g.sum() > 0 else g * 2, "a hook turns its gradient into a Python number, and branches on it cannot be recorded."),
         (lambda g: g * real.ones(4), "a hook makes a tensor or a module with plain torch. Make it before the hook"),
         (lambda g: 3, "a hook returns int. Return a recorded tensor, or nothing to keep the gradient."),
         (lambda g: g.undefined, "the body raised AttributeError: torch.Tensor has no attribute 'undefined'"),
@@ -169,6 +168,113 @@ def test_hook__that_cannot_be_recorded__says_what_to_write(hook: Any, says: str)
     with pytest.raises(AuthorError) as refused:
         record(body)
     assert says in str(refused.value)
+
+
+def branching() -> Any:
+    y = torch.exp(random_tensor(1, 4))
+    y.register_hook(lambda gradient: gradient * 2 if gradient.sum() > 0 else gradient * 3)
+    return y
+
+
+def clipped() -> Any:
+    y = torch.exp(random_tensor(1, 4))
+    y.register_hook(lambda gradient: gradient * (0.1 / max(0.1, gradient.norm().item())))
+    z = torch.sin(y)
+    z.register_hook(lambda gradient: gradient if real.allclose(gradient, gradient * 2) else gradient * 0.5)
+    return z
+
+
+def checked() -> Any:
+    y = torch.exp(random_tensor(1, 4))
+
+    def check(gradient: Any) -> None:
+        assert float(gradient.sum()) == -12.0, gradient
+
+    y.register_hook(check)
+    (y * -3).sum().backward(retain_graph=True)
+    return y * 2
+
+
+class Guarded(real.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        found = gradient * torch.cos(ctx.saved_tensors[0])
+        return -found if bool((gradient.abs() > 2).any()) else found
+
+
+def guarded() -> Any:
+    return Guarded.apply(random_tensor(1, 4)) * 3
+
+
+READING = [branching, clipped, guarded]
+
+
+@pytest.mark.parametrize("body", READING)
+def test_hook__that_reads_its_gradient__gives_what_plain_torch_gives(body: Any, monkeypatch: pytest.MonkeyPatch):
+    attempt = record(body)
+    trace = BACKEND.run(attempt.program, attempt.sources)
+    BACKEND.backward(attempt.program, trace, attempt.cotangents)
+    x = attempt.sources["t0"].clone().requires_grad_()
+    for name in ("random_tensor", "torch"):
+        monkeypatch.setitem(globals(), name, (lambda *_: x) if name == "random_tensor" else real)
+    body().backward(attempt.cotangents[0])
+    assert real.equal(trace.gradients[0], x.grad)
+    assert judged(attempt, BACKEND).verdict.outcome == "aligned"
+    wrong = substitute(exp=Steep.apply, cos=lambda x: real.Tensor.cos(x) * 2)
+    assert judged(attempt, wrong).verdict.blame == "candidate"
+
+
+class Steep(real.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        found = real.Tensor.exp(x)
+        ctx.save_for_backward(found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * ctx.saved_tensors[0] * 2
+
+
+def test_hook__that_prints_its_gradient__prints_the_one_of_the_reference():
+    shown: list[str] = []
+
+    def body() -> Any:
+        y = torch.exp(random_tensor(1, 4))
+        y.register_hook(lambda gradient: shown.append(f"{gradient} {gradient.mean():.3f}"))
+        return y * 7
+
+    given = record(body).cotangents[0] * 7
+    assert shown[-1] == f"{given} {given.mean():.3f}"
+
+
+def test_hook__that_fails_on_ones__is_recorded_with_its_gradient():
+    assert judged(record(checked), BACKEND).verdict.outcome == "aligned"
+
+
+def test_hook__that_fails__and_is_never_called__hinders_nothing():
+    def body() -> Any:
+        x = random_tensor(1, 4)
+        torch.exp(x).register_hook(lambda gradient: gradient.undefined)
+        return torch.sin(x)
+
+    assert judged(record(body), BACKEND).verdict.outcome == "aligned"
+
+
+def test_hook__that_reads_numbers_and_is_called_twice__says_so():
+    def body() -> Any:
+        y = torch.exp(random_tensor(1, 4))
+        y.register_hook(lambda gradient: gradient * gradient.sum().item())
+        y.sum().backward(retain_graph=True)
+        return y * 2 + torch.autograd.grad(y.sum() * 3, [y])[0]
+
+    with pytest.raises(AuthorError, match="is called more than once in a case: the number would be another"):
+        record(body)
 
 
 def cell() -> Any:
