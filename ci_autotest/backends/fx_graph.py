@@ -11,6 +11,7 @@ seed before a random step. A pass that traces the graph again keeps these calls,
 from __future__ import annotations
 
 import inspect
+import operator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,13 +43,13 @@ from ci_autotest.program.ir import (
     output_refs,
     refs,
 )
-from ci_autotest.program.module_calls import input_of, module_tree
+from ci_autotest.program.module_calls import module_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ci_autotest.program.ir import Argument, Program, Step
-    from ci_autotest.program.module_calls import Tree
+    from ci_autotest.program.ir import Argument, ModuleCall, Program, Step
+    from ci_autotest.program.module_calls import CalledModule, Tree
 
 #: Python's functions by their own names, because torch.fx prints a target by its name.
 _BUILTINS: Final[dict[str, Any]] = {f"builtins.{f.__name__}": f for f in (bool, int, float, len, getattr)}
@@ -73,9 +74,9 @@ def to_graph_module(program: Program, values: Sequence[Any], constant: Callable[
     """
     tree, root = module_tree(program), torch.nn.Module()
     modules = {path: values[index] for index, path in modules_of(program, values).items()}
-    for index, path in tree.calls.items():
-        if path not in modules:
-            modules[path] = _constructed(program.steps[index]).to(constant(Device(OWN_DEVICE)))
+    for call in tree.calls.values():
+        if call.path not in modules:
+            modules[call.path] = _constructed(call.module).to(constant(Device(OWN_DEVICE)))
     for path, module in modules.items():
         _add(root, path, module)
     for index, path in tree.states.items():
@@ -87,11 +88,10 @@ def to_graph_module(program: Program, values: Sequence[Any], constant: Callable[
     return fx.GraphModule(root, _Converter(program, tree, modules, constant).graph, "Program")
 
 
-def _constructed(step: Step) -> torch.nn.Module:
-    """Return the module that a step was recorded in, without its state."""
-    assert step.module is not None  # noqa: S101 - `module_tree` found it
-    module: torch.nn.Module = function_of(step.module.target)(**dict(step.module.kwargs))
-    return module.train(step.module.training)
+def _constructed(call: ModuleCall) -> torch.nn.Module:
+    """Return the module that steps were recorded in, without its state."""
+    module: torch.nn.Module = function_of(call.target)(**dict(call.kwargs))
+    return module.train(call.training)
 
 
 def _add(root: torch.nn.Module, path: str, value: torch.nn.Module | torch.Tensor) -> None:
@@ -142,16 +142,19 @@ class _Converter:
         else:
             # With its own seed, a random step draws the same numbers whatever the pass does to steps before it.
             before = frozenset(graph.nodes)
-            with_seed = step.seed is not None and needs_seed(step)
-            if with_seed:
-                self._mode(seed, step.seed)
+            call = self._tree.calls.get(index)
+            number = (step.seed if needs_seed(step) else None) if call is None else call.seed
+            if number is not None:
+                self._mode(seed, number)
             with self._in_modes(step):
-                path = self._tree.calls.get(index)
-                self._nodes[index] = self._call(step, name) if path is None else self._called(step, path)
+                if call is None:
+                    self._nodes[index] = self._call(step, name)
+                else:
+                    self._called(call)
             for node in reversed(graph.nodes):
                 if node in before:
                     break
-                node.meta[STEP] = index
+                node.meta[STEP] = index if call is None else call.operator
 
     @contextmanager
     def _in_modes(self, step: Step) -> Iterator[None]:
@@ -193,11 +196,17 @@ class _Converter:
             args = (self.graph.call_method("detach", args),)  # Else torch warns if the tensor requires grad.
         return self.graph.create_node("call_function", function_of(step.target), args, kwargs, name)
 
-    def _called(self, step: Step, path: str) -> fx.Node:
-        """Add the call of a module of the user's in the place of its recorded step."""
-        given = input_of(step)
-        assert given is not None  # noqa: S101 - `module_tree` found it
-        return self.graph.call_module(path, (self._value(given.index),))
+    def _called(self, call: CalledModule) -> None:
+        """Add the call of a module of the user's in the place of its recorded steps."""
+        graph = self.graph
+        args = tuple(map(self._argument, call.args))
+        kwargs = {key: self._argument(value) for key, value in call.kwargs}
+        whole = graph.create_node("call_module", call.path, args, kwargs, self._named[call.operator])
+        for index, place in call.results.items():
+            node = whole
+            for number in filter(None, place.split(".")):
+                node = graph.call_function(operator.getitem, (node, int(number)))
+            self._nodes[index] = node
 
     def _entered(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Add what a module calls if torch.fx enters modules of its class; ``None`` if it does not, or cannot."""

@@ -38,7 +38,7 @@ from ci_autotest.program.ir import (
     is_mode,
     step_refs,
 )
-from ci_autotest.program.module_calls import is_module_path
+from ci_autotest.program.module_calls import is_module_path, is_place
 from ci_autotest.program.python_names import is_name
 from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.targets import (
@@ -55,7 +55,7 @@ from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from ci_autotest.program.ir import Argument, Program, Recording, Step
+    from ci_autotest.program.ir import Argument, ModuleCall, Program, Recording, Step
 
 #: Constants that a program may name.
 CONSTANTS: Final = frozenset({
@@ -368,9 +368,16 @@ def _is_module_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     return (
         (not module.target or (module.target.startswith("torch.nn.") and is_called(module.target)))
         and all(is_name(key) for key, _ in module.kwargs)
-        and all(isinstance(each, _PLAIN) for each in _all(*(value for _, value in module.kwargs)))
+        and all(isinstance(each, _PLAIN) for each in _all(*(value for _, value in (*module.kwargs, *module.given))))
         and all(map(is_module_path, (module.path, *filter(None, module.states))))
+        and all(map(is_place, _places_of(module)))
     )
+
+
+def _places_of(module: ModuleCall) -> Iterator[str]:
+    yield from (place for place, _ in module.given)
+    yield from (place for source in module.sources for place in source.split(" "))
+    yield module.result or ""
 
 
 def _names_an_attribute(step: Step) -> bool:

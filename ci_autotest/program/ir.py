@@ -198,13 +198,22 @@ Argument: TypeAlias = (
 class ModuleCall(NamedTuple):
     """The call of a module of the user's that a step was recorded in.
 
+    A place is where a value stands in the arguments or the result of the forward: ``0`` for the first one, ``1.0`` for
+    the first of the tuple that is the second one, ``mask`` for one by keyword; empty for the whole result.
+
     Attributes:
         path: The module: its outermost module's number among those that the body calls, then its dotted name in that.
-        target: Dotted name of a class of torch's whose whole forward the step is; empty if it is none.
+        target: Dotted name of a class of torch's whose whole forward begins with the step; empty if none does.
         kwargs: What the class is constructed with.
         training: Whether the module was in training mode.
         states: For each reference of the step the path of the parameter or buffer that it is; empty for another value.
         constants: Text of the step's other arguments, because an edit of these makes it another call.
+        call: Number of the call of such a class that the step is a part of, from 1; 0 if it is part of none.
+        parts: Number of the steps of the call that begins with the step.
+        given: Place and value of each other argument of the forward.
+        sources: For each reference of the step its places in the arguments, with spaces between; ``#2`` for the value
+            of the call's third step; empty for a state.
+        result: The step's place in the result; ``None`` if the value stays inside of the module.
     """
 
     path: str
@@ -213,6 +222,11 @@ class ModuleCall(NamedTuple):
     training: bool = False
     states: tuple[str, ...] = ()
     constants: str = ""
+    call: int = 0
+    parts: int = 0
+    given: tuple[tuple[str, Argument], ...] = ()
+    sources: tuple[str, ...] = ()
+    result: str | None = None
 
 
 class Step(NamedTuple):

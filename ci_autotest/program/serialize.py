@@ -58,6 +58,11 @@ class _ModuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     training: bool = False
     states: list[str] = []
     constants: str = ""
+    call: int = 0
+    parts: int = 0
+    given: list[tuple[str, Any]] = []
+    sources: list[str] = []
+    result: str | None = None
 
 
 class _StepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,9 +229,13 @@ def _plain_step(step: Step) -> dict[str, Any]:
     if step.seed is not None:
         plain["seed"] = step.seed
     if step.module is not None:
-        kwargs = [[key, _plain(value)] for key, value in step.module.kwargs]
-        plain["module"] = {**step.module._asdict(), "kwargs": kwargs, "states": list(step.module.states)}
+        plain["module"] = _plain_module(step.module)
     return plain
+
+
+def _plain_module(module: ModuleCall) -> dict[str, Any]:
+    pairs = {key: [[name, _plain(value)] for name, value in getattr(module, key)] for key in ("kwargs", "given")}
+    return {**module._asdict(), **pairs, "states": list(module.states), "sources": list(module.sources)}
 
 
 def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
@@ -289,8 +298,11 @@ def _step(file: _StepFile, *, in_setup: bool) -> Step:
 
 
 def _module(file: _ModuleFile) -> ModuleCall:
-    kwargs = tuple((key, _argument(value, 0)) for key, value in file.kwargs)
-    return ModuleCall(file.path, file.target, kwargs, file.training, tuple(file.states), file.constants)
+    kwargs, given = (tuple((key, _argument(value, 0)) for key, value in each) for each in (file.kwargs, file.given))
+    return ModuleCall(
+        file.path, file.target, kwargs, file.training, tuple(file.states), file.constants, file.call, file.parts, given,
+        tuple(file.sources), file.result,
+    )  # fmt: skip
 
 
 def _spec(file: _SpecFile) -> TensorSpec:

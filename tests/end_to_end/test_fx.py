@@ -118,12 +118,26 @@ class Block(nn.Module):
 net = nn.Sequential(Block(), nn.Conv2d(3, 2, 1)).eval()
 net[0].norm.running_var.fill_(1e-3)
 net[0].norm.running_mean.fill_(-1.0)
+layers = nn.ModuleDict({
+    "memory": nn.LSTM(3, 4, batch_first=True), "attention": nn.MultiheadAttention(4, 2, bias=False, batch_first=True),
+})
 """
 OVER_MODULES = """
+import torch
+
+
 def wrong_eps(module, example_inputs):
     assert example_inputs[0].ndim == 4
     norm = module.get_submodule("0.norm")
     norm.eps = 1e-2
+    return module
+
+
+def wrong_layers(module):
+    for part in list(module.modules()):
+        if isinstance(part, (torch.nn.LSTM, torch.nn.MultiheadAttention)):
+            with torch.no_grad():
+                next(part.parameters()).mul_(1.5)
     return module
 """
 
@@ -144,3 +158,23 @@ def test_run__pass_over_the_modules_of_the_author__has_a_repro_that_shows_it(tmp
     ), done.said  # fmt: skip
     script = (tmp_path / "autotest-report" / finding["repro"]).read_text("utf-8")
     assert "torch.nn.BatchNorm2d(num_features=3, eps=1e-05" in script
+
+
+def test_run__pass_over_layers_of_several_steps__has_repros_that_show_it(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "wrong", "backend": "fx", "transform": "mypasses.wrong_layers"}])
+    project.write("mypasses.py", OVER_MODULES)
+    project.write("model.py", MODEL)
+    project.tests(
+        "from model import layers\n\n@autotest(n=2)\ndef memory():\n"
+        "    output, (h, c) = layers['memory'](random_tensor(3, 2, 5, 3))\n    return output.sum() + (h * c).sum()\n\n"
+        "@autotest(n=2)\ndef attention():\n    x = random_tensor(3, 2, 5, 4)\n"
+        "    return layers['attention'](x, x, value=x, need_weights=False)[0].tanh()\n"
+    )
+    done = project.run()
+    findings = {finding["operator"]: finding for finding in project.report()["findings"]}
+    assert {name: finding["repro_verified"] for name, finding in findings.items()} == {
+        "torch.lstm": True, "torch.nn.functional.multi_head_attention_forward": True,
+    }, done.said  # fmt: skip
+    scripts = [(tmp_path / "autotest-report" / item["repro"]).read_text("utf-8") for item in findings.values()]
+    assert any("torch.nn.LSTM(input_size=3, hidden_size=4, num_layers=1" in script for script in scripts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import Any
 
@@ -12,11 +13,14 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.recordings import to_recording
+from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.fx_graph import to_graph_module
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from tests.engine import judged, record
 
 BACKEND = TorchBackend()
@@ -336,6 +340,114 @@ def test_fx__batch_norm_that_counts_its_batches__is_aligned():
     norm = nn.BatchNorm1d(4, momentum=None)
     norm.num_batches_tracked.fill_(3)
     attempt = record(lambda: norm(random_tensor(2, 5, 4)))
+    assert judged(attempt, backend(None)).verdict.outcome == "aligned"
+
+
+LSTM = nn.LSTM(3, 4, batch_first=True)
+GRU = nn.GRU(3, 4, num_layers=2, bidirectional=True, bias=False)
+ATTENTION = nn.MultiheadAttention(4, 2, batch_first=True, bias=False, kdim=6, vdim=5)
+SELF_ATTENTION = nn.MultiheadAttention(4, 2, add_bias_kv=True, add_zero_attn=True).eval()
+ENCODER = nn.TransformerEncoderLayer(4, 2, 8, activation="gelu", batch_first=True).eval()
+DECODER = nn.TransformerDecoderLayer(4, 2, 8, dropout=0.0)
+BILINEAR, LOSS, CELL = nn.Bilinear(4, 2, 3), nn.CosineSimilarity(), nn.LSTMCell(3, 4)
+
+
+def recurrent() -> Any:
+    output, (h, c) = LSTM(random_tensor(3, 2, 5, 3))
+    return output.sum() + h.sum() * c.sum()
+
+
+def with_a_state() -> Any:
+    output, (_, c) = LSTM(random_tensor(3, 2, 5, 3), (random_tensor(3, 1, 2, 4), random_tensor(3, 1, 2, 4)))
+    return output.tanh(), c
+
+
+def both_directions() -> Any:
+    return GRU(random_tensor(3, 5, 2, 3))[0] + GRU(random_tensor(3, 5, 2, 3))[1].sum()
+
+
+def attention() -> Any:
+    found, weights = ATTENTION(random_tensor(3, 2, 3, 4), random_tensor(3, 2, 5, 6), value=random_tensor(3, 2, 5, 5))
+    return found, weights
+
+
+def self_attention() -> Any:
+    x = random_tensor(3, 3, 2, 4)
+    return SELF_ATTENTION(x, x, x, need_weights=False)[0].sum()
+
+
+def encoder() -> Any:
+    return ENCODER(random_tensor(3, 2, 3, 4)).sum()
+
+
+def decoder() -> Any:
+    return DECODER(random_tensor(3, 3, 2, 4), random_tensor(3, 5, 2, 4), tgt_mask=real.zeros(3, 3))
+
+
+def several_inputs() -> Any:
+    x = random_tensor(2, 3, 4)
+    h, c = CELL(random_tensor(2, 3, 3), (x, x))
+    return LOSS(BILINEAR(x, random_tensor(2, 3, 2)), h[:, :3]) + c.sum()
+
+
+WHOLE = [
+    (recurrent, [nn.LSTM]), (with_a_state, [nn.LSTM]), (both_directions, [nn.GRU, nn.GRU]),
+    (attention, [nn.MultiheadAttention]), (self_attention, [nn.MultiheadAttention]),
+    (encoder, [nn.TransformerEncoderLayer]), (decoder, [nn.TransformerDecoderLayer]),
+    (several_inputs, [nn.LSTMCell, nn.Bilinear, nn.CosineSimilarity]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "kinds"), WHOLE)
+def test_fx__layer_of_several_steps_and_inputs__is_one_call(body: Any, kinds: list[type]):
+    _, graph, _ = graph_of(body)
+    assert [kind for _, kind in layers(graph)] == kinds
+    assert {str(node.target) for node in graph.graph.nodes if node.op.startswith("call_f")} <= {
+        str(operator.getitem), str(operator.add), str(operator.mul),
+    }  # fmt: skip
+    attempt = record(body)
+    assert judged(attempt, backend(None)).verdict.outcome == "aligned"
+    recording = to_recording(live_of(attempt), {})
+    assert decode(encode_program(recording), encode_tensors(recording)) == recording
+
+
+def doubled_weights(module: fx.GraphModule) -> Any:
+    """Double the first parameter of each layer."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_module":
+            with real.no_grad():
+                next(module.get_submodule(node.target).parameters()).mul_(2)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("body", "operator"),
+    [
+        (recurrent, "torch.lstm"),
+        (attention, "torch.nn.functional.multi_head_attention_forward"),
+        (encoder, "torch.nn.functional.layer_norm"),
+    ],
+)
+def test_fx__wrong_layer_of_several_steps__is_named(body: Any, operator: str):
+    verdict = judged(record(body), backend(doubled_weights)).verdict
+    assert (verdict.outcome, verdict.operator) == ("misaligned", operator)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (lambda part: setattr(part.dropout1, "p", 0.5), []),
+        (lambda part: setattr(part, "activation", real.tanh), []),
+        (lambda part: part.norm1.register_forward_hook(lambda *_: None), []),
+        (lambda part: part.norm1.train(), []),
+        (lambda part: None, [nn.TransformerEncoderLayer]),
+    ],
+)
+def test_to_graph_module__layer_that_its_class_does_not_describe__is_entered(change: Any, kinds: list[type]):
+    layer = nn.TransformerEncoderLayer(4, 2, 8).eval()
+    change(layer)
+    attempt, graph, _ = graph_of(lambda: layer(random_tensor(3, 3, 2, 4)))
+    assert [kind for _, kind in layers(graph) if kind is nn.TransformerEncoderLayer] == kinds
     assert judged(attempt, backend(None)).verdict.outcome == "aligned"
 
 

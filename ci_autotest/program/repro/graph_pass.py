@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, inputs, literal, named_outside, output_text
 from ci_autotest.program.ir import is_without_grad
-from ci_autotest.program.module_calls import input_of, module_tree
+from ci_autotest.program.module_calls import module_tree
 from ci_autotest.program.python_names import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.program.ir import ModuleCall, Program
+    from ci_autotest.program.module_calls import CalledModule
 
 #: A state is put there as it is, not as a new parameter, so that its gradient is compared.
 _PATHS: Final = """    def put(self, path, value):
@@ -76,16 +77,25 @@ def _attributes(program: Program) -> Iterator[str]:
     """Yield the lines that give the body its modules, parameters and buffers."""
     tree, count = module_tree(program), len(program.setup)
     yield from (f"self.{name} = {name}" for name, index in inputs(program) if index < count)
-    modules = {path: program.steps[index] for index, path in tree.calls.items()}
-    yield from (f"self.put({path!r}, {_constructed(step)})" for path, step in modules.items())
+    modules = {call.path: call.module for call in tree.calls.values()}
+    yield from (f"self.put({path!r}, {_constructed(module)})" for path, module in modules.items())
     yield from (f"self.put({tree.states[i]!r}, {name})" for name, i in inputs(program) if i in tree.states)
 
 
-def _constructed(step: Step) -> str:
-    module = step.module
-    assert module is not None  # noqa: S101 - `module_tree` found it
+def _constructed(module: ModuleCall) -> str:
     kwargs = ", ".join(f"{key}={literal(value, ())}" for key, value in module.kwargs)
     return f"{module.target}({kwargs}).train({module.training})"
+
+
+def _call(call: CalledModule, named: Sequence[str]) -> Iterator[str]:
+    """Yield the call of a module, and the names of its results."""
+    given = (*(literal(arg, named) for arg in call.args), *(f"{key}={literal(arg, named)}" for key, arg in call.kwargs))
+    name = named[call.operator]
+    yield f"{name} = self.at({call.path!r})({', '.join(given)})"
+    # That name comes last, because it may be the one of a result.
+    for index, place in sorted(call.results.items(), key=lambda item: item[0] == call.operator):
+        if place or index != call.operator:
+            yield f"{named[index]} = {name}{''.join(f'[{number}]' for number in place.split('.') if number)}"
 
 
 def _forward(program: Program, function: str) -> Iterator[str]:
@@ -98,9 +108,8 @@ def _forward(program: Program, function: str) -> Iterator[str]:
     yield from (f"{name} = self.{name}" for name, index in inputs(program) if index < count)
     yield from (f"{name} = self.at({tree.states[i]!r})" for name, i in inputs(program) if i in tree.states)
     for index, lines in body_statements(program):
-        given = input_of(program.steps[index]) if index in tree.calls else None
-        if given is not None:
-            yield f"{named[index]} = self.at({tree.calls[index]!r})({named[given.index]})"
+        if index in tree.calls:
+            yield from _call(tree.calls[index], named)
         elif index not in tree.absorbed:
             yield from lines
     yield f"return {output_text(program)}"

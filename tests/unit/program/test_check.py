@@ -64,6 +64,10 @@ def test_check_program__module_that_a_step_was_recorded_in__passes():
         pytest.param(IN_MODULE._replace(target="os.system"), id="class"),
         pytest.param(IN_MODULE._replace(kwargs=((HOSTILE, 1),)), id="keyword"),
         pytest.param(IN_MODULE._replace(kwargs=(("inplace", Ref(0)),)), id="value"),
+        pytest.param(IN_MODULE._replace(given=((HOSTILE, 1),)), id="place of an argument"),
+        pytest.param(IN_MODULE._replace(given=(("0", Ref(0)),)), id="value of an argument"),
+        pytest.param(IN_MODULE._replace(sources=(f"0 {HOSTILE}",)), id="source"),
+        pytest.param(IN_MODULE._replace(result="0.f()"), id="result"),
     ],
 )
 def test_check_program__module_that_cannot_be_constructed__is_refused(module):
