@@ -117,6 +117,10 @@ def _name_of(node: torch.autograd.graph.Node | None) -> GradFn | None:
     return None if node is None else GradFn(node.name())
 
 
+#: A method of that name would make a tensor a sequence for C, and then ``torch.tensor([x.mean(), 1.0])`` takes its length.
+_GETITEM: Final = torch.Tensor.__getitem__
+
+
 class RecordedTensor(torch.Tensor):
     """A tensor of the reference, as the body sees it."""
 
@@ -231,9 +235,6 @@ class RecordedTensor(torch.Tensor):
     def __setitem__(self, index: object, value: object) -> None:
         self._recorder.call_python("operator.setitem", operator.setitem, (self, index, value), "setitem")
 
-    def __getitem__(self, index: object) -> Any:
-        return self._recorder.call_python("operator.getitem", operator.getitem, (self, index), "getitem")
-
     def __reduce_ex__(self, protocol: object) -> Any:
         message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
         raise AuthorError(message)
@@ -288,6 +289,8 @@ class RecordedTensor(torch.Tensor):
         recorder = CURRENT.get()
         if recorder is None:
             stale()
+        if func is _GETITEM and isinstance(args[0], RecordedTensor):
+            return recorder.call_python("operator.getitem", operator.getitem, args, "getitem")
         return recorder.call_plain(func, args, kwargs or {})
 
     @classmethod

@@ -178,10 +178,14 @@ def labelled():
         (lambda: reversed(x()), ["t0", "flip"]),
         (lambda: complex(x().sum()) and x() * 2, ["t0", "sum", "item", "t1", "operator.mul"]),
         (labelled, ["t0", "operator.mul"]),
+        (
+            lambda: real.tensor([x().sum(), 1.0]) * x()[0, 0],
+            ["t0", "sum", "builtins.float", "t1", "operator.getitem", "t2", "operator.mul"],
+        ),
     ],
     ids=[
         "isinstance", "is_tensor", "default_collate", "as_tensor", "a mask of a plain tensor",
-        "in", "reversed", "complex", "attributes of the author's",
+        "in", "reversed", "complex", "attributes of the author's", "numbers of a plain tensor",
     ],
 )  # fmt: skip
 def test_record__tensor_of_the_body__is_one_for_torch_and_for_isinstance(body, targets):
