@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 READS: Final = frozenset({"dim", "size"})
 #: Name of the outermost module where a graph has more than one.
 _ROOT: Final = "model"
-#: Position of the probability with which a step drops elements, where it has no name.
-_SHARES: Final = {
-    "torch.nn.functional.multi_head_attention_forward": 10,
-    **dict.fromkeys(("torch.lstm", "torch.gru", "torch.rnn_tanh", "torch.rnn_relu"), 5),
-}
 _PLACE: Final = re.compile(r"(?:\d{1,3}|[A-Za-z]\w{0,60})(?:\.\d{1,3})*|#\d{1,4}", re.ASCII)
 
 
@@ -91,13 +86,6 @@ def constants_of(step: Step) -> str:
     """Return the text of a step's arguments without its references."""
     bare = renumbered_step(step, dict.fromkeys((ref.index for ref in step_refs(step)), 0))
     return repr((bare.target, bare.args, bare.kwargs))
-
-
-def draws(step: Step) -> bool:
-    """Whether a step of a layer draws random numbers: dropout outside of training, or of no element, does not."""
-    kwargs, position = dict(step.kwargs), _SHARES.get(step.target)
-    share = kwargs.get("p") if position is None or len(step.args) <= position else step.args[position]
-    return step.seed is not None and kwargs.get("training") is not False and share != 0
 
 
 def module_tree(program: Program) -> Tree:
@@ -157,7 +145,7 @@ def _called(
     taken = {ref.index for i, step in enumerate(steps) if i not in members for ref in step_refs(step)}
     if (taken & {*members}) - {*results}:
         return None
-    seeds = [steps[i].seed for i in members if draws(steps[i])]
+    seeds = [steps[i].seed for i in members if steps[i].seed is not None]
     operators = [i for i in members if steps[i].target not in READS and not is_unpacking(steps[i])]
     args, kwargs = _arguments(given)
     with_states = [i for i in operators if any(ref.index in known for ref in step_refs(steps[i]))]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.operators.identity import is_random, public_name
+from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.random_calls import is_random
 from ci_autotest.program.targets import PACKING, is_function, is_own
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.unsupported_uses import instead

@@ -14,7 +14,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ci_autotest.program.ir import PLACEHOLDER, ModuleCall, Ref, refs, step_refs
-from ci_autotest.program.module_calls import constants_of, draws, is_module_path, is_place
+from ci_autotest.program.module_calls import constants_of, is_module_path, is_place
+from ci_autotest.program.random_calls import RECURRENT
 from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _RECURRENT: Final = (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU)
 
 
 #: The steps of these.
-_RECURRENT_TARGETS: Final = frozenset({"torch.lstm", "torch.gru", "torch.rnn_tanh", "torch.rnn_relu"})
+_RECURRENT_TARGETS: Final = frozenset(f"torch.{name}" for name in RECURRENT)
 
 
 class _Forward(NamedTuple):
@@ -169,7 +170,7 @@ class ModuleCalls:
         is_printable = is_module_path(path) and all(
             is_place(place) for places in forward.places.values() for place in places
         )
-        if kwargs is None or sources is None or not is_printable or sum(draws(steps[i]) for i in members) > 1:
+        if kwargs is None or sources is None or not is_printable or sum(steps[i].seed is not None for i in members) > 1:
             return set()
         self._count += 1
         for i in members:

@@ -15,7 +15,6 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.input_copies import contiguous_spec, place
-from ci_autotest.backends.operators.identity import is_random
 from ci_autotest.backends.snapshots import keep_copy
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import AuthorError
@@ -32,6 +31,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
     ref_to,
 )
+from ci_autotest.program.random_calls import draws, is_random
 from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
@@ -180,7 +180,7 @@ class Recorder:
         if function.is_autograd:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, args, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
-        seed = self.seed() if function.is_random else None
+        seed = self.seed() if function.is_random and draws(function.target, real_args, real_kwargs) else None
         modes = modes_in_force()
         step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes, seed, False, None)
         if function.target != "torch.autograd.backward":
@@ -233,9 +233,10 @@ class Recorder:
         if target == "backward":
             self.keeps_graph = False
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, target)
+        is_drawn = is_random(target) and draws(target, (receiver, *real_args), real_kwargs)
         step = Step(
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
-            modes_in_force(), self.seed() if is_random(target) else None,
+            modes_in_force(), self.seed() if is_drawn else None,
         )  # fmt: skip
         run = self._run_backward if target == "backward" else self.run
         return run(step, call, real_args, real_kwargs)

@@ -117,7 +117,7 @@ def _name_of(node: torch.autograd.graph.Node | None) -> GradFn | None:
     return None if node is None else GradFn(node.name())
 
 
-#: A method of that name would make a tensor a sequence for C, and then ``torch.tensor([x.mean(), 1.0])`` takes its length.
+#: A method of that name would make a tensor a sequence for C; ``torch.tensor([x.mean(), 1.0])`` would ask its length.
 _GETITEM: Final = torch.Tensor.__getitem__
 
 

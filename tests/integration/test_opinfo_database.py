@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators.identity import is_random, public_name
+from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.opinfo.database import WRITTEN_FOR, entries, unreadable
 from ci_autotest.opinfo.families import FAMILIES, OPINFO, source_of
+from ci_autotest.program.random_calls import is_random
 
 
 def test_entries__installed_torch__all_have_a_family_and_torch_s_name():

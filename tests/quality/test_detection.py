@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from benchmarks.detection import OPERATORS, bent, cases_of
-from ci_autotest.backends.operators.identity import is_random
 from ci_autotest.discovery import SUITE, families
+from ci_autotest.program.random_calls import is_random
 from ci_autotest.record.declaration import declaration_of
 from tests.engine import attempts
 

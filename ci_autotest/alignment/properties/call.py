@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.program.random_calls import draws
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -91,19 +93,4 @@ def _draws(part: torch.nn.Module, training: bool) -> bool:  # noqa: FBT001 - its
 
 def is_drawn(call: SideCall) -> bool:
     """Whether the call draws at all: dropout outside training, or with a probability of 0 or 1, does not."""
-    if call.name == "scaled_dot_product_attention":
-        return call.argument(4, "dropout_p", 0.0) not in {0, 1}
-    if call.name == "multi_head_attention_forward":
-        return bool(call.argument(13, "training", True)) and call.argument(10, "dropout_p", 0.0) not in {0, 1}  # noqa: FBT003 - torch's default
-    if call.name.startswith("fractional_max_pool"):
-        # Where its windows begin may be given.
-        return call.argument(5, "_random_samples", None) is None
-    if call.name.startswith("rrelu_with_noise"):  # the dispatcher's entry has the noise before the bounds
-        return bool(call.argument(4, "training", False))  # noqa: FBT003 - torch's default
-    if "dropout" in call.name or call.name == "rrelu":
-        position = 3 if call.name == "rrelu" else 2
-        default = call.name not in {"rrelu", "alpha_dropout", "feature_alpha_dropout"}
-        # `torch.alpha_dropout` says `train`, where the functional says `training`.
-        is_training = bool(call.argument(position, "training", call.kwargs.get("train", default)))
-        return is_training and (call.name == "rrelu" or call.argument(1, "p", 0.5) not in {0, 1})
-    return True
+    return draws(call.name, call.args, call.kwargs)

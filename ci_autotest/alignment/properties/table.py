@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.properties import choices, matrices, random_numbers
 from ci_autotest.alignment.properties.call import is_drawn, is_unsorted, is_unstable, nothing
-from ci_autotest.backends.operators.identity import RANDOM, is_random, public_operator
+from ci_autotest.backends.operators.identity import public_operator
+from ci_autotest.program.random_calls import RANDOM, is_random
 from ci_autotest.program.targets import DISPATCHER
 
 if TYPE_CHECKING:

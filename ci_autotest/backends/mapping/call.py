@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from ci_autotest.backends.mapping.argument_binding import Binder, is_same
 from ci_autotest.backends.mapping.argument_names import OF_PYTHON
 from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
-from ci_autotest.backends.operators.identity import RANDOM
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, is_in_place, ref_to
+from ci_autotest.program.random_calls import draws, may_be_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 _NOTHING: Final[frozenset[str]] = frozenset()
-_DROPOUT: Final = (("training", True, frozenset({False})), ("p", 0.5, frozenset({0, 1})))
-#: Operators that draw depending on arguments. For each argument: its name, its default, and the values with which the
-#: operator draws nothing. Source: PyTorch 2.13, ``torch/nn/functional.py``.
-_ONLY_WHERE: Final[dict[str, tuple[tuple[str, bool | float, frozenset[object]], ...]]] = {
-    "scaled_dot_product_attention": (("dropout_p", 0.0, frozenset({0})),),
-    "multi_head_attention_forward": (("training", True, frozenset({False})), ("dropout_p", 0.0, frozenset({0}))),
-    "rrelu": (("training", False, frozenset({False})),),
-    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), _DROPOUT),
-    **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), (("training", False, frozenset({False})), _DROPOUT[1])),
-}
 
 
 class CallTranslator:
@@ -53,8 +43,8 @@ class CallTranslator:
         if not target:
             self._drop(given, operator, row)
             return self.keep(step, operator, writer, row)
-        is_random = step.seed is not None and is_drawn(operator, given)
-        if is_random and may_draw(operator) and not row.draws:
+        is_random = _draws(step)
+        if is_random and may_be_quiet(operator) and not row.draws:
             self._refuse_drawn(operator)
         given.pop("inplace", None)  # `_target` has already chosen the in-place function.
         self._drop(given, operator, row)
@@ -90,7 +80,7 @@ class CallTranslator:
             UnsupportedError: The call draws random numbers.
         """
         if step.seed is not None:
-            is_random = step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator))
+            is_random = step.op != CALL_MODULE and _draws(step)
             if is_random and (operator not in self._table.same_generator or writer.is_narrow):
                 self._refuse_drawn(operator)
             step = step if is_random else step._replace(seed=None)
@@ -168,23 +158,6 @@ def _count(positional: Sequence[str], given: Mapping[str, Argument]) -> int:
     return 1 + max((place for place, name in enumerate(positional) if name in given), default=-1)
 
 
-def may_draw(operator: str) -> bool:
-    """Whether an operator draws or not depending on an argument."""
-    return operator.rpartition(".")[2] in _ONLY_WHERE
-
-
-def is_drawn(operator: str, arguments: Mapping[str, Argument]) -> bool:
-    """Whether a call draws.
-
-    Args:
-        operator: Canonical name.
-        arguments: Arguments by torch's names, without those that have torch's default.
-    """
-    name = operator.rpartition(".")[2]
-    if name.rstrip("_") not in RANDOM and name not in RANDOM:
-        return False
-    return not any(_is_quiet(arguments.get(key, default), quiet) for key, default, quiet in _ONLY_WHERE.get(name, ()))
-
-
-def _is_quiet(value: Argument, quiet: frozenset[object]) -> bool:
-    return isinstance(value, bool | int | float) and value in quiet
+def _draws(step: Step) -> bool:
+    """Whether a call has a seed and uses it."""
+    return step.seed is not None and draws(step.target, step.args, dict(step.kwargs))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import torch
 
 from ci_autotest.backends.mapping.argument_names import arguments
-from ci_autotest.backends.operators.identity import is_random, operator_of
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.python_names import is_module
+from ci_autotest.program.random_calls import is_random
 from ci_autotest.program.targets import is_attribute, is_function
 from ci_autotest.values.operator_aliases import ALIASES
 

@@ -75,22 +75,6 @@ _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
 }  # fmt: skip
 
-#: Operators that draw from the framework's generator. A seed is set before each such step (SEMANTICS, rule 15).
-RANDOM: Final = frozenset({
-    "svd_lowrank", "pca_lowrank", "lobpcg",
-    "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "trunc_normal", "sparse",
-    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
-    "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",
-    "poisson", "gumbel_softmax", "uniform", "cauchy", "exponential", "geometric", "log_normal", "random",
-    "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
-    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
-})  # fmt: skip
-
-#: The same of entries of PyTorch's dispatcher.
-_RANDOM_ENTRIES: Final = RANDOM | frozenset({
-    "native_dropout", "_fused_dropout", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu_with_noise",
-    "rrelu_with_noise_functional", "normal_functional", "feature_dropout",
-})  # fmt: skip
 #: Prefixes of entries of the dispatcher whose functions are in a namespace of their own.
 _PREFIXES: Final = ("linalg", "fft", "special")
 
@@ -216,15 +200,6 @@ def matches(pattern: str, operator: str) -> bool:
     if fnmatchcase(operator, pattern) or operator_of(pattern) == operator:
         return True
     return operator_of(operator) == operator and any(fnmatchcase(name, pattern) for name in spellings(operator))
-
-
-def is_random(target: str) -> bool:
-    """Whether a function or method of this name draws from the framework's generator."""
-    if target.startswith(DISPATCHER):
-        name = target.split(".")[3]
-        return not {name, name.rstrip("_")}.isdisjoint(_RANDOM_ENTRIES)
-    name = target.rpartition(".")[2]
-    return name in RANDOM or name.rstrip("_") in RANDOM
 
 
 def public_operator(operator: str) -> str:

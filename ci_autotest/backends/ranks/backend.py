@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.backends.operators.identity import RANDOM
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.placement_draw import distributed
@@ -20,6 +19,7 @@ from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import fits
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import CALL_METHOD, HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.random_calls import RANDOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

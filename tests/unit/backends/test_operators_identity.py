@@ -7,7 +7,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import (
-    is_random,
     matches,
     operator_of,
     public_name,
@@ -19,6 +18,7 @@ from ci_autotest.backends.substitute import called_operator
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step
+from ci_autotest.program.random_calls import is_random
 
 F = "torch.nn.functional."
 

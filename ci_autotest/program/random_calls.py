@@ -1,0 +1,125 @@
+"""Which calls draw random numbers: the operators that may, and the arguments with which they do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.program.ir import List
+from ci_autotest.program.targets import DISPATCHER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Layers that drop elements between their parts.
+RECURRENT: Final = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+#: Operators that draw from the framework's generator. A seed is set before each such step (SEMANTICS, rule 15).
+RANDOM: Final = RECURRENT | {
+    "svd_lowrank", "pca_lowrank", "lobpcg",
+    "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "trunc_normal", "sparse",
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
+    "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",
+    "poisson", "gumbel_softmax", "uniform", "cauchy", "exponential", "geometric", "log_normal", "random",
+    "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
+}  # fmt: skip
+#: The same of entries of PyTorch's dispatcher.
+_RANDOM_ENTRIES: Final = RANDOM | {
+    "native_dropout", "_fused_dropout", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu_with_noise",
+    "rrelu_with_noise_functional", "normal_functional", "feature_dropout",
+}  # fmt: skip
+#: Position of the probability of a recurrent layer after its parameters; whether it is training follows.
+_AFTER_PARAMETERS: Final = 3
+
+
+class QuietArgument(NamedTuple):
+    """An argument with which an operator draws nothing.
+
+    Attributes:
+        position: In the operator's signature.
+        name: By keyword.
+        default: If it is not given.
+        values: With which nothing is drawn.
+    """
+
+    position: int
+    name: str
+    default: bool | float | None
+    values: frozenset[object]
+
+
+_OFF: Final = frozenset({False})
+#: Everything is dropped, or nothing.
+_CERTAIN: Final = frozenset({0, 1})
+_SHARE: Final = QuietArgument(1, "p", 0.5, _CERTAIN)
+_POOLS: Final = tuple(f"fractional_max_pool{n}d{end}" for n in (2, 3) for end in ("", "_with_indices"))
+#: Source: PyTorch 2.13, ``torch/nn/functional.py``. ``torch.dropout`` says ``train`` where the functional says
+#: ``training``.
+_QUIET: Final[dict[str, tuple[QuietArgument, ...]]] = {
+    "scaled_dot_product_attention": (QuietArgument(4, "dropout_p", 0.0, _CERTAIN),),
+    "multi_head_attention_forward": (
+        QuietArgument(13, "training", default=True, values=_OFF), QuietArgument(10, "dropout_p", 0.0, _CERTAIN),
+    ),
+    "rrelu": (QuietArgument(3, "training", default=False, values=_OFF),),
+    # The dispatcher's entry has the noise before the bounds.
+    **dict.fromkeys(
+        ("rrelu_with_noise", "rrelu_with_noise_functional"),
+        (QuietArgument(4, "training", default=False, values=_OFF),),
+    ),
+    **dict.fromkeys(
+        ("dropout", "dropout1d", "dropout2d", "dropout3d", "native_dropout", "feature_dropout"),
+        (QuietArgument(2, "training", default=True, values=_OFF), _SHARE),
+    ),
+    "_fused_dropout": (_SHARE,),
+    **dict.fromkeys(
+        ("alpha_dropout", "feature_alpha_dropout"), (QuietArgument(2, "training", default=False, values=_OFF), _SHARE)
+    ),
+}  # fmt: skip
+
+
+def is_random(target: str) -> bool:
+    """Whether a function or method of this name may draw from the framework's generator."""
+    name = _name(target)
+    return not {name, name.rstrip("_")}.isdisjoint(_RANDOM_ENTRIES if target.startswith(DISPATCHER) else RANDOM)
+
+
+def may_be_quiet(operator: str) -> bool:
+    """Whether an operator draws or not depending on its arguments."""
+    name = _name(operator)
+    return name in _QUIET or name in RECURRENT or name in _POOLS
+
+
+def draws(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call draws random numbers.
+
+    Args:
+        target: Of the function or method.
+        args: Positional arguments, the receiver of a method among them.
+        kwargs: Keyword arguments.
+    """
+    name = _name(target)
+    name = name if name in _RANDOM_ENTRIES else name.rstrip("_")
+    if name not in _RANDOM_ENTRIES:
+        return False
+    if name in RECURRENT:
+        return _drops(args)
+    if name in _POOLS:  # Where its windows begin may be given.
+        return kwargs.get("_random_samples", args[5] if len(args) > 5 else None) is None  # noqa: PLR2004
+    return not any(_is_quiet(row, args, kwargs) for row in _QUIET.get(name, ()))
+
+
+def _name(target: str) -> str:
+    return target.split(".")[3] if target.startswith(DISPATCHER) else target.rpartition(".")[2]
+
+
+def _is_quiet(row: QuietArgument, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    value = kwargs.get(row.name, args[row.position] if len(args) > row.position else row.default)
+    if row.name == "training":
+        value = kwargs.get("train", value)
+    return isinstance(value, bool | int | float) and value in row.values
+
+
+def _drops(args: Sequence[Any]) -> bool:
+    """Whether a recurrent layer drops elements: its parameters come first, then a flag, layers, probability."""
+    at = max((i for i, arg in enumerate(args) if isinstance(arg, tuple | list | List)), default=len(args))
+    layers, share, training = args[at + 2 : at + 5] if len(args) > at + _AFTER_PARAMETERS + 1 else (1, 0, False)
+    return bool(training) and share not in _CERTAIN and layers != 1

@@ -1,0 +1,63 @@
+"""Which calls draw random numbers: what the table says is in torch's signatures, and layers that drop elements."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from torch import nn
+
+from ci_autotest import random_tensor
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import List, Ref
+from ci_autotest.program.random_calls import _QUIET, draws
+from tests.engine import judged, record
+
+PARAMETERS = List((Ref(1), Ref(2)))
+OF_FUNCTIONAL = {
+    name: rows for name, rows in _QUIET.items()
+    if hasattr(nn.functional, name) and name not in {"scaled_dot_product_attention", "native_dropout"}
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_FUNCTIONAL)
+def test_quiet_argument__of_the_functional__is_in_its_signature(name: str):
+    parameters = list(inspect.signature(getattr(nn.functional, name)).parameters.values())
+    for row in OF_FUNCTIONAL[name]:
+        found = parameters[row.position]
+        assert found.name == row.name
+        assert found.default in {row.default, inspect.Parameter.empty}
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "expected"),
+    [
+        ("torch.sin", (), {}, False),
+        ("uniform_", (Ref(0),), {}, True),
+        ("torch.dropout", (Ref(0), 0.5), {"train": False}, False),
+        ("torch.nn.functional.dropout", (Ref(0), 0.5), {"training": False}, False),
+        ("torch.nn.functional.dropout", (Ref(0),), {"p": 0.0}, False),
+        ("torch.nn.functional.dropout", (Ref(0),), {}, True),
+        ("torch.nn.functional.rrelu", (Ref(0),), {}, False),
+        ("torch.ops.aten.native_dropout.default", (Ref(0), 0.5, True), {}, True),
+        ("torch.ops.aten.rrelu_with_noise.default", (Ref(0), Ref(1), 0.1, 0.3, False), {}, False),
+        ("torch.nn.functional.scaled_dot_product_attention", (Ref(0), Ref(1), Ref(2)), {}, False),
+        ("torch.lstm", (Ref(0), (Ref(3), Ref(4)), PARAMETERS, True, 2, 0.5, True, False, False), {}, True),
+        ("torch.lstm", (Ref(0), (Ref(3), Ref(4)), PARAMETERS, True, 2, 0.5, False, False, False), {}, False),
+        ("torch.gru", (Ref(0), Ref(3), PARAMETERS, True, 1, 0.5, True, False, False), {}, False),
+        ("torch.gru", (Ref(0), Ref(5), Ref(3), PARAMETERS, True, 3, 0.5, True, False), {}, True),
+    ],
+)
+def test_draws__by_the_arguments_of_a_call(target: str, args: Any, kwargs: Any, expected: bool):
+    assert draws(target, args, kwargs) is expected
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.LSTM(3, 4, 2, dropout=0.5), nn.GRU(3, 4, 2, dropout=0.5), nn.RNN(3, 4, 2, dropout=0.5), nn.LSTM(3, 4, 2, dropout=0.5).eval()],
+)  # fmt: skip
+def test_record__recurrent_layer_of_the_author_that_drops_elements__is_aligned(layer: nn.RNNBase):
+    attempt = record(lambda: layer(random_tensor(dims=(5, 2, 3)))[0])
+    assert any(step.seed for step in attempt.program.steps) is layer.training
+    assert judged(attempt, TorchBackend()).verdict.outcome == "aligned"
