@@ -60,7 +60,7 @@ class ObservedTensor(Struct, frozen=True):
         is_left_out: Whether they are not stored because there are too many.
     """
 
-    spec: list[Any]
+    spec: dict[str, Any]
     elements: Elements
     data: tuple[int, ...] = ()
     is_left_out: bool = False

@@ -245,7 +245,7 @@ def _decoded_job(fields: dict[str, Any], outlines: Sequence[SharedProgram], buff
     program = shared_program.program([spec for spec, _ in fields["leaves"]])
     steps = program.steps
     tensors = {
-        steps[index].target: storage_of(buffers[at], spec[0])
+        steps[index].target: storage_of(buffers[at], spec["dtype"])
         for index, (spec, at) in zip(shared_program.placeholders, fields["leaves"], strict=True)
     }
     cotangents = None if fields["cotangents"] is None else _cotangents(fields["cotangents"], buffers)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ci_autotest.host.backward import record_backward_error
 from ci_autotest.host.trace import Snapshot
-from ci_autotest.program.json_values import plain_argument
+from ci_autotest.program.json_values import plain_result
 
 if TYPE_CHECKING:
     from ci_autotest.host.deferred_reads import DeferredReads
@@ -136,6 +136,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list) and not all(isinstance(item, int) for item in value):
         return ["items", len(value)]
     try:
-        return ["plain", plain_argument(tuple(value) if isinstance(value, list) else value)]
+        return ["plain", plain_result(tuple(value) if isinstance(value, list) else value)]
     except TypeError:
         return ["other", type(value).__name__]

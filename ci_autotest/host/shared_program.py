@@ -36,7 +36,7 @@ class SharedProgram:
 
     example: Program
 
-    def program(self, specs: Sequence[list[Any]]) -> Program:
+    def program(self, specs: Sequence[dict[str, Any]]) -> Program:
         """Return the program of a case.
 
         Args:

@@ -1,7 +1,7 @@
-"""Convert a program to plain JSON values and back, for the pipe between worker and host.
+"""Arguments, specs and programs as JSON values: the one codec, for files and for the pipe between worker and host.
 
-Both ends have the same version of this package, so the format has no version. A worker decodes strictly what a host
-sends (``backends/remote/response.py``); a host trusts its worker.
+A plain value is itself, and everything else is an object with one key that says its kind. Reading is strict. This
+module runs in hosts, which have the standard library and numpy only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import Any, Final
 
 from ci_autotest.program.distribution import Distribution, is_mesh, is_placement
 from ci_autotest.program.ir import (
+    BUFFER,
+    PARAMETER,
     PLACEHOLDER,
+    Argument,
     Copy,
     Device,
     DType,
@@ -29,6 +32,14 @@ from ci_autotest.values.dtypes import DTYPES
 
 #: Types that JSON holds unchanged; floats too, if they are finite.
 _AS_IT_IS: Final = frozenset({int, bool, str, type(None)})
+#: Each level is a call, so that a hostile file could otherwise exhaust Python's stack.
+_DEPTH: Final = 16
+#: Keys of a spec that it has always, and the types of their values.
+_SPEC_KEYS: Final = {
+    "dtype": str, "shape": list, "strides": list, "offset": int, "storage_size": int, "requires_grad": bool,
+    "device": str,
+}  # fmt: skip
+_MORE_SPEC_KEYS: Final = {"distribution": dict, "state": str, "placements": list}
 
 
 def plain_program(program: Program) -> list[Any]:
@@ -64,121 +75,184 @@ def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
     return Step(op, target, tuple(map(argument_of, args)), named, name, tuple(modes), seed, in_setup)
 
 
-def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
-    """Return an argument, or a plain value that a step returned, as JSON values.
+def plain_result(value: Any) -> Any:
+    """Return what a step returned, if it is no tensor, as JSON values.
 
     Raises:
         TypeError: A program cannot hold the value.
     """
-    kind = type(argument)
-    if kind in _AS_IT_IS or (kind is float and math.isfinite(argument)):
+    return {"refusal": [str(value), value.said]} if type(value) is Refusal else plain_argument(value)
+
+
+def result_of(plain: Any) -> Any:
+    """Return what a step returned.
+
+    Raises:
+        ValueError: The JSON values are not one.
+    """
+    match plain:
+        case {"refusal": [str(kind), str(said)]}:
+            return Refusal(kind, said)
+        case _:
+            return argument_of(plain)
+
+
+def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one arm per kind of argument
+    """Return an argument as JSON values.
+
+    Raises:
+        TypeError: A program cannot hold the value.
+    """
+    if type(argument) in _AS_IT_IS:
         return argument
-    if kind is Ref:
-        return ["ref", argument.index]
-    # Only NaN and the infinities are left, which JSON does not have.
-    if kind is float:
-        return ["float", repr(argument)]
-    if kind is Refusal:
-        return ["refusal", str(argument), argument.said]
-    if kind is complex:
-        return ["complex", repr(argument.real), repr(argument.imag)]
-    if kind is type(...):
-        return ["..."]
-    if isinstance(argument, DType):
-        return ["dtype", argument.name]
-    if isinstance(argument, Device):
-        return ["device", argument.symbol]
-    if isinstance(argument, FrameworkConstant):
-        return ["constant", argument.target]
-    if isinstance(argument, List):
-        return ["list", *map(plain_argument, argument.items)]
-    if isinstance(argument, tuple):
-        return ["tuple", *map(plain_argument, argument)]
-    if isinstance(argument, Mapping_):
-        return ["mapping", *([key, plain_argument(value)] for key, value in argument.items)]
-    if isinstance(argument, Slice):
-        return ["slice", *map(plain_argument, (argument.start, argument.stop, argument.step))]
-    if isinstance(argument, Copy):
-        return ["copy", argument.ref.index]
-    if isinstance(argument, TensorSpec):
-        return ["spec", *plain_spec(argument)]
-    message = f"a {kind.__name__} cannot be sent to a host."
-    raise TypeError(message)
+    match argument:
+        case float():
+            return argument if math.isfinite(argument) else {"float": str(argument)}
+        case complex():
+            return {"complex": [plain_argument(argument.real), plain_argument(argument.imag)]}
+        case Ref(index):
+            return {"ref": index}
+        case DType(name):
+            return {"dtype": name}
+        case Device(symbol):
+            return {"device": symbol}
+        case FrameworkConstant(target):
+            return {"constant": target}
+        case tuple():
+            return {"tuple": [plain_argument(item) for item in argument]}
+        case List(items):
+            return {"list": [plain_argument(item) for item in items]}
+        case Mapping_(items):
+            return {"mapping": [[key, plain_argument(value)] for key, value in items]}
+        case Slice(start, stop, step):
+            return {"slice": [plain_argument(start), plain_argument(stop), plain_argument(step)]}
+        case Copy(ref):
+            return {"copy": ref.index}
+        case TensorSpec():
+            return {"tensor": plain_spec(argument)}
+        case _ if argument is ...:
+            return {"ellipsis": True}
+        case _:
+            message = f"a {type(argument).__name__} cannot be sent to a host."
+            raise TypeError(message)
 
 
-def plain_spec(spec: TensorSpec) -> list[Any]:
+def plain_spec(spec: TensorSpec) -> dict[str, Any]:
     """Return a tensor's spec as JSON values."""
-    shape, strides = list(spec.shape), list(spec.strides)
-    found = [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
-    on = spec.distribution
-    return found if on is None else [*found, list(on.mesh), list(on.placements)]
+    plain: dict[str, Any] = {
+        "dtype": spec.dtype, "shape": list(spec.shape), "strides": list(spec.strides), "offset": spec.offset,
+        "storage_size": spec.storage_size, "requires_grad": spec.requires_grad, "device": spec.device,
+    }  # fmt: skip
+    if spec.distribution is not None:
+        on = spec.distribution
+        plain["distribution"] = {"mesh": list(on.mesh), "placements": list(on.placements)}
+    if spec.state:
+        plain["state"] = spec.state
+    if spec.placements:
+        plain["placements"] = list(spec.placements)
+    return plain
 
 
-def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
+def argument_of(plain: Any, depth: int = 0) -> Argument:  # noqa: C901, PLR0911, PLR0912 - one arm per kind of argument
     """Return the argument of JSON values.
 
     Raises:
         ValueError: The values are not an argument.
     """
-    # Everything that is not a plain value was written as a list that begins with its kind.
-    if not isinstance(plain, list):
-        return plain
-    kind, *rest = plain
-    match kind:
-        case "ref":
-            return Ref(rest[0])
-        case "float":
-            return float(rest[0])
-        case "complex":
-            return complex(float(rest[0]), float(rest[1]))
-        case "...":
+    if depth > _DEPTH:
+        message = f"arguments that are nested more than {_DEPTH} deep"
+        raise ValueError(message)
+    # A mapping pattern of `match` also accepts mappings with more keys than it names.
+    if isinstance(plain, dict) and len(plain) != 1:
+        message = f"an argument with {len(plain)} keys: {str(plain)[:80]!r}"
+        raise ValueError(message)
+    match plain:
+        case None | bool() | int() | float() | str():
+            return plain
+        case {"ref": int(index)}:
+            return Ref(index)
+        case {"copy": int(index)}:
+            return Copy(Ref(index))
+        case {"float": "nan" | "inf" | "-inf" as text}:
+            return float(text)
+        case {"complex": [real, imag]}:
+            parts = [argument_of(part, depth + 1) for part in (real, imag)]
+            # Otherwise the message at the end is raised.
+            if all(isinstance(part, int | float) for part in parts):
+                return complex(*parts)  # type: ignore[arg-type]
+        case {"dtype": str(name)} if name in DTYPES:
+            return DType(name)
+        case {"device": "cpu" | "device" as symbol}:
+            return Device(symbol)
+        case {"constant": str(target)}:
+            return FrameworkConstant(target)
+        case {"tuple": list(items)}:
+            return tuple(argument_of(item, depth + 1) for item in items)
+        case {"list": list(items)}:
+            return List(tuple(argument_of(item, depth + 1) for item in items))
+        case {"mapping": list(items)}:
+            return Mapping_(tuple((name, argument_of(value, depth + 1)) for name, value in map(_pair, items)))
+        case {"slice": [start, stop, step]}:
+            return Slice(*(argument_of(bound, depth + 1) for bound in (start, stop, step)))
+        case {"tensor": dict(spec)}:
+            return spec_of(spec)
+        case {"ellipsis": True}:
             return ...
-        case "refusal":
-            return Refusal(str(rest[0]), str(rest[1]))
-        case "dtype":
-            return DType(rest[0])
-        case "device":
-            return Device(rest[0])
-        case "constant":
-            return FrameworkConstant(rest[0])
-        case "list":
-            return List(tuple(map(argument_of, rest)))
-        case "tuple":
-            return tuple(map(argument_of, rest))
-        case "mapping":
-            return Mapping_(tuple((key, argument_of(value)) for key, value in rest))
-        case "slice":
-            return Slice(*map(argument_of, rest))
-        case "copy":
-            return Copy(Ref(rest[0]))
-        case "spec":
-            return spec_of(rest)
         case _:
-            message = f"{kind!r} is not a kind of argument."
+            pass
+    message = f"an argument of an unknown kind: {str(plain)[:80]!r}"
+    raise ValueError(message)
+
+
+def _pair(plain: Any) -> tuple[str, Any]:
+    match plain:
+        case [str(key), value]:
+            return key, value
+        case _:
+            message = "a mapping that is not a list of pairs"
             raise ValueError(message)
 
 
-def spec_of(plain: list[Any]) -> TensorSpec:
+def spec_of(plain: dict[str, Any]) -> TensorSpec:
     """Return a tensor's spec.
 
     Raises:
         ValueError: The values are not a spec.
     """
-    dtype, shape, strides, offset, size, requires_grad, device, *lies = plain
-    # `isinstance` would accept booleans, which are integers in Python.
-    if dtype not in DTYPES or not all(type(number) is int for number in (*shape, *strides, offset, size)):
-        message = f"{plain!r:.80} is not a tensor's spec."
-        raise ValueError(message)
-    on = _distribution_of(*lies) if lies else None
-    return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device, on)
-
-
-def _distribution_of(mesh: Any, placements: Any) -> Distribution:
-    if (
-        not all(type(size) is int for size in mesh)
-        or not is_mesh(tuple(mesh))
-        or not all(map(is_placement, placements))
+    known = _SPEC_KEYS | _MORE_SPEC_KEYS
+    if _SPEC_KEYS.keys() - plain.keys() or any(
+        type(value) is not known.get(key) or (type(value) is list and not _is_flat(key, value))
+        for key, value in plain.items()
     ):
-        message = f"{placements!r:.80} on a mesh {mesh!r:.80} is not a distribution."
+        message = f"no valid tensor spec: {str(plain)[:120]}"
         raise ValueError(message)
-    return Distribution(tuple(mesh), tuple(placements))
+    if plain["dtype"] not in DTYPES or plain.get("state", "") not in {"", PARAMETER, BUFFER}:
+        message = f"no valid tensor spec: dtype {plain['dtype'][:40]!r}, state {plain.get('state', '')[:40]!r}"
+        raise ValueError(message)
+    on = plain.get("distribution")
+    return TensorSpec(
+        plain["dtype"], tuple(plain["shape"]), tuple(plain["strides"]), plain["offset"], plain["storage_size"],
+        plain["requires_grad"], plain["device"],
+        None if on is None else _distribution_of(on), plain.get("state", ""), tuple(plain.get("placements", ())),
+    )  # fmt: skip
+
+
+def _is_flat(key: str, items: list[Any]) -> bool:
+    kind = str if key == "placements" else int
+    return all(type(item) is kind for item in items)
+
+
+def _distribution_of(plain: dict[str, Any]) -> Distribution:
+    match plain:
+        case {"mesh": list(mesh), "placements": list(placements)} if len(plain) == 2:  # noqa: PLR2004 - these keys
+            is_valid = (
+                all(type(size) is int for size in mesh)
+                and is_mesh(tuple(mesh))
+                and all(isinstance(each, str) and is_placement(each) for each in placements)
+            )
+            if is_valid:
+                return Distribution(tuple(mesh), tuple(placements))
+        case _:
+            pass
+    message = f"{str(plain)[:80]} is not a distribution"
+    raise ValueError(message)

@@ -82,7 +82,9 @@ class ModuleCalls:
     def _before(self, module: torch.nn.Module, _args: object) -> None:
         self._running.append((module, len(self._recorder.steps)))
 
-    def _after(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
+    def _after(self, module: torch.nn.Module, args: tuple[Any, ...], *others: Any) -> None:
+        # If the forward raised, torch passes no keywords, and no result.
+        kwargs, result = others if len(others) == 2 else ({}, None)  # noqa: PLR2004
         steps = self._recorder.steps
         _, start = self._running.pop()
         members = [i for i in range(start, len(steps)) if steps[i].op != PLACEHOLDER]

@@ -23,7 +23,7 @@ from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import BUFFER
-from ci_autotest.program.json_values import argument_of
+from ci_autotest.program.json_values import result_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class _MergedBodies:
 
 
 def _value(part: TensorPart | PlainPart, buffers: Sequence[memoryview]) -> Any:
-    return _tensor(part, buffers) if isinstance(part, TensorPart) else argument_of(part.value)
+    return _tensor(part, buffers) if isinstance(part, TensorPart) else result_of(part.value)
 
 
 def _tensor(part: TensorPart, buffers: Sequence[memoryview]) -> torch.Tensor:

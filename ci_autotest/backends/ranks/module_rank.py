@@ -24,7 +24,7 @@ from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.ir import cotangent_key, output_refs
-from ci_autotest.program.json_values import plain_argument
+from ci_autotest.program.json_values import plain_result
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
@@ -290,7 +290,7 @@ class _BodyJob:
         if isinstance(value, _Tensor):
             return self._tensor(value)
         try:
-            return PlainPart(plain_argument(value))
+            return PlainPart(plain_result(value))
         except TypeError:
             return PlainPart(f"a {type(value).__name__}")
 

@@ -18,7 +18,7 @@ from ci_autotest.backends.remote.response import elements_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
-from ci_autotest.program.json_values import argument_of
+from ci_autotest.program.json_values import result_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class _MergedPrograms:
                 if any(other != first for other in values):
                     seen = f"ranks read {', '.join(map(_described, values))}"
                     self._note(RankFault(index, None, is_call=False, seen=seen, expected="one value on all ranks"))
-                return argument_of(first.value)
+                return result_of(first.value)
             case _:
                 return None
 

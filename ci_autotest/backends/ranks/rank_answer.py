@@ -19,7 +19,7 @@ from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, error_text
 from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import PLACEHOLDER, Recording, TensorSpec, cotangent_key
-from ci_autotest.program.json_values import plain_argument
+from ci_autotest.program.json_values import plain_result
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
 
@@ -219,7 +219,7 @@ class _ProgramJob:
         if isinstance(value, torch.nn.Module):
             return Module({name: self._whole(gathered(each, self._ranks)) for name, each in value.state_dict().items()})
         try:
-            return Plain(plain_argument(plain_value(value)))
+            return Plain(plain_result(plain_value(value)))
         except TypeError:
             return Plain(f"a {type(value).__name__}")
 

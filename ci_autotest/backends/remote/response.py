@@ -16,7 +16,7 @@ import torch
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError, Unsupported
-from ci_autotest.program.json_values import argument_of
+from ci_autotest.program.json_values import result_of
 from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, DTYPES, FLOAT8
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def elements_of(tensor: torch.Tensor) -> memoryview:
 
 def _plain(value: Any) -> Any:
     try:
-        return argument_of(value)
+        return result_of(value)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
         message = f"the host described a value as {str(value)[:100]}, which is invalid."
         raise ResponseError(message) from error

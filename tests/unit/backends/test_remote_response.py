@@ -80,8 +80,8 @@ def test_tensor__digest_is_that_of_another_dtype__is_asked_for():
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (None, None), (["plain", 3], 3), (["plain", ["float", "inf"]], float("inf")), (["items", 2], (None, None)),
-        (["other", "Size"], "a Size"), (["plain", ["tuple", 1, 2]], (1, 2)),
+        (None, None), (["plain", 3], 3), (["plain", {"float": "inf"}], float("inf")), (["items", 2], (None, None)),
+        (["other", "Size"], "a Size"), (["plain", {"tuple": [1, 2]}], (1, 2)),
     ],
     ids=str,
 )  # fmt: skip
@@ -99,7 +99,7 @@ def test_value__module__has_its_state():
     [
         5, "tensor", [], {}, ["unknown"], ["tensor"], ["items", -1], ["items", 10**12], ["items", "2"], ["module", []],
         ["other", 3], ["plain"], ["plain", ["unknown", 1]], ["plain", []], ["plain", ["float", "x"]],
-        ["plain", ["spec", 1]], ["plain", ["slice"]],
+        ["plain", {"tensor": 1}], ["plain", {"slice": []}],
         tensor("float33"), tensor(["float32"]), tensor(shape="ab"), tensor(shape=[-1]), tensor(shape=["3"]),
         tensor(shape=[True]), tensor(shape=[10**30]), tensor(requires_grad="no"), tensor(is_leaf=1), tensor()[:-1],
         [*tensor(), 1], tensor(where=1), tensor(where=-1), tensor(where=None), tensor(where=True), tensor(where=[]),

@@ -74,7 +74,7 @@ def test_call_mode__call_that_is_refused__is_no_test():
 def test_call_mode__reflected_operator__is_written_as_python_writes_it():
     x = torch.ones(2)
     (call,) = captured(lambda: 1 - x).calls
-    assert (call.target, call.args) == ("operator.sub", [1, ["ref", 0]])
+    assert (call.target, call.args) == ("operator.sub", [1, {"ref": 0}])
 
 
 def test_call_mode__result_and_gradient__are_those_without_it():

@@ -25,7 +25,17 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
 )
-from ci_autotest.program.json_values import argument_of, plain_argument, plain_program, program_of
+from ci_autotest.program.json_values import (
+    argument_of,
+    plain_argument,
+    plain_program,
+    plain_result,
+    plain_spec,
+    program_of,
+    result_of,
+    spec_of,
+)
+from ci_autotest.program.refusal import Refusal
 
 SPEC = TensorSpec("bfloat16", (2, 3), (1, 2), 4, 12, requires_grad=True, device="cpu")
 ARGUMENTS = {
@@ -82,18 +92,59 @@ def test_plain_argument__value_is_none_of_a_program__is_refused(value):
         plain_argument(value)
 
 
-@pytest.mark.parametrize("plain", [["nothing"], ["unknown", 1], [["list"]], [None]], ids=str)
-def test_argument_of__kind_is_unknown__is_refused(plain):
-    with pytest.raises(ValueError, match="is not a kind of argument"):
+@pytest.mark.parametrize(
+    "plain",
+    [
+        [], [1], {}, {"unknown": 1}, {"ref": 1, "copy": 2}, {"ref": "x"}, {"float": "x"}, {"dtype": "float3"}, {"slice": [1]},
+        {"complex": ["x", 1]}, {"ellipsis": False}, {"refusal": ["ValueError", ""]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_argument_of__is_none__is_refused(plain):
+    with pytest.raises(ValueError, match=r"an argument (of an unknown kind|with . keys)"):
         argument_of(plain)
 
 
 @pytest.mark.parametrize(
-    "plain", [[], ["ref"], ["float"], ["float", "x"], ["spec", 1], ["slice", 1], ["mapping", 1]], ids=str
+    "plain", [{"mapping": 1}, {"mapping": [1]}, {"mapping": [[1, 2]]}, {"mapping": [["a", 1, 2]]}], ids=str
 )
-def test_argument_of__kind_lacks_its_parts__is_refused(plain):
-    with pytest.raises((ValueError, TypeError, IndexError)):
+def test_argument_of__mapping_without_pairs__is_refused(plain):
+    with pytest.raises(ValueError, match=r"a mapping that is not a list of pairs|an argument of an unknown kind"):
         argument_of(plain)
+
+
+def test_argument_of__nested_too_deep__is_refused():
+    plain = 1
+    for _ in range(20):
+        plain = {"tuple": [plain]}
+    with pytest.raises(ValueError, match="nested more than 16 deep"):
+        argument_of(plain)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "float3"}, {"shape": [True]}, {"shape": 2}, {"offset": 1.0}, {"state": "code"}, {"placements": [1]},
+        {"more": 1}, {"distribution": {"mesh": [2]}}, {"distribution": {"mesh": [0], "placements": ["Replicate"]}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_spec_of__is_none__is_refused(change):
+    with pytest.raises(ValueError, match=r"no valid tensor spec|is not a distribution"):
+        spec_of({**plain_spec(SPEC), **change})
+
+
+@pytest.mark.parametrize("key", plain_spec(SPEC))
+def test_spec_of__a_key_is_missing__is_refused(key):
+    plain = plain_spec(SPEC)
+    del plain[key]
+    with pytest.raises(ValueError, match="no valid tensor spec"):
+        spec_of(plain)
+
+
+def test_result__refusal__there_and_back_keeps_its_message():
+    found = result_of(json.loads(json.dumps(plain_result(Refusal("ValueError", "no")))))
+    assert (type(found), found, found.said) == (Refusal, "ValueError", "no")
 
 
 def test_program__there_and_back__is_what_a_host_needs_of_it():

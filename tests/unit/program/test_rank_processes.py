@@ -21,10 +21,12 @@ def test_spec_of__plain_spec__is_the_spec(placement: str):
     assert spec_of(plain_spec(spec(placement))) == spec(placement)
 
 
-@pytest.mark.parametrize("lies", [[[2], ["Split(0)"]], [["2"], ["Replicate"]], [[0], ["Replicate"]]], ids=str)
-def test_spec_of__no_distribution__is_refused(lies: list[object]):
+@pytest.mark.parametrize(
+    ("mesh", "placements"), [([2], ["Split(0)"]), (["2"], ["Replicate"]), ([0], ["Replicate"])], ids=str
+)
+def test_spec_of__no_distribution__is_refused(mesh: list[object], placements: list[str]):
     with pytest.raises(ValueError, match="is not a distribution"):
-        spec_of([*plain_spec(spec("")), *lies])
+        spec_of({**plain_spec(spec("")), "distribution": {"mesh": mesh, "placements": placements}})
 
 
 @pytest.mark.parametrize(
