@@ -226,38 +226,6 @@ def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) ->
     return packages
 
 
-def keep_configuration(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Copy the configuration, because a test can rewrite the file in the checkout; the copy is empty if there is none.
-
-    The publisher reads the copy: the configuration lists the kernels that a shown program may name.
-    """
-    named, here = inputs.single(environ, "config"), Path.cwd()
-    paths = [Path(named)] if named else [each / "autotest.yml" for each in (here, *here.parents)]
-    found = next((path for path in paths if path.is_file()), None)
-    kept = folder / "configuration" / "autotest.yml"
-    kept.parent.mkdir()
-    try:
-        content = found.read_bytes() if found is not None else b""
-    except OSError:
-        content = b""  # The run itself refuses an unreadable file and says why.
-    kept.write_bytes(content)
-    return kept
-
-
-def sealed_paths(packages: Path) -> list[str]:
-    """Return everything that the publisher consists of: its packages, its program, the interpreter and its library."""
-    stdlib = Path(sysconfig.get_path("stdlib"))
-    library = Path(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("LDLIBRARY") or "")
-    settings = [folder / "pyvenv.cfg" for folder in interpreter().parents[:2]]
-    found = [packages, ACTION / "action", ACTION / "ci_autotest", interpreter(), stdlib, library, *settings]
-    return [str(path) for path in found if path.exists() and path.is_absolute()]
-
-
-def library_folder() -> str:
-    """Return the folder of the interpreter's shared library, which the loader may need; empty if it has none."""
-    return str(sysconfig.get_config_var("LIBDIR") or "") if sysconfig.get_config_var("Py_ENABLE_SHARED") else ""
-
-
 def checked_out(path: Path) -> str:
     """Return the commit of the checkout that ``path`` is in; empty if it is in none."""
     folder = next((each for each in (path, *path.parents) if each.is_dir()), Path.cwd())
@@ -267,16 +235,6 @@ def checked_out(path: Path) -> str:
     except FileNotFoundError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def listed_folders() -> list[str]:
-    """Return the folders in which a new file would change what the publisher imports.
-
-    A `pyvenv.cfg` beside or above the interpreter moves the library, a `pythonXY.zip` beside the library is imported
-    before it, and the action's checkout is on the import path.
-    """
-    found = [*interpreter().parents[:2], Path(sysconfig.get_path("stdlib")).parent, ACTION]
-    return [str(path) for path in dict.fromkeys(found)]
 
 
 def interpreter() -> Path:

@@ -99,6 +99,12 @@ def forget_secrets(environ: Mapping[str, str]) -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], kept)  # noqa: S606 - itself, and no shell
 
 
+def stop_imports() -> None:
+    """Let no later import of this process find a file: foreign code may have written to the interpreter's folders."""
+    sys.meta_path.clear()
+    sys.path_hooks.clear()
+
+
 def adopt_orphans() -> None:
     """Become the parent of every process below this one that loses its own parent."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:

@@ -5,6 +5,7 @@ Pure functions; the standard library only.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -38,6 +39,9 @@ OPTIONS = (
 #: Inputs that are keys of the configuration and have no option; their values are YAML.
 SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "tolerances", "known", "opinfo")
 DEFAULT_OUTPUT = "autotest-report"
+DEFAULT_ARTIFACT = "ci-autotest-report"
+#: Longest part of an artifact's name that a leg of a matrix adds.
+LEG_CHARS = 40
 #: Variables that foreign code must not inherit: tokens, and the files through which a step talks to the runner.
 WITHHELD = frozenset(
     {
@@ -116,8 +120,8 @@ def run_id(environ: Mapping[str, str]) -> str:
     if re.fullmatch(r"[1-9][0-9]{0,18}", value) is None:
         got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
         message = (
-            f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, or of the run with "
-            "the id 'run-id'. To merge reports in this job, list their folders in the input 'paths', one a line."
+            f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, of this run, or of "
+            "the run with the id 'run-id'. To merge reports in this job, list their folders in 'paths', one a line."
         )
         raise StepError(message)
     return value
@@ -136,20 +140,53 @@ def refuse_baseline(environ: Mapping[str, str]) -> None:
     raise StepError(message)
 
 
-def refuse_artifact_name(environ: Mapping[str, str]) -> None:
-    """Refuse a name of the artifact that GitHub or the publisher refuses, before the tests."""
-    name = single(environ, "artifact-name")
-    if name and not re.fullmatch(ARTIFACT_NAME, name):
+def artifact_name(environ: Mapping[str, str]) -> str:
+    """Return the name of the artifacts to publish, or with which this job's own begins."""
+    name = single(environ, "artifact-name") or DEFAULT_ARTIFACT
+    if not re.fullmatch(ARTIFACT_NAME, name):
         message = (
             f"the input 'artifact-name' is '{name[:100]}': use letters, digits, '_', '.', '-' and blanks, the first "
             "of them no blank and no dot."
         )
         raise StepError(message)
+    return name
+
+
+def uploaded_name(environ: Mapping[str, str]) -> str:
+    """Return the name under which this job uploads its report; names are unique in a workflow run.
+
+    Args:
+        environ: Has the inputs; ``JOB`` is the id of the job, ``MATRIX`` and ``JOB_INDEX`` say which leg it is.
+    """
+    job = environ.get("JOB", "") if task(environ) == "run" and not single(environ, "artifact-name") else ""
+    return "-".join(filter(None, (artifact_name(environ), job, leg(environ))))[:100]
+
+
+def leg(environ: Mapping[str, str]) -> str:
+    """Return the values of a leg of a matrix as a part of a name; empty without a matrix."""
+    try:
+        matrix = json.loads(environ.get("MATRIX", "") or "null")
+    except (ValueError, RecursionError):
+        matrix = None
+    if not isinstance(matrix, dict) or not matrix:
+        return ""
+    values = "-".join(value if isinstance(value, str) else json.dumps(value) for value in matrix.values())
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", values).strip("._-")[:LEG_CHARS]
+    # Two legs whose values look alike without some of their characters have two names.
+    return plain if plain == values else "-".join(filter(None, (plain, environ.get("JOB_INDEX", ""))))
 
 
 def comment_policy(environ: Mapping[str, str]) -> str:
-    """Return ``failures``, ``changes``, ``always`` or ``off``."""
-    return one_of(environ, "comment", COMMENTS)
+    """Return ``failures``, ``changes``, ``always`` or ``off``; a job that runs tests has none of the others."""
+    policy = one_of(environ, "comment", COMMENTS)
+    if task(environ) == "run" and single(environ, "comment") not in {"", "off"}:
+        message = (
+            f"the input 'comment' is '{policy}', but a job that runs tests gets no token: remove it, and comment in a "
+            "job of its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and "
+            "`pull-requests: write`."
+        )
+        raise StepError(message)
+    return policy
 
 
 def torch_choice(environ: Mapping[str, str]) -> str:
@@ -199,35 +236,14 @@ def comment_argv(environ: Mapping[str, str]) -> list[str]:
     """Return the arguments of ``ci-autotest comment``, for the report of this job or of another run.
 
     The check is named after its artifact, because a workflow with several checks has to name each artifact anyway.
-    Only a job in mode ``report`` looks for the base branch's last report, because that needs `actions: read`.
     """
-    artifact = single(environ, "artifact-name")
-    uploaded = artifact if task(environ) == "publish" else artifact + leg_suffix(environ)
-    named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={uploaded}"]
-    when = [f"--when={comment_policy(environ)}", *named, *configuration_options(environ)]
-    baseline = single(environ, "baseline") or ("auto-if-any" if mode(environ) == "report" else "")
-    compared = [f"--baseline={baseline}"] if baseline else []
+    artifact = artifact_name(environ)
+    named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={artifact}"]
+    baseline = f"--baseline={single(environ, 'baseline') or 'auto-if-any'}"
+    argv = ["comment", f"--when={comment_policy(environ)}", *named, *options_of(environ, ("config",)), baseline]
     if task(environ) == "publish":
-        return ["comment", *when, *compared, f"--run-id={run_id(environ)}", f"--output={output_folder(environ)}"]
-    return ["comment", *when, *compared, *leg(environ), "--", environ.get("ARTIFACT_DIR", "")]
-
-
-def configuration_options(environ: Mapping[str, str]) -> list[str]:
-    """Return the option that names the configuration as it was before the tests ran."""
-    path = environ.get("CONFIGURATION", "")
-    return [f"--config={path}"] if path else []
-
-
-def leg(environ: Mapping[str, str]) -> list[str]:
-    """Return the options for a leg of a matrix; none without a matrix."""
-    matrix, legs = environ.get("MATRIX", "").strip(), environ.get("JOB_TOTAL", "").strip()
-    return [f"--leg={matrix}", f"--legs={legs}"] if matrix not in {"", "null", "{}"} and legs else []
-
-
-def leg_suffix(environ: Mapping[str, str]) -> str:
-    """Return the suffix of the artifact's name in a matrix, as in the step that uploads."""
-    total, index = (environ.get(name, "").strip() for name in ("JOB_TOTAL", "JOB_INDEX"))
-    return f"-{index}" if total.isdecimal() and int(total) > 1 and index else ""
+        return [*argv, f"--run-id={run_id(environ)}", f"--output={output_folder(environ)}"]
+    return [*argv, "--", environ.get("ARTIFACT_DIR", "")]
 
 
 def is_secret(name: str) -> bool:

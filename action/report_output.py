@@ -50,19 +50,27 @@ def tidy(folder: Path) -> None:
         say(outputs.workflow_command("warning", text + ", ".join(sorted(dropped)[:10])))
 
 
-def show(environ: Mapping[str, str], folder: Path) -> None:
-    """Show the summary and the annotations of a report; if that fails, the step only warns."""
+def surfaces(environ: Mapping[str, str], folder: Path) -> tuple[str, str]:
+    """Return the summary and the annotations of a report."""
     try:
         room = outputs.SUMMARY_LIMIT - Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
-        append(environ, "GITHUB_STEP_SUMMARY", rendered(environ, folder, "summary", f"--limit={room}"))
+    except OSError:
+        room = outputs.SUMMARY_LIMIT  # `show` says what is wrong with the file.
+    return rendered(environ, folder, "summary", f"--limit={room}"), rendered(environ, folder, "annotations")
+
+
+def show(environ: Mapping[str, str], summary: str, annotations: str) -> None:
+    """Show the summary and the annotations of a report; if that fails, the step only warns."""
+    try:
+        append(environ, "GITHUB_STEP_SUMMARY", summary)
     except (OSError, StepError) as error:
         say(outputs.workflow_command("warning", f"the summary is not shown: {error}"))
-    say(outputs.shown_commands(rendered(environ, folder, "annotations")))
+    say(outputs.shown_commands(annotations))
 
 
 def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:
     """Return the summary or the annotations of the report; if that fails, log the reason and return nothing."""
-    argv = ["render", str(folder), surface, *options, *inputs.configuration_options(environ)]
+    argv = ["render", str(folder), surface, *options, *inputs.options_of(environ, ("config",))]
     done = subprocess.run(
         environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv),
         env=inputs.foreign_environ(environ), check=False, capture_output=True, text=True, errors="replace",

@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from action import container, environment, event, foreign, inputs, outputs
+from action import container, environment, foreign, inputs, outputs
 from action.container_run import in_container
 from action.inputs import StepError
-from action.report_output import explained, read_report, show, tidy
+from action.report_output import explained, read_report, show, surfaces, tidy
 from action.runner import commands_stopped, fresh_folder, say, take_back, write_outputs
 from ci_autotest.version import VERSION
 
@@ -48,21 +48,17 @@ def prepare(environ: Mapping[str, str]) -> int:
     runtime = inputs.runtime(environ, is_installed=has_own) if task == "run" else "python"
     venv = environment.make_environment(folder / "venv", environ)
     packages = environment.install_publisher(venv, folder, environ)
-    configuration = environment.keep_configuration(folder, environ)
     python = tested_python(task, runtime, venv, environ)
-    # The input `install` may build code of the checkout: first the cache is saved and the publisher is hashed.
+    # The input `install` may build code of the checkout: first the cache is saved.
     is_later = python == venv and inputs.install_arguments(environ) != []
     is_cached = python == venv and runtime != "host" and install_own(python, environ, is_later=is_later)
     say(f"::endgroup::\nci-autotest {VERSION}: task '{task}', runtime '{runtime}'.\n")
     write_outputs(
         environ,
         {
-            "task": task, "runtime": runtime, "python": str(python), "publisher": str(environment.interpreter()),
-            "libraries": environment.library_folder(), "packages": str(packages),
+            "task": task, "runtime": runtime, "python": str(python), "packages": str(packages),
             "installs": "true" if is_later else "", "cached": "true" if is_cached else "",
-            "configuration": str(configuration),
-            "sealed": "\n".join([*environment.sealed_paths(packages), str(configuration)]),
-            "listed": "\n".join(environment.listed_folders()),
+            "artifact": "" if task == "publish" else inputs.uploaded_name(environ),
         },
     )  # fmt: skip
     return 0
@@ -87,9 +83,10 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     inputs.keeps_cache(environ)
     inputs.refuse_baseline(environ)
     refuse_output(environ)
-    inputs.refuse_artifact_name(environ)
-    if inputs.comment_policy(environ) != "off":
-        inputs.comment_argv(environ)
+    inputs.artifact_name(environ)
+    is_off = inputs.comment_policy(environ) == "off"
+    if task == "publish" and not is_off:
+        inputs.run_id(environ)
     elif task == "publish":
         message = (
             "the input 'comment' is 'off', but without 'paths' mode 'report' only publishes: remove one of the two."
@@ -135,8 +132,7 @@ def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str
     """Return the interpreter for the tests; for the runtime ``host`` without ``install``, check its version."""
     if task != "run" or runtime == "container":
         return Path(sys.executable)
-    # `venv` imports the host's packages, too. What `install` adds goes there, because a new program beside the host's
-    # interpreter would change the seal.
+    # `venv` imports the host's packages, too. What `install` adds goes there, and leaves the host's as they are.
     if runtime == "python" or inputs.install_arguments(environ):
         return venv
     refuse_version(Path(sys.executable))
@@ -191,6 +187,7 @@ def run(environ: Mapping[str, str]) -> int:
     if inputs.task(environ) == "run" and folder.is_dir():  # An earlier report must not be taken for this run's.
         (folder / "report.json").unlink(missing_ok=True)
     ended = carried_out(environ)
+    foreign.stop_imports()
     take_back_all(environ, "the tests")
     tidy(folder)
     report = read_report(folder)
@@ -202,7 +199,10 @@ def run(environ: Mapping[str, str]) -> int:
         say(outputs.workflow_command("error", doubt))
         report = None
     if report:
-        show(environ, folder)
+        shown = surfaces(environ, folder)
+        # The interpreter that has rendered them may have files that a test wrote.
+        take_back_all(environ, "what renders the report")
+        show(environ, *shown)
     upload = folder if folder.is_dir() and (report or not was_there) else None
     uploads = outputs.has_artifacts(environ.get("GITHUB_SERVER_URL", ""))
     if upload and not uploads:
@@ -239,8 +239,9 @@ def publish(environ: Mapping[str, str]) -> int:
         return 0
     argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), inputs.comment_argv(environ))
     with commands_stopped():
-        given = {**environ, event.VARIABLE: event.payload(environ)}
-        done = subprocess.run(argv, env=given, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            argv, env=dict(environ), check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         say(done.stdout)
     url = outputs.comment_url(done.stdout)
     if done.returncode != 0:

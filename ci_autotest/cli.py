@@ -292,10 +292,6 @@ def ended(folder: Path, lines: tuple[str, ...]) -> int:
 @artifact_option
 @click.option("--name", default="ci-autotest", help="Name of the check; each check has a comment of its own.")
 @click.option(
-    "--leg", default="", help="Leg of a matrix, which has a section of the comment: a name, or GitHub's JSON."
-)
-@click.option("--legs", type=WholeNumber(1), metavar="N", default=1, help="Number of legs that publish to the comment.")
-@click.option(
     "--when",
     type=click.Choice(["always", "changes", "failures"]),
     default="always",

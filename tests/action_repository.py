@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN_ID = "4711"
+JOB = "alignment"
+#: What the job uploads by default.
+ARTIFACT = f"ci-autotest-report-{JOB}"
 #: In the environment of the whole job, as a careless workflow sets it.
 SECRET = "s3cret-of-the-job"  # noqa: S105 - it is none
 PLANTED = "torch.nn.functional.layer_norm"
@@ -67,7 +70,10 @@ class Repository:
         }  # fmt: skip
         return ActionRunner(
             action=self.action, workspace=self.folder, scratch=scratch, expressions=self.expressions,
-            github={"token": TOKEN, "event_name": "pull_request", "event": json.loads(self.event.read_text("utf-8"))},
+            github={
+                "token": TOKEN, "event_name": "pull_request", "event": json.loads(self.event.read_text("utf-8")),
+                "job": JOB, "run_id": run_id,
+            },
             environ=job_environ() | variables, **options,
         )  # fmt: skip
 
@@ -120,6 +126,7 @@ def checked_out(scratch: Path) -> Iterator[Repository]:
         yield Repository(folder, export(scratch / "checkout"), event, sha, github, expressions_entry())
 
 
-def installed(planted: ActionRecord) -> dict[str, StepRecord]:
-    """Return the steps that installed and sealed, so that they are not repeated."""
-    return {name: planted.steps[name] for name in ("prepare", "seal")}
+def installed(planted: ActionRecord, artifact: str = ARTIFACT) -> dict[str, StepRecord]:
+    """Return the step that installed, so that it is not repeated, in a job that uploads under a name of its own."""
+    prepare = planted.steps["prepare"]
+    return {"prepare": replace(prepare, outputs={**prepare.outputs, "artifact": artifact})}

@@ -232,7 +232,7 @@ def commented(
     time = clock or FakeClock()
     asked = {
         "folder": folder if way == "folder" else None, "run_id": None if way == "folder" else RUN_ID,
-        "artifact_name": "ci-autotest-report", "name": "ci-autotest", "leg": "", "legs": 1, "when": "failures",
+        "artifact_name": "ci-autotest-report", "name": "ci-autotest", "when": "failures",
         "baseline": "", "output": None,
     }  # fmt: skip
     environ = {**environ_of(github, way, folder, event), **(variables or {})}

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from ci_autotest.backends.operators.identity import is_random, operator_of
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.public_operators import public_operators
 from ci_autotest.power.decompositions import OverloadAnswering, overload_of
+from ci_autotest.program.random_calls import is_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

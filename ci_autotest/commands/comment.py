@@ -6,7 +6,6 @@ report is decoded strictly, programs are printed from ``program.json`` alone, an
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from ci_autotest.github.comment import Published, publish, refusal_text
 from ci_autotest.github.comment_sections import HEADER_CHARS, LEG_CHARS, MAX_CHARS, CommentSection, Turn, marker
 from ci_autotest.github.event import RunTarget, read_event
 from ci_autotest.github.http_response import Forbidden
-from ci_autotest.github.origin import Absent, find_pull_request
+from ci_autotest.github.origin import Absent, find_pull_request, with_run
 from ci_autotest.github.sticky import WantedComment
 from ci_autotest.report.comment_text import LEAST, render_comment
 from ci_autotest.report.finding_text import Setting
@@ -58,8 +57,6 @@ When: TypeAlias = Literal["always", "changes", "failures"]
 #: Seconds that all requests and waits of one publication may take.
 DEADLINE_S: Final = 300.0
 
-#: Conclusions of a run that has not failed; ``None`` while it goes on.
-_FINE: Final = frozenset({None, "success", "neutral", "skipped"})
 _NEEDED: Final = "actions: read` and `pull-requests: read"
 _AGAIN: Final = "What was misaligned here before is aligned again."
 
@@ -73,8 +70,6 @@ class Publication:
         run_id: The run whose artifacts are downloaded.
         artifact_name: Name under which reports are uploaded.
         name: Name of the check; each check has a comment of its own.
-        leg: Leg of a matrix, as GitHub's JSON or as a name; empty without a matrix.
-        legs: Number of legs that publish to the comment.
         when: Condition for creating the comment.
         baseline: A report, ``auto``, ``auto-if-any``, or nothing.
         output: Folder for the downloaded reports.
@@ -85,8 +80,6 @@ class Publication:
     run_id: int | None
     artifact_name: str
     name: str
-    leg: str
-    legs: int
     when: When
     baseline: str
     output: Path | None
@@ -159,6 +152,7 @@ def _publish(
     if isinstance(origin, Forbidden):
         return _degraded(origin, _NEEDED if isinstance(event.target, RunTarget) else "pull-requests: write")
     if result is None:
+        origin = with_run(client, event, origin)
         legs = _downloaded(asked, client, (event, origin), environ)
     else:
         legs = [_own_leg(asked, result, environ, origin)]
@@ -189,12 +183,11 @@ def _publish(
 
 def _explained(legs: list[Leg], origin: Origin) -> list[Leg]:
     """Return the legs; where their run failed and no report says why, none of them is aligned."""
-    run = origin.run
-    if run is None or run.conclusion in _FINE or any(leg.result.exit_code for leg in legs):
+    if not origin.failure or any(leg.result.exit_code for leg in legs):
         return legs
     why = (
-        f"run {run.id} ended with '{run.conclusion}', and its reports do not say why: a command was ended after it had "
-        "written its report, or another job failed."
+        f"{origin.failure}, and its reports do not say why: a command was ended after it had written its report, or "
+        "something else of the workflow failed."
     )
     return [_with_verdict(leg, why) for leg in legs]
 
@@ -210,13 +203,11 @@ def _degraded(refusal: Forbidden, needed: str) -> Published:
 
 def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> WantedComment:
     """Return the sections of the comment; each report has an equal share of the comment's length."""
-    count = max(asked.legs, len(legs))
-    room = max(LEAST, (MAX_CHARS - HEADER_CHARS) // count)
+    room = max(LEAST, (MAX_CHARS - HEADER_CHARS) // len(legs))
     return WantedComment(
         marker=marker(asked.name),
         turn=turn,
         sections=tuple(_section(leg, turn, room) for leg in legs),
-        legs=count,
         may_create=any(_may_begin(leg, asked.when) for leg in legs),
     )
 
@@ -247,16 +238,10 @@ def _begins(result: RunResult, when: When) -> bool:
     return result.exit_code != 0
 
 
-def leg_name(given: str) -> str:
-    """Return a leg's name as GitHub displays it, the matrix's values joined; ``{}`` and ``null`` mean no matrix."""
-    try:
-        matrix = json.loads(given) if given.strip().startswith(("{", "null")) else given
-    except (ValueError, RecursionError):
-        matrix = given
-    values = matrix.values() if isinstance(matrix, dict) else [matrix or ""]
-    name = ", ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
-    printable = "".join(filter(str.isprintable, name)).strip()
-    return printable if len(printable) <= LEG_CHARS else f"{printable[: LEG_CHARS - 1]}…"
+def leg_name(artifact: str, asked: str) -> str:
+    """Return the name of a leg's section: what its artifact's name has more than the one that was asked for."""
+    name = artifact.removeprefix(asked).lstrip("-")
+    return name if len(name) <= LEG_CHARS else f"{name[: LEG_CHARS - 1]}…"
 
 
 def _marked(asked: Publication, client: Client, event: Event, origin: Origin) -> Published:
@@ -278,9 +263,9 @@ def _marked(asked: Publication, client: Client, event: Event, origin: Origin) ->
 
 def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], origin: Origin) -> Leg:
     links = links_from({"ARTIFACT_NAME": asked.artifact_name, **environ}, result)
-    # Not `is_own`: a test of this job may have changed the folder, so programs are checked and printed anew.
+    # Not `is_own`: the folder may be of reports that strangers have written, so programs are checked and printed anew.
     return Leg(
-        name=leg_name(asked.leg),
+        name="",
         result=result,
         setting=Setting(
             links=_of_pull(links, origin, environ) if links else None,
@@ -313,12 +298,13 @@ def _downloaded(
         leg = _downloaded_leg(asked, artifact, data, (event, origin))
         links = _of_pull(leg.setting.links, origin, environ) if leg.setting.links else None
         legs.append(replace(leg, setting=replace(leg.setting, links=links)))
-    return legs
+    # The only one needs no name to be told from others.
+    return legs if len(legs) > 1 else [replace(leg, name="") for leg in legs]
 
 
 def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, about: tuple[Event, Origin]) -> Leg:
     event, origin = about
-    name = leg_name(artifact.name.removeprefix(asked.artifact_name).lstrip("-"))
+    name = leg_name(artifact.name, asked.artifact_name)
     try:
         read = read_downloaded(artifact.name, data, permissions_in(asked.config))
     except AutotestError as error:

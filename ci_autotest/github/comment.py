@@ -21,12 +21,10 @@ from ci_autotest.github.sticky import (
     WantedComment,
     decide,
     ours,
-    seen,
 )
 
 if TYPE_CHECKING:
     from ci_autotest.github.client import Client
-    from ci_autotest.github.comment_sections import CommentSection
     from ci_autotest.github.event import Event, PullRequestTarget
 
 Action: TypeAlias = Literal["created", "updated", "unchanged", "skipped", "degraded"]
@@ -70,9 +68,6 @@ class _Progress:
         created: The comment that we created.
         posted: A comment was sent, whether or not an answer came.
         updated: A comment was overwritten.
-        seen: Latest section of each leg that was ever seen. If a publisher that had not seen a section overwrites it,
-            everyone who has seen it writes it again.
-        is_steady: The last list had everything as wanted.
         missed: The comment to overwrite did not exist.
         failures: Number of writes with unknown result.
         unclear: Why the result of a write is unknown.
@@ -83,8 +78,6 @@ class _Progress:
     created: Comment | None = None
     posted: bool = False
     updated: bool = False
-    seen: tuple[CommentSection, ...] = ()
-    is_steady: bool = False
     missed: bool = False
     failures: int = 0
     unclear: str = ""
@@ -149,20 +142,15 @@ def _converge(thread: _Thread) -> Published:
             return _degraded(comments)
         if progress.created and not ours(comments, progress.author, thread.wanted.marker):
             comments.append(progress.created)  # the list lags behind GitHub's own answer
-        progress = replace(progress, seen=seen(comments, progress.author, thread.wanted, progress.seen))
-        step = decide(comments, progress.author, thread.wanted, wrote=progress.wrote, remembered=progress.seen)
+        step = decide(comments, progress.author, thread.wanted, wrote=progress.wrote)
         if isinstance(step, Skip):
             message = "no comment: the pull request has none yet, and this run has nothing to report."
             return Published(url=None, action="skipped", message=message)
         if isinstance(step, Done):
-            if progress.is_steady or thread.wanted.legs == 1 or not progress.wrote:
-                return _published(step, progress)
-            # Another leg may still overwrite the comment with a version from before our write, so look twice.
-            progress = replace(progress, is_steady=True)
-        else:
-            progress = replace(_act(thread, step, progress), is_steady=False)
-            if progress.refused:
-                return _refused(step, progress, progress.refused)
+            return _published(step, progress)
+        progress = _act(thread, step, progress)
+        if progress.refused:
+            return _refused(step, progress, progress.refused)
         thread.client.pause(SETTLE_S, f"{thread.client.api_url}{thread.path} was written and must be read again")
     cause = progress.unclear or "other jobs write to it at the same time"
     message = (

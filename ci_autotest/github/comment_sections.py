@@ -88,7 +88,6 @@ def compose(first_line: str, sections: Iterable[CommentSection]) -> str:
     Raises:
         PublishError: Not even the first lines fit.
     """
-    # Sorted, so that every publisher writes the same text for the same sections.
     placed = sorted(sections, key=lambda section: section.leg)
     while _size(body := _composed(first_line, placed)) > MAX_CHARS:
         longest = max(placed, key=lambda section: _size(section.text))
@@ -96,7 +95,7 @@ def compose(first_line: str, sections: Iterable[CommentSection]) -> str:
         if _size(shorter) >= _size(longest.text):
             message = (
                 f"the comment has {_size(body):,} characters, and {MAX_CHARS:,} are allowed: "
-                f"{len(placed)} legs do not fit into one. Give some of them another --name."
+                f"{len(placed)} legs do not fit into one. Publish some of them under another `artifact-name`."
             )
             raise PublishError(message)
         placed[placed.index(longest)] = replace(longest, text=shorter)
@@ -134,11 +133,8 @@ def _overview(placed: Sequence[CommentSection]) -> str:
     """Return a line about all legs if there are several, so that nobody takes the first for the whole."""
     if len(placed) < 2:  # noqa: PLR2004
         return ""
-    newest = max(section.turn.run_id for section in placed)
     faulty = sum(section.text.startswith(FAULTY) for section in placed)
-    old = sum(section.turn.run_id < newest for section in placed)
-    waiting = f"; {old} still from an earlier run" if old else ""
-    return f"**{faulty} of {len(placed)} legs not aligned{waiting}**"
+    return f"**{faulty} of {len(placed)} legs not aligned**"
 
 
 def _size(text: str) -> int:

@@ -169,7 +169,6 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
 
     Args:
         environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which the workflow passes.
-            ``AUTOTEST_EVENT`` is the event as JSON, for a step after tests, which can write to the event's file.
         run_id: The run that tested, if it is given; then the event needs no pull request.
 
     Raises:
@@ -195,7 +194,9 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
 
 def _target(name: str, environ: Mapping[str, str], repository: str, run_id: int | None) -> Target:
     reader = _READERS.get(name)
-    if run_id is not None:
+    # A job of the run that tested has the pull request in its own event.
+    is_own = name != "workflow_run" and str(run_id) == environ.get("GITHUB_RUN_ID", "")
+    if run_id is not None and not (is_own and reader is not None):
         own = _of_run(environ, repository) if name == "workflow_run" else None
         # A run in GitHub's own event need not be requested.
         return own if own and own.run_id == run_id else RunTarget(run_id=run_id)
@@ -238,22 +239,12 @@ _READERS: Final[dict[str, Callable[[Mapping[str, str], str], Target]]] = {
 
 
 def _payload(environ: Mapping[str, str], kind: type[T]) -> T:
-    where, text = _event_text(environ)
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{where} is not the event that GITHUB_EVENT_NAME names: {error}."
-        raise PublishError(message) from None
-
-
-def _event_text(environ: Mapping[str, str]) -> tuple[str, str | bytes]:
-    """Return the source of the event, for messages, and its JSON."""
-    # It comes first, because tests can write to the event's file.
-    if given := environ.get("AUTOTEST_EVENT"):
-        return "AUTOTEST_EVENT", given
     path = required(environ, "GITHUB_EVENT_PATH")
     try:
-        return f"GITHUB_EVENT_PATH '{path}'", Path(path).read_bytes()
+        return msgspec.json.decode(Path(path).read_bytes(), type=kind)
     except OSError as error:
         message = f"GITHUB_EVENT_PATH '{path}' cannot be read: {error.strerror}. Run this in a step of a workflow."
+        raise PublishError(message) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"GITHUB_EVENT_PATH '{path}' is not the event that GITHUB_EVENT_NAME names: {error}."
         raise PublishError(message) from None

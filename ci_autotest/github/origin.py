@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -48,12 +48,14 @@ class Origin:
     Attributes:
         pull: The pull request to comment on.
         sha: The tested head, which both the fork and the repository have.
-        run: The run that tested, if it is another one than this.
+        run: The run that tested, if GitHub shows it.
+        failure: What of the run ended without success, in words; empty if nothing did, or nothing is known.
     """
 
     pull: PullRequestTarget
     sha: str
     run: WorkflowRun | None = None
+    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,21 @@ class Absent:
     message: str
 
 
+class RunJob(msgspec.Struct, frozen=True):
+    """A job of a run; ``conclusion`` is ``None`` while it runs."""
+
+    id: int
+    name: str
+    conclusion: str | None = None
+
+
+class _JobPage(msgspec.Struct, frozen=True):
+    jobs: list[RunJob]
+
+
+#: Conclusions of a run or a job that has not failed; ``None`` while it goes on.
+_FINE: Final = frozenset({None, "success", "neutral", "skipped"})
+JOBS: Final = msgspec.json.Decoder(_JobPage)
 RUN: Final = msgspec.json.Decoder(WorkflowRun)
 PULL: Final = msgspec.json.Decoder(Pull)
 PULLS: Final = msgspec.json.Decoder(list[Pull])
@@ -91,6 +108,29 @@ def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Ori
             f"and {(target.head_sha or '')[:12]} was tested."
         )
     return Origin(pull=_target_of(event, pull), sha=pull.head.sha)
+
+
+def with_run(client: Client, event: Event, origin: Origin) -> Origin:
+    """Return the origin with the run that tested, and what of it has failed.
+
+    This run goes on while one of its jobs publishes, so that its other jobs are looked at, those of the latest attempt.
+
+    Raises:
+        PublishError: GitHub does not answer as GitHub.
+    """
+    if origin.run is not None:
+        conclusion = origin.run.conclusion
+        failure = "" if conclusion in _FINE else f"run {origin.run.id} ended with '{conclusion}'"
+        return replace(origin, failure=failure)
+    path = f"/repos/{event.repository}/actions/runs/{event.run_id}"
+    run = client.get(path, RUN, {})
+    jobs = client.pages(Listing(path=f"{path}/jobs", shape=JOBS, items=lambda page: page.jobs))
+    failed = [] if isinstance(jobs, Forbidden) else [job for job in jobs if job.conclusion not in _FINE]
+    return replace(
+        origin,
+        run=None if isinstance(run, Forbidden) else run,
+        failure=f"the job '{failed[0].name}' of this run ended with '{failed[0].conclusion}'" if failed else "",
+    )
 
 
 def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent | Forbidden:

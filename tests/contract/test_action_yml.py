@@ -148,10 +148,9 @@ def test_input__option_of_run__reaches_the_argument_vector(name: str):
 def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     defaults = {name: entry["default"] for name, entry in ACTION["inputs"].items() if entry["default"]}
     assert defaults == {
-        "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0],
-        "python": "python3", "artifact-name": "ci-autotest-report", "image": f"ghcr.io/org/ci-autotest:v{VERSION}",
+        "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "python": "python3", "image": f"ghcr.io/org/ci-autotest:v{VERSION}",
         "torch": inputs.TORCHES[0], "cache": inputs.CACHES[0], "speed": inputs.SPEEDS[0],
-        "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id }}",
+        "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id || github.run_id }}",
     }  # fmt: skip
 
 
@@ -161,18 +160,13 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
         "cache": {"cache-hit"},  # of actions/cache
         "prepare": {
             "python",
-            "publisher",
             "packages",
-            "libraries",
-            "sealed",
-            "listed",
             "task",
             "runtime",
             "installs",
             "cached",
-            "configuration",
+            "artifact",
         },
-        "seal": {"digest"},
         "run": set(outputs.step_outputs(0, None, None)),
         "upload": {"artifact-url", "artifact-digest"},  # of actions/upload-artifact
         "publish": {"comment-url"},
@@ -187,22 +181,21 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
         assert re.fullmatch(rf"\$\{{\{{ steps\.[\w-]+\.outputs\.{name} \}}\}}", entry["value"]), name
 
 
-#: Outcomes of the steps prepare, seal, install, run and publish, what `run` and `prepare` wrote, and the word for it.
+#: Outcomes of the steps prepare, install, run and publish, what `run` and `prepare` wrote, and the word for it.
 ENDS = [
-    ("success success skipped success success", "failure", "run", "failure"),
-    ("failure skipped skipped skipped skipped", "", "", "usage"),
-    ("cancelled skipped skipped skipped skipped", "", "", "interrupted"),
-    ("skipped skipped skipped skipped skipped", "", "", "interrupted"),
-    ("success cancelled skipped skipped skipped", "", "run", "interrupted"),
-    ("success success failure skipped skipped", "", "run", "usage"),
-    ("success success cancelled skipped skipped", "", "run", "interrupted"),
-    ("success success success cancelled skipped", "", "run", "interrupted"),
-    ("success success skipped cancelled skipped", "interrupted", "run", "interrupted"),
-    ("success success success failure skipped", "", "run", "error"),
-    ("success failure skipped skipped skipped", "", "run", "error"),
-    ("success success skipped skipped success", "", "publish", "success"),
-    ("success success skipped skipped failure", "", "publish", "error"),
-    ("success success skipped skipped cancelled", "", "publish", "interrupted"),
+    ("success skipped success skipped", "failure", "run", "failure"),
+    ("failure skipped skipped skipped", "", "", "usage"),
+    ("cancelled skipped skipped skipped", "", "", "interrupted"),
+    ("skipped skipped skipped skipped", "", "", "interrupted"),
+    ("success failure skipped skipped", "", "run", "usage"),
+    ("success cancelled skipped skipped", "", "run", "interrupted"),
+    ("success success cancelled skipped", "", "run", "interrupted"),
+    ("success skipped cancelled skipped", "interrupted", "run", "interrupted"),
+    ("success success failure skipped", "", "run", "error"),
+    ("success skipped success success", "success", "merge", "success"),
+    ("success skipped skipped success", "", "publish", "success"),
+    ("success skipped skipped failure", "", "publish", "error"),
+    ("success skipped skipped cancelled", "", "publish", "interrupted"),
 ]
 
 
@@ -211,7 +204,7 @@ ENDS = [
 def test_conclusion__however_it_ends__is_never_empty(outcomes: str, said: str, task: str, word: str):
     steps: dict[str, Any] = {
         name: {"outcome": outcome, "outputs": {}}
-        for name, outcome in zip(("prepare", "seal", "install", "run", "publish"), outcomes.split(), strict=True)
+        for name, outcome in zip(("prepare", "install", "run", "publish"), outcomes.split(), strict=True)
     }
     steps["run"]["outputs"] = {"conclusion": said} if said else {}
     steps["prepare"]["outputs"] = {"task": task} if task else {}
@@ -246,9 +239,11 @@ def test_steps__of_python__are_isolated():
     assert [line for line in started if re.search(r"exec \"\$\w+\" -I ", line) is None] == []
 
 
-def test_steps__with_the_token__are_the_one_that_comments():
+def test_steps__with_the_token__are_the_one_that_comments_and_is_in_no_job_with_tests():
     holders = [step.get("id") for step in STEPS if "token" in str(step.get("env", {})) + str(step.get("with", {}))]
     assert holders == ["publish"]
+    tasks = set(re.findall(r"outputs\.task == '(\w+)'", BY_ID["publish"]["if"]))
+    assert tasks == {"publish", "merge"}
 
 
 def test_run_step__has_the_head_of_the_pull_request_from_github():
@@ -258,13 +253,13 @@ def test_run_step__has_the_head_of_the_pull_request_from_github():
 def test_steps__after_a_failure__still_upload_comment_and_end():
     conditions = [str(step.get("if", "")) for step in STEPS]
     regardless = [bool(re.search(r"always\(\)|!cancelled\(\)", text)) for text in conditions]
-    assert regardless == [False] * 7 + [True, True, True]
+    assert regardless == [False] * 6 + [True, True, True]
 
 
-def test_steps__cache_and_seal__are_made_before_code_of_the_checkout_runs():
+def test_steps__cache__is_saved_before_code_of_the_checkout_runs():
     order = [step.get("id") or step.get("uses", "end").partition("@")[0] for step in STEPS]
     assert order == [
-        "plan", "cache", "prepare", "actions/cache/save", "seal", "install", "run", "upload", "publish", "end",
+        "plan", "cache", "prepare", "actions/cache/save", "install", "run", "upload", "publish", "end",
     ]  # fmt: skip
     assert [step["continue-on-error"] for step in STEPS if "cache" in step.get("uses", "")] == [True, True]
 

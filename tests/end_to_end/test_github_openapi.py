@@ -19,9 +19,9 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
 from tests.fakes.github_server import serving
 from tests.npm import fetched
-from tests.objections import CASES, OBJECTIONS, OWN, Way, arranged, commented
+from tests.objections import CASES, OBJECTIONS, OWN, RUN_ID, Way, arranged, commented
 from tests.openapi import Description, described
-from tests.publishing import at_once, ours, published
+from tests.publishing import at_once, event_of, ours, published
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,9 +51,11 @@ def flow(github: FakeGithub, folder: Path) -> list[Seen]:
     github.add_comment(BOT, ours("old", 60))
     said.append(commented(github, "run", folder, baseline="auto", name="other")[1])
     github.heads = {NUMBER: OWN}
+    github.jobs[RUN_ID] = [("test", "failure"), ("report", None)]
+    said.append(commented(github, "run", folder, event="pull_request", name="third")[1])
     github.comments = [(NUMBER, 10_000 + i, BOT, ours("old", 60)) for i in range(2)]
     said.append(commented(github, "folder", folder)[1])
-    assert [re.findall(r"\((\w+)\)", text)[0] for text in said] == ["created", "created", "updated"]
+    assert [re.findall(r"\((\w+)\)", text)[0] for text in said] == ["created", "created", "created", "updated"]
     return github.seen
 
 
@@ -69,6 +71,7 @@ def test_comment__whole_flow__is_as_github_describes(github, tmp_path, descripti
     assert {each.method + re.sub(r"/\d+", "/N", each.path.replace(REPOSITORY, "R")) for each in seen} == {
         "GET/repos/R/actions/runs/N",
         "GET/repos/R/actions/runs/N/artifacts",
+        "GET/repos/R/actions/runs/N/jobs",
         "GET/repos/R/actions/artifacts",
         "GET/repos/R/actions/artifacts/N/zip",
         "GET/repos/R/commits",
@@ -108,11 +111,11 @@ def met(each: Seen) -> bool:
     return each.method in {"PATCH", "DELETE"} and each.answer.status == HTTPStatus.NOT_FOUND
 
 
-def test_comment__20_legs_at_once__is_as_github_describes(github, tmp_path, description: Description) -> None:
+def test_comment__20_runs_at_once__is_as_github_describes(github, tmp_path, description: Description) -> None:
     """How many of the twenty meet depends on the machine."""
     github.heads = {NUMBER: OWN}
 
-    failures = at_once(github, [{"text": str(i), "leg": f"leg {i}", "legs": 20} for i in range(20)])
+    failures = at_once(github, [{"text": str(i), "event": event_of(github, run_id=500 + i)} for i in range(20)])
 
     wrong = [
         f"{each.method} {each.path}: {text}"

@@ -57,6 +57,7 @@ class FakeGithub:
         artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
         conclusions: How each run ended, if not well.
+        jobs: Name and conclusion of each job of a run; of no conclusion if it goes on.
         attempts: When the latest attempt of each run began, if not when everything else did.
         history: Each commit, with those before it.
         mount: Path that the API is under, as on an Enterprise Server.
@@ -79,6 +80,7 @@ class FakeGithub:
     token: str = TOKEN
     runs: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     conclusions: dict[int, str] = field(default_factory=dict)
+    jobs: dict[int, list[tuple[str, str | None]]] = field(default_factory=dict)
     attempts: dict[int, str] = field(default_factory=dict)
     history: dict[str, list[str]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
@@ -160,6 +162,7 @@ class FakeGithub:
             ("PATCH", rf"{here}/issues/comments/(\d+)", self._update),
             ("DELETE", rf"{here}/issues/comments/(\d+)", self._delete),
             ("GET", rf"{here}/actions/runs/(\d+)", self._run),
+            ("GET", rf"{here}/actions/runs/(\d+)/jobs", self._jobs),
             ("GET", rf"{here}/commits", self._commits),
             ("GET", rf"{here}/pulls", self._pulls),
             ("GET", rf"{here}/pulls/(\d+)", self._pull),
@@ -216,6 +219,13 @@ class FakeGithub:
             "run_started_at": self.attempts.get(run_id, values.WHEN),
         }
         return Answer(status=200, content=values.run(self.base, REPOSITORY, run_id, self.runs[run_id]) | state)
+
+    def _jobs(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:
+        jobs = [
+            values.job(self.base, REPOSITORY, run_id, (i, *job)) for i, job in enumerate(self.jobs.get(run_id, []), 1)
+        ]
+        page = self._page(jobs, query, f"{self.base}/repos/{REPOSITORY}/actions/runs/{run_id}/jobs")
+        return replace(page, content={"total_count": len(jobs), "jobs": page.content})
 
     def _commits(self, *, query: dict[str, str], content: Any) -> Answer:
         found = [query["sha"], *self.history.get(query["sha"], [])]

@@ -111,6 +111,19 @@ def run(base: str, full_name: str, run_id: int, head: tuple[str, str, str]) -> J
     return {**fixed, **named, **state, **where, **repositories, **{key: f"{url}/{key}" for key in _RUN_URLS}}
 
 
+def job(base: str, full_name: str, run_id: int, given: tuple[int, str, str | None]) -> Json:
+    """Return a ``job``: its id, its name, and how it ended."""
+    number, name, conclusion = given
+    run_url, url = (f"{base}/repos/{full_name}/actions/{what}" for what in (f"runs/{run_id}", f"jobs/{number}"))
+    state = {"status": "completed" if conclusion else "in_progress", "conclusion": conclusion, "started_at": WHEN}
+    where = {"run_id": run_id, "run_url": run_url, "head_sha": "5f" * 20, "head_branch": "softmax", "url": url}
+    runner = {"runner_id": 1, "runner_name": "a", "runner_group_id": 2, "runner_group_name": "b", "labels": ["x"]}
+    return {
+        "id": number, "node_id": "CR_1", "name": name, "html_url": url, "check_run_url": url, "created_at": WHEN,
+        "completed_at": WHEN if conclusion else None, "workflow_name": "align", "steps": [], **where, **state, **runner,
+    }  # fmt: skip
+
+
 def commit(base: str, full_name: str, sha: str, parents: list[str]) -> Json:
     """Return a ``commit``."""
     url = f"{base}/repos/{full_name}/commits/{sha}"

@@ -137,6 +137,20 @@ def test_forget_secrets__environment_that_the_process_was_started_with__has_none
     assert ("KEPT=plain" in shown, "s3cret" in shown) == (True, False)
 
 
+def test_stop_imports__file_that_is_written_afterwards__is_not_imported(tmp_path: Path):
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from action import foreign\n"
+        "foreign.stop_imports()\n"
+        "open(sys.argv[2] + '/planted.py', 'w').write('print(1)')\n"
+        "import planted"
+    )
+    argv = [sys.executable, "-c", code, str(ROOT), str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No module named 'planted'" in done.stderr
+
+
 def test_drop_irregular__links_and_pipes__are_removed_and_named(tmp_path: Path):
     folder, secret = tmp_path / "report", tmp_path / "secret"
     (folder / "findings").mkdir(parents=True)

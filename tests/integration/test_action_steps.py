@@ -189,6 +189,31 @@ def test_run__tests_write_to_the_runners_files__is_discarded_and_said(job: Job):
     assert ((job.folder / "env").read_text(), output(job, "exit-status")) == ("", "1")
 
 
+#: Stands where files that a test wrote into the interpreter's folders do: it runs whenever a report is rendered.
+TRAP = """
+import os, sys, time
+def main():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 3)
+            for _ in range(400):
+                with open(os.environ["TRAP"], "a") as file:
+                    file.write("exit-status=0\\nconclusion=success\\n")
+                time.sleep(0.01)
+        os._exit(0)
+    sys.stdout.write("# Forged\\n")
+"""
+
+
+def test_run__what_renders_the_report_is_of_a_test__has_no_say_in_the_verdict(job: Job):
+    (job.folder / "packages" / "ci_autotest" / "cli.py").write_text(TRAP)
+    done = job.step("run", REPORT=report(1, 2, 3), STATUS="1", TRAP=str(job.folder / "output"))
+    assert "what renders the report left" in done.stdout
+    assert (output(job, "exit-status"), output(job, "conclusion")) == ("1", "failure")
+    assert "=" not in "".join(line for line in job.outputs.splitlines() if line.startswith(("exit", "conclusion")))
+
+
 def test_run__link_in_the_report__is_not_uploaded(job: Job):
     folder = job.workspace / "autotest-report"
     folder.mkdir()
@@ -253,10 +278,15 @@ def test_publish__push__does_not_start_the_command(job: Job):
 
 
 def test_publish__command_fails__warns_and_fails_nothing(job: Job):
-    environ = {"GITHUB_EVENT_NAME": "pull_request", "ARTIFACT_DIR": "out", "GITHUB_TOKEN": "s3cret"}
+    environ = {
+        "GITHUB_EVENT_NAME": "pull_request", "GITHUB_TOKEN": "s3cret", "INPUT_MODE": "report", "INPUT_RUN_ID": "7",
+    }  # fmt: skip
     done = job.step("publish", **environ, STATUS="2")
     assert done.returncode == 0
-    words = ["comment", "--when=failures", "--name=ci-autotest", "--artifact-name=ci-autotest-report", "--", "out"]
+    words = [
+        "comment", "--when=failures", "--name=ci-autotest", "--artifact-name=ci-autotest-report",
+        "--baseline=auto-if-any", "--run-id=7", "--output=autotest-report",
+    ]  # fmt: skip
     assert f"argv {json.dumps(words)} GITHUB_TOKEN" in done.stdout
     assert "::warning title=ci-autotest::no comment was written" in done.stdout
     assert output(job, "comment-url") == ""
@@ -366,7 +396,7 @@ def test_install__build_of_the_checkout_on_a_host__sees_no_secret_leaves_nothing
 
 
 @pytest.mark.parametrize("given", [{"INPUT_INSTALL": "."}, {}], ids=["with the input install", "without it"])
-def test_tested_python__host__installs_nothing_before_the_seal(job: Job, given: dict[str, str]):
+def test_tested_python__host__gets_nothing_installed(job: Job, given: dict[str, str]):
     code = (
         "import os, pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
         "from action import steps\n"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.github.comment_sections import sections_of
 from tests.fakes.github import BOT, NUMBER, SHA, FakeGithub, Fault
 from tests.fakes.github_server import serving
 from tests.publishing import at_once, event_of, ours, published
@@ -28,26 +27,6 @@ def test_publish__20_at_once__end_with_exactly_one_comment_of_the_newest(github:
 
     (body,) = github.bodies().values()
     assert (failures, body) == ([], ours("of 519", 519))
-
-
-def test_publish__20_legs_at_once__end_with_one_comment_and_all_sections(github: FakeGithub) -> None:
-    legs = [f"py3.{i}" for i in range(20)]
-
-    failures = at_once(github, [{"text": f"on {leg}", "leg": leg, "legs": 20} for leg in legs])
-
-    (body,) = github.bodies().values()
-    assert (failures, [section.leg for section in sections_of(body)]) == ([], sorted(legs))
-    assert "**20 of 20 legs not aligned**" in body
-
-
-def test_publish__leg_overwritten_by_another_that_had_not_seen_it__writes_again(github: FakeGithub) -> None:
-    github.add_comment(BOT, ours("a", leg="a"))
-    late = ours("a", leg="a")  # what another leg had read before
-    github.plant(Fault(method="PATCH", then=lambda: github.replace_body(101, late)))
-
-    published(github, "b", leg="b", legs=2)
-
-    assert [section.leg for section in sections_of(github.bodies()[101])] == ["a", "b"]
 
 
 def test_publish__overwritten_by_a_late_older_run__writes_again(github: FakeGithub) -> None:

@@ -332,26 +332,51 @@ def test_comment__legs_of_a_matrix__have_a_section_each_in_one_comment(github, t
     }  # fmt: skip
 
 
-def test_comment__leg_of_a_matrix_job__adds_its_section(github, tmp_path) -> None:
-    arranged(github, "folder")
+@pytest.mark.parametrize(
+    ("artifact", "name"),
+    [("report", ""), ("report-gpu", "gpu"), ("report-test-3.11_true", "test-3.11_true"), (f"report-{'x' * 90}", "x" * 59 + "…")],
+)  # fmt: skip
+def test_leg_name__of_an_artifact(artifact: str, name: str) -> None:
+    assert leg_name(artifact, "report") == name
 
-    for leg in ('{"python": "3.11", "gpu": true}', '{"python": "3.12", "gpu": false}'):
-        commented(github, "folder", tmp_path, leg=leg, legs=2)
+
+def test_comment__only_report_of_a_job_with_the_default_name__needs_no_name(github, tmp_path) -> None:
+    arranged(github, "run")
+    github.artifacts = [replace(STORED, name="ci-autotest-report-test", data=archive_of(MISALIGNED))]
+
+    commented(github, "run", tmp_path)
 
     (body,) = github.bodies(BOT).values()
-    assert [section.leg for section in sections_of(body)] == ["3.11, true", "3.12, false"]
+    assert [section.headline for section in sections_of(body)] == [
+        "### ✗ 1 operator misaligned: torch.nn.functional.layer_norm on kernels"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("jobs", "says"),
     [
-        ("", ""), ("{}", ""), ("null", ""), ("gpu", "gpu"), ('{"os": "ubuntu", "n": 3}', "ubuntu, 3"), ("{broken", "{broken"),
-        ('{"a": {"b": [1]}}', '{"b": [1]}'), ("x" * 100, "x" * 59 + "…"), ("a\u202eb\nc", "abc"), ('{"a":' * 2000, "{"),
+        ([("test", "success"), ("report", None)], "### ✓ aligned"),
+        ([("test", "failure"), ("report", None)], "### ✗ the job 'test' of this run ended with 'failure', and its reports"),
+        ([("test (cpu)", "cancelled")], "### ✗ the job 'test (cpu)' of this run ended with 'cancelled'"),
     ],
 )  # fmt: skip
-def test_leg_name__what_github_gives(given: str, name: str) -> None:
-    assert leg_name(given).startswith(name)
-    assert len(leg_name(given)) <= 60
+def test_comment__from_a_job_of_the_run_itself__is_as_its_jobs_ended(github, tmp_path, jobs, says) -> None:
+    arranged(github, "folder")
+    github.artifacts = [replace(STORED, data=archive_of(samples.run()))]
+    github.jobs[RUN_ID] = jobs
+
+    status, said = commented(github, "run", tmp_path, event="pull_request", when="always")
+
+    (body,) = github.bodies(BOT).values()
+    assert (status, "(created)" in said) == (0, True), said
+    assert says in body
+
+
+def test_comment__jobs_that_the_token_may_not_read__are_not_missed(github, tmp_path) -> None:
+    arranged(github, "folder")
+    github.plant(refusal("GET", "/jobs$"))
+
+    assert "(created)" in commented(github, "run", tmp_path, event="pull_request")[1]
 
 
 # --- when there is a comment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from action import inputs
@@ -108,26 +110,51 @@ def test_runtime__unknown__names_the_known():
     assert str(raised.value) == "the input 'runtime' is 'docker': give one of host, python, container."
 
 
-def test_comment_argv__report_that_is_here__names_its_folder_last():
-    environ = {"ARTIFACT_DIR": "/w/out", "INPUT_ARTIFACT_NAME": "r", "INPUT_BASELINE": "base"}
+def test_comment_argv__reports_that_are_merged_here__names_their_folder_last():
+    environ = {
+        "ARTIFACT_DIR": "/w/out", "INPUT_MODE": "report", "INPUT_PATHS": "a\nb", "INPUT_ARTIFACT_NAME": "r",
+        "INPUT_BASELINE": "base", "INPUT_CONFIG": "c.yml",
+    }  # fmt: skip
     assert inputs.comment_argv(environ) == [
-        "comment", "--when=failures", "--name=r", "--artifact-name=r", "--baseline=base", "--", "/w/out",
+        "comment", "--when=failures", "--name=r", "--artifact-name=r", "--config=c.yml", "--baseline=base", "--", "/w/out",
     ]  # fmt: skip
 
 
-def test_comment_argv__leg_of_a_matrix__says_which():
-    environ = {"ARTIFACT_DIR": "out", "MATRIX": '{"os": "a"}', "JOB_TOTAL": "2", "JOB_INDEX": "1"}
-    said = inputs.comment_argv({**environ, "INPUT_ARTIFACT_NAME": "r"})
-    assert said[2:6] == ["--name=r", "--artifact-name=r-1", '--leg={"os": "a"}', "--legs=2"]
-    assert inputs.leg({"MATRIX": "null", "JOB_TOTAL": "1"}) == []
-
-
-def test_comment_argv__run_of_another_workflow__is_numbered():
-    environ = {"INPUT_MODE": "report", "INPUT_RUN_ID": "77", "INPUT_ARTIFACT_NAME": "r", "INPUT_COMMENT": "always"}
+def test_comment_argv__run__is_numbered_and_has_the_default_name():
+    environ = {"INPUT_MODE": "report", "INPUT_RUN_ID": "77", "INPUT_COMMENT": "always"}
     assert inputs.comment_argv(environ) == [
-        "comment", "--when=always", "--name=r", "--artifact-name=r", "--baseline=auto-if-any", "--run-id=77",
-        "--output=autotest-report",
+        "comment", "--when=always", "--name=ci-autotest", "--artifact-name=ci-autotest-report", "--baseline=auto-if-any",
+        "--run-id=77", "--output=autotest-report",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({"JOB": "test"}, "ci-autotest-report-test"),
+        ({"JOB": "test", "INPUT_ARTIFACT_NAME": "r"}, "r"),
+        ({"JOB": "merge", "INPUT_MODE": "report", "INPUT_PATHS": "a"}, "ci-autotest-report"),
+        ({"JOB": "test", "MATRIX": '{"os": "ubuntu", "n": 3}', "JOB_INDEX": "1"}, "ci-autotest-report-test-ubuntu-3"),
+        ({"INPUT_ARTIFACT_NAME": "shard", "MATRIX": '{"shard": 2}', "JOB_INDEX": "1"}, "shard-2"),
+        ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": '{"a": "x/y"}', "JOB_INDEX": "0"}, "r-x_y-0"),
+        ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": '{"a": "x:y"}', "JOB_INDEX": "1"}, "r-x_y-1"),
+        ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": '{"a": {"b": [1]}}', "JOB_INDEX": "4"}, "r-b_1-4"),
+        ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": '{"a": "::"}', "JOB_INDEX": "4"}, "r-4"),
+        ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": "null", "JOB_INDEX": "0"}, "r"),
+        ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": "{broken", "JOB_INDEX": "0"}, "r"),
+    ],
+)
+def test_uploaded_name__is_one_for_each_job_and_leg(environ: dict[str, str], name: str):
+    assert inputs.uploaded_name(environ) == name
+
+
+def test_uploaded_name__long_values__are_cut_and_told_apart_by_the_number_of_the_leg():
+    names = {
+        inputs.uploaded_name({"JOB": "j" * 30, "MATRIX": json.dumps({"a": "x" * 90}), "JOB_INDEX": str(i)})
+        for i in range(2)
+    }
+    assert len(names) == 2
+    assert max(map(len, names)) <= 100
 
 
 @pytest.mark.parametrize("value", ["", "0", "7 --when=always", "$(id)", "\u0667"])
@@ -195,8 +222,19 @@ def test_cli_argv__cannot_be_meant__says_what_to_write(environ: dict[str, str], 
 
 def test_comment_policy__unknown__names_the_known():
     with pytest.raises(inputs.StepError) as raised:
-        inputs.comment_policy({"INPUT_COMMENT": "failure"})
+        inputs.comment_policy({"INPUT_COMMENT": "failure", "INPUT_MODE": "report"})
     assert str(raised.value) == "the input 'comment' is 'failure': give one of failures, changes, always, off."
+
+
+@pytest.mark.parametrize("value", ["failures", "changes", "always"])
+def test_comment_policy__of_a_job_that_runs_tests__says_where_to_comment(value: str):
+    with pytest.raises(inputs.StepError) as raised:
+        inputs.comment_policy({"INPUT_COMMENT": value})
+    assert str(raised.value) == (
+        f"the input 'comment' is '{value}', but a job that runs tests gets no token: remove it, and comment in a job of "
+        "its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and `pull-requests: write`."
+    )
+    assert inputs.comment_policy({"INPUT_COMMENT": "off"}) == "off"
 
 
 def test_foreign_environ__tokens_and_runner_files__are_withheld():
@@ -230,15 +268,6 @@ def test_kept_constraints__packages_of_the_caller__lose_their_pins():
         '# exact\ntorch==2.13.0\nnetworkx==3.6.1; python_version >= "3.11"\nJinja2==3.1.6\ntyping_extensions==4.16.0\n'
     )
     assert inputs.kept_constraints(pins, ["Torch", "typing-extensions", "networkx"]) == "Jinja2==3.1.6\n"
-
-
-def test_comment_argv__configuration_from_before_the_tests__is_the_one_that_is_read():
-    environ = {
-        "ARTIFACT_DIR": "out",
-        "INPUT_ARTIFACT_NAME": "ci-autotest-report",
-        "CONFIGURATION": "/kept/autotest.yml",
-    }
-    assert "--config=/kept/autotest.yml" in inputs.comment_argv(environ)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_compose__legs__are_in_order_under_one_line_on_all() -> None:
 
     assert body == (
         f"{LINE}\n<!-- sections 4.1.13.a%2C%203.11 5.1.10.b -->\n"
-        "**1 of 2 legs not aligned; 1 still from an earlier run**\n\n"
+        "**1 of 2 legs not aligned**\n\n"
         "### ✗ a\n\nmore\n\n### ✓ fine"
     )
 
@@ -97,5 +97,7 @@ def test_compose__256_legs__all_have_their_line() -> None:
 
 
 def test_compose__not_even_first_lines_have_room__says_what_to_do() -> None:
-    with pytest.raises(PublishError, match=r"3 legs do not fit into one\. Give some of them another --name"):
+    with pytest.raises(
+        PublishError, match=r"3 legs do not fit into one\. Publish some of them under another `artifact-name`"
+    ):
         compose(LINE, [section(str(i), "### " + "x" * 30_000) for i in range(3)])

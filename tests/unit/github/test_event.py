@@ -140,16 +140,13 @@ def test_read_event__issue_comment_on_an_issue__is_refused(environ) -> None:
     assert refused(variables) == ("issue 12 of the event is not a pull request, so there is nothing to comment on.")
 
 
-def test_read_event__event_is_given__its_file_is_not_read(environ) -> None:
-    variables = environ({"pull_request": "of a test"}, AUTOTEST_EVENT=json.dumps(pull_request("mallory/kernels")))
+def test_read_event__this_run_is_named__its_own_event_has_the_pull_request(environ) -> None:
+    variables = environ(pull_request("octo/kernels"), GITHUB_RUN_ID="500")
 
-    assert read_event(variables).target == PullRequestTarget(number=12, head_sha=HEAD, from_fork=True, base="main")
-
-
-def test_read_event__event_that_is_given_is_another__is_refused(environ) -> None:
-    assert refused(environ(AUTOTEST_EVENT='{"pull_request": null}')).startswith(
-        "AUTOTEST_EVENT is not the event that GITHUB_EVENT_NAME names: "
+    assert read_event(variables, 500).target == PullRequestTarget(
+        number=12, head_sha=HEAD, from_fork=False, base="main"
     )
+    assert read_event(variables, 501).target == RunTarget(run_id=501)
 
 
 def test_read_event__push__names_the_events_that_have_a_pull_request(environ) -> None:

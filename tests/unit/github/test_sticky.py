@@ -94,38 +94,19 @@ def test_decide__comment_and_no_reason_for_one__is_brought_up_to_date() -> None:
     assert decide([A4], "bot", wanted(may_create=False), wrote=False) == Update(1, BODY)
 
 
-def updated(there: list[Comment], want: WantedComment, **options) -> dict[str, CommentSection]:
+def updated(there: list[Comment], want: WantedComment) -> dict[str, CommentSection]:
     """Return the sections by leg, as they are after the update that is asked for."""
-    step = decide(there, "bot", want, wrote=False, **options)
+    step = decide(there, "bot", want, wrote=False)
     assert isinstance(step, Update)
     return {part.leg: part for part in sections_of(step.body)}
 
 
-def test_decide__other_legs_of_the_same_run__stay() -> None:
-    there = ours(1, section(5, "a", "a"), section(5, "b", "b", attempt=2))
+def test_decide__legs_of_before__are_those_of_this_run() -> None:
+    there = ours(1, section(4, "a", "a"), section(4, "gone", "gone"))
 
-    assert updated([there], wanted(section(5, "c", "c"), legs=3)) == {
-        "a": section(5, "a", "a"), "b": section(5, "b", "b", attempt=2), "c": section(5, "c", "c")
+    assert updated([there], wanted(section(5, "a", "a"), section(5, "b", "b"))) == {
+        "a": section(5, "a", "a"), "b": section(5, "b", "b")
     }  # fmt: skip
-
-
-def test_decide__legs_of_an_earlier_run__stay_until_all_of_this_one_are_in() -> None:
-    there = ours(1, section(4, "a", "a"), section(5, "b", "b"), section(4, "gone", "gone"))
-
-    assert set(updated([there], wanted(section(5, "c", "c"), legs=3))) == {"a", "b", "c", "gone"}
-    assert set(updated([there], wanted(section(5, "a", "a"), legs=2))) == {"a", "b"}
-
-
-def test_decide__legs_in_duplicates__are_brought_to_the_comment_that_stays() -> None:
-    there = [ours(1, section(5, "a", "a")), ours(2, section(5, "b", "b"))]
-
-    assert set(updated(there, wanted(section(5, "b", "b"), legs=2))) == {"a", "b"}
-
-
-def test_decide__leg_that_was_seen_and_is_gone__is_written_again() -> None:
-    there = ours(1, section(5, "b", "b"))
-
-    assert set(updated([there], wanted(section(5, "b", "b"), legs=2), remembered=[section(5, "a", "a")])) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
