@@ -318,6 +318,7 @@ def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, abou
         server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,
         digest=(artifact.digest or "").removeprefix("sha256:"), artifact_name=artifact.name,
+        uploaded=artifact.created_at or "",
     )  # fmt: skip
     return Leg(
         name=name, result=read.result, setting=Setting(links=links, source=read.source), artifact_name=artifact.name

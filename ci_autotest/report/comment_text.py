@@ -45,6 +45,9 @@ SUMMARY_LIMIT: Final = 1_000_000
 LEAST: Final = 4_096
 
 _ROWS_REGION: Final = "rows"
+_FOLDED_ROWS: Final = "folded rows"
+#: Rows of the table of findings that are not folded.
+_ROWS_OPEN: Final = 20
 
 # Order in which the parts of a page get room when not everything fits.
 _FRAME, _FIRST_FINDING, _UNTESTED, _ROWS, _SECTIONS, _GRAPHS, _TRACEBACKS, _TESTS = range(8)
@@ -85,7 +88,7 @@ def render_comment(result: RunResult, *, limit: int = COMMENT_LIMIT, setting: Se
         setting: Addresses of files, run and artifact, and the source of programs.
         title: Name before the verdict, for example a leg of a matrix.
     """
-    return _page(result, limit, setting, replace(_COMMENT, title=title))
+    return _page(result, limit, replace(setting, page=title), replace(_COMMENT, title=title))
 
 
 def render_summary(result: RunResult, *, limit: int = SUMMARY_LIMIT, setting: Setting = _PLAIN) -> str:
@@ -119,7 +122,7 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
         (Region(name="verdict"), [_verdict_block(result, extent.title)]),
         candidates_part(result, extent.most, _FRAME),
         fixed_part(result, _FRAME),
-        _rows_part(findings, setting, extent),
+        *_rows_parts(findings, setting, extent),
         (Region(name=SECTIONS, more=_UNSHOWN), _finding_blocks(shown, setting)),
         (_accepted_region(findings, extent), []),
         speed_part(result, extent.most, _UNTESTED, has_all=extent.has_tests),
@@ -160,22 +163,30 @@ def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block
     ]
 
 
-def _rows_part(findings: Sequence[Finding], setting: Setting, extent: _Extent) -> Part:
-    """Return the table of the findings that are not accepted, which come first in reading order."""
-    heads = ("operator", "candidate", "kind", "blame", *(() if setting.new is None else ("baseline",)))
-    region = Region(
-        name=_ROWS_REGION,
-        lead=row(*heads) + row(*["---"] * len(heads)),
-        tail="\n",
-        more=f"{{count}} more findings are in {extent.rest}.\n\n",
-        beyond=sum(finding.known is None for finding in findings[extent.findings :]),
-    )
-    rows = [
-        BlockForm(_ROWS, _ROWS_REGION, partial(finding_row, finding, setting.is_new(finding)))
-        for finding in findings[: extent.findings]
-        if finding.known is None
-    ]
-    return region, [Block(_ROWS_REGION, (form,)) for form in rows]
+def _rows_parts(findings: Sequence[Finding], setting: Setting, extent: _Extent) -> list[Part]:
+    """Return the table of the findings that are not accepted, which come first; what is long of it is folded."""
+    heads = ("operator", "candidate", "kind", "greatest difference", "cases", "blame")
+    heads = (*heads, *(() if setting.new is None else ("baseline",)))
+    head = row(*heads) + row(*["---"] * len(heads))
+    counted = [finding for finding in findings if finding.known is None]
+    rest = sum(finding.known is None for finding in findings[extent.findings :])
+    more = f"{{count}} more findings are in {extent.rest}.\n\n"
+    shown = counted[: len(counted) - rest]
+    regions = [Region(name=_ROWS_REGION, lead=head, tail="\n", more=more, beyond=rest)]
+    if len(shown) > _ROWS_OPEN:
+        summary = f"the other {len(counted) - _ROWS_OPEN:,} findings"
+        lead, tail = f"<details><summary>{summary}</summary>\n\n{head}", "\n</details>\n\n"
+        regions = [
+            Region(name=_ROWS_REGION, lead=head, tail="\n"),
+            Region(name=_FOLDED_ROWS, lead=lead, tail=tail, more=more, beyond=rest),
+        ]
+    parts: list[Part] = [(region, []) for region in regions]
+    for i, finding in enumerate(shown):
+        region, blocks = parts[min(i // _ROWS_OPEN, len(parts) - 1)]
+        make = partial(finding_row, finding, setting.is_new(finding), setting.page)
+        # The last region counts what does not fit.
+        blocks.append(Block(regions[-1].name, (BlockForm(_ROWS, region.name, make),)))
+    return parts
 
 
 def _accepted_region(findings: Sequence[Finding], extent: _Extent) -> Region:

@@ -5,6 +5,7 @@ Numbers are shown as they were compared: in decimal for reading, and in hexadeci
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ci_autotest.report.error_pattern_text import pattern_sentence
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Difference
 
 _TESTS_SHOWN = 3
+#: What GitHub would change in the name of an anchor.
+_NO_ANCHOR = re.compile(r"[^A-Za-z0-9_-]+")
+_ANCHOR_CHARS = 120
 #: Characters of an operator's name that the table of findings has room for.
 _NAME_CHARS = 40
 
@@ -56,14 +60,35 @@ def facts_table(
     return f"{row('', '')}{row('---', '---')}{rows}"
 
 
-def finding_row(finding: Finding, is_new: bool | None) -> str:  # noqa: FBT001 - three answers
-    """Return a finding as one row of the table of findings; the last cell is left out without a baseline."""
+def anchor(finding: Finding, page: str = "") -> str:
+    """Return the name of a finding's section, by which the table of findings links to it.
+
+    Args:
+        finding: Any.
+        page: What tells this report from others of the same comment.
+    """
+    return _NO_ANCHOR.sub("-", "-".join(filter(None, (page, finding.id))))[:_ANCHOR_CHARS]
+
+
+def finding_row(finding: Finding, is_new: bool | None, page: str | None = None) -> str:  # noqa: FBT001 - three answers
+    """Return a finding as one row of the table of findings; the last cell is left out without a baseline.
+
+    Args:
+        finding: Any.
+        is_new: Whether the baseline lacks it; ``None`` without a baseline.
+        page: As for ``anchor``; ``None`` if the finding has no section.
+    """
     standing = [] if is_new is None else ["**new**" if is_new else "still"]
     blame = "" if finding.blame == "unknown" else finding.blame.replace("_", " ")
     name = finding.operator or finding.test
     if len(name) > _NAME_CHARS:  # the headline of the section has the whole name
         name = f"…{name.rpartition('::')[2].rpartition('.')[2]}"
-    return row(code(name, _NAME_CHARS), code(finding.candidate, 60), _kind(finding), blame, *standing)
+    operator = code(name, _NAME_CHARS)
+    # GitHub puts its own word before the names of anchors.
+    linked = operator if page is None else f"[{operator}](#user-content-{anchor(finding, page)})"
+    greatest = (_amounts(finding) or [""])[0].removeprefix("absolute ")
+    seen = f"{finding.cases:,} of {finding.of_cases:,}" if finding.of_cases else ""
+    return row(linked, code(finding.candidate, 60), _kind(finding), greatest, seen, blame, *standing)
 
 
 def facts_line(finding: Finding) -> str:

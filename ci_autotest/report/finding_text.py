@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
-from ci_autotest.report.finding_facts import facts_line, facts_table
+from ci_autotest.report.finding_facts import anchor, facts_line, facts_table
 from ci_autotest.report.finding_message import amount_of
 from ci_autotest.report.finding_program import missing_program
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
@@ -51,12 +51,14 @@ class Setting:
         source: Finds the saved program; ``None`` if the report's own text can be trusted.
         new: Ids that the baseline lacks; ``None`` without a baseline.
         candidates: By name.
+        page: What tells the report from others of the same comment, for example a leg of a matrix.
     """
 
     links: Links | None = None
     source: Source | None = None
     new: tuple[str, ...] | None = None
     candidates: Mapping[str, CandidateInfo] = field(default_factory=dict)
+    page: str = ""
 
     def of(self, result: RunResult) -> Setting:
         """Return the same with what a run says of its findings and candidates."""
@@ -185,11 +187,16 @@ def _shown(finding: Finding, *, with_program: bool) -> list[str]:
 
 
 def _section(finding: Finding, setting: Setting, extent: Extent) -> str:
-    return f"**{text(headline(finding))}**\n\n{_body(finding, setting, extent)}\n\n"
+    return f"{_anchor(finding, setting)}**{text(headline(finding))}**\n\n{_body(finding, setting, extent)}\n\n"
 
 
 def _folded_section(finding: Finding, setting: Setting, extent: Extent) -> str:
-    return f"{folded(f'<b>{title(headline(finding))}</b>', _body(finding, setting, extent))}\n\n"
+    summary = f"{_anchor(finding, setting)}<b>{title(headline(finding))}</b>"
+    return f"{folded(summary, _body(finding, setting, extent))}\n\n"
+
+
+def _anchor(finding: Finding, setting: Setting) -> str:
+    return f'<a name="{anchor(finding, setting.page)}"></a>'
 
 
 def _body(finding: Finding, setting: Setting, extent: Extent) -> str:

@@ -38,6 +38,7 @@ class Links:
         run: Address of the workflow run, or ``""``.
         artifact: Address of the artifact, ``""`` before it is uploaded.
         digest: sha256 of the artifact's archive, ``""`` if unknown.
+        uploaded: When the artifact was uploaded, in UTC as GitHub writes it; ``""`` if unknown.
         run_id: Id of the run, or 0.
         artifact_name: Name of the uploaded report, ``""`` if unknown.
         is_foreign: Whether the programs may come from a fork; then its scripts must not be run.
@@ -52,6 +53,7 @@ class Links:
     run: str = ""
     artifact: str = ""
     digest: str = ""
+    uploaded: str = ""
     run_id: int = 0
     artifact_name: str = ""
     is_foreign: bool = False
@@ -71,20 +73,33 @@ class Links:
             return ""
         host = "" if self.server == PUBLIC else f"{urlsplit(self.server).netloc}/"
         repository = shlex.quote(host + self.repository)
-        fetch = f"gh pr checkout {self.pull} --repo {repository} &&\n  " if self.pull else ""
-        load = (
-            f"gh run download {self.run_id} --repo {repository} \\\n"
-            f"    --name {shlex.quote(self.artifact_name)} --dir {FOLDER} &&\n  "
-        )
-        again = f"replay {FOLDER}/findings/{finding}"
-        return f"{fetch}{load}{self._confined(again, on_gpu=on_gpu) if self.is_foreign else f'ci-autotest {again}'}"
+        folder, load = f"{FOLDER}-{self.run_id}", f"gh run download {self.run_id} --repo {repository}"
+        # From any folder of a checkout, and again: `gh` does not write over what is there.
+        steps = [
+            'cd "$(git rev-parse --show-toplevel)"',
+            *([f"gh pr checkout {self.pull} --repo {repository}"] if self.pull else []),
+            *([f"cd {shlex.quote(self._inside)}"] if self._inside else []),
+            f"rm -rf {folder}",
+            f"{load} \\\n    --name {shlex.quote(self.artifact_name)} --dir {folder}",
+        ]
+        again = f"replay {folder}/findings/{finding}"
+        steps.append(self._confined(again, on_gpu=on_gpu) if self.is_foreign else f"ci-autotest {again}")
+        return " &&\n  ".join(steps)
+
+    @property
+    def _inside(self) -> str:
+        """The configuration's folder, from which the configuration is found; empty if it is no folder inside."""
+        parts = [part for part in self.prefix.split("/") if part]
+        is_inside = self.prefix.isprintable() and not self.prefix.startswith("/") and not {".", ".."} & {*parts}
+        return "/".join(parts) if is_inside else ""
 
     def _confined(self, command: str, *, on_gpu: bool) -> str:
         own = _OWN_IMAGE.fullmatch(self.image)
         image = f"{self.image.removesuffix('-cuda')}{'-cuda' if on_gpu else ''}" if own else self.image
+        place = shlex.quote(f"/github/workspace/{self._inside}".rstrip("/"))
         return (
             f"docker run --rm {'--gpus all ' if on_gpu else ''}--network none --read-only --cap-drop ALL \\\n"
-            '    --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" -w /github/workspace \\\n'
+            f'    --tmpfs /tmp:exec -v "$(git rev-parse --show-toplevel):/github/workspace:ro" -w {place} \\\n'
             '    --user "$(id -u):$(id -g)" \\\n'
             f"    {shlex.quote(image)} \\\n"
             f"    {command}"

@@ -5,6 +5,7 @@ Each function returns a region with at most ``most`` blocks; ``size_budget`` dec
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Part = tuple[Region, list[Block]]
 
+#: A time as GitHub writes it: its date, and its hour and minute.
+_TIME: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}):[0-9]{2}Z")
 _WHY: Final[dict[NoProfile, str]] = {
     "bounds": "out of bounds",
     "dtype": "not in this dtype",
@@ -190,9 +193,16 @@ def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
         *_commit(ran.commit, links),
         f"{result.duration_s:,.1f} s",
         *([f"[run]({links.run})"] if links and links.run else []),
+        *_time(links),
         f"`report.json`, `junit.xml` and `findings/` are in the {where}",
     ]
     return Region(name="footer"), [fixed("footer", f"<sub>{' · '.join(parts)}</sub>\n", rank)]
+
+
+def _time(links: Links | None) -> list[str]:
+    """Return when the report was uploaded: a comment that is written again is not told from an older one otherwise."""
+    found = _TIME.fullmatch(links.uploaded) if links else None
+    return [f"reported {found[1]} {found[2]} UTC"] if found else []
 
 
 def _commit(tested: str, links: Links | None) -> list[str]:

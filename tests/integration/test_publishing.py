@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 MISALIGNED = samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),))
-OWN_HTML = re.compile(r"<!-- [^>]* -->|</?details>|<summary>(?:<b>[^<>]*</b>|[^<>]*)</summary>|</?sub>")
+OWN_HTML = re.compile(
+    r"<!-- [^>]* -->|<a name=\"[\w-]+\">|</a>|</?details>|<summary>(?:(?:<a name=\"[\w-]+\"></a>)?<b>[^<>]*</b>|[^<>]*)</summary>|</?sub>"
+)
 
 
 @pytest.fixture
@@ -53,14 +55,16 @@ def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_co
     assert (
         f"""\
 ```sh
-gh pr checkout {NUMBER} --repo octo/kernels &&
+cd "$(git rev-parse --show-toplevel)" &&
+  gh pr checkout {NUMBER} --repo octo/kernels &&
+  rm -rf autotest-report-77 &&
   gh run download 77 --repo octo/kernels \\
-    --name ci-autotest-report --dir autotest-report &&
+    --name ci-autotest-report --dir autotest-report-77 &&
   docker run --rm --gpus all --network none --read-only --cap-drop ALL \\
-    --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" -w /github/workspace \\
+    --tmpfs /tmp:exec -v "$(git rev-parse --show-toplevel):/github/workspace:ro" -w /github/workspace \\
     --user "$(id -u):$(id -g)" \\
     ghcr.io/org/ci-autotest:v1-cuda \\
-    replay autotest-report/findings/layer_norm-3f2a
+    replay autotest-report-77/findings/layer_norm-3f2a
 ```"""
         in body
     )
@@ -135,8 +139,10 @@ def test_comment__of_the_repository_itself__replays_without_a_container(github, 
     commented(github, "run", tmp_path)
 
     body = github.bodies(BOT)[152]
-    assert f"gh pr checkout {NUMBER} --repo octo/kernels &&\n  gh run download 77 --repo octo/kernels" in body
-    assert "&&\n  ci-autotest replay autotest-report/findings/layer_norm-3f2a\n" in body
+    assert (
+        f"gh pr checkout {NUMBER} --repo octo/kernels &&\n  rm -rf autotest-report-77 &&\n  gh run download 77" in body
+    )
+    assert "&&\n  ci-autotest replay autotest-report-77/findings/layer_norm-3f2a\n" in body
     assert "`findings/layer_norm-3f2a/repro.py` in the [artifact](https://github.com/octo/kernels/actions" in body
 
 
@@ -167,6 +173,7 @@ def test_comment__links__are_to_the_commit_that_was_tested_and_never_out_of_the_
         if child.tag == "a" and child.attrs
     ]
     assert links == [
+        "#user-content-layer_norm-3f2a",
         f"https://github.com/octo/kernels/blob/{'5f' * 20}/evil/x/blob/a.py#L12",
         f"https://github.com/octo/kernels/commit/{'5f' * 20}",
         "https://github.com/octo/kernels/actions/runs/77",
@@ -221,7 +228,10 @@ def test_comment__published_by_the_job_or_by_a_second_workflow__is_the_same(gith
         bodies += github.bodies(BOT).values()
         github.comments.clear()
 
-    assert bodies[0] == bodies[1]
+    # Only GitHub says when an artifact was uploaded.
+    texts = [re.sub(r" · reported [^·]* UTC", "", body.partition("-->\n\n")[2]) for body in bodies]
+    assert texts[0] == texts[1]
+    assert "reported 2026-11-20" in bodies[1]
     values = {
         2: "b = torch.tensor([-0.0, -0.0])\n", 64: "b = torch.tensor([-0.0, -0.0, ",
         100: f"| `input_1`, float32\\[100\\] | 400 | `{hashlib.sha256(programs.floats(*range(100))).hexdigest()}` |",
@@ -296,7 +306,7 @@ def test_comment__kernel_of_a_hostile_name__is_shown_as_those_characters(github,
 def test_comment__of_a_fork__names_the_image_of_the_job_and_of_the_device(github, tmp_path, variables, image) -> None:
     _, _, body = published_archive(github, tmp_path, archive_of(MISALIGNED), variables=variables)
 
-    assert f"    {image} \\\n    replay autotest-report/" in body
+    assert f"    {image} \\\n    replay autotest-report-77/" in body
 
 
 def test_comment__of_a_fork_on_the_cpu__asks_for_no_gpu(github, tmp_path) -> None:

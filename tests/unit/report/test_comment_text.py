@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -30,7 +31,9 @@ LINKS = Links(
 SETTING = Setting(links=LINKS)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 #: The only HTML that a page has is its own.
-OWN_HTML = re.compile(r"<details><summary>(?:<b>[^<>]*</b>|[^<>]*)</summary>|</?details>|</?sub>")
+OWN_HTML = re.compile(
+    r"<a name=\"[\w-]+\">|</a>|<details><summary>(?:(?:<a name=\"[\w-]+\"></a>)?<b>[^<>]*</b>|[^<>]*)</summary>|</?details>|</?sub>"
+)
 
 
 def tokens(page):
@@ -44,7 +47,7 @@ def foreign(page):
     pictures = [token.content for token in tokens(page) if token.type == "image"]
     return [
         *(item for item in html if OWN_HTML.sub("", item).strip()),
-        *(item for item in links if not item.startswith("https://github.com/org/kernels/")),
+        *(item for item in links if not re.match(r"https://github\.com/org/kernels/|#user-content-[\w-]+$", item)),
         *pictures,
     ]
 
@@ -218,11 +221,32 @@ def ten_findings(**changes):
 def test_render_comment__ten_findings__a_table_one_open_and_the_others_folded():
     lines = visible(render_comment(ten_findings(new=("op00001-0000",)), setting=SETTING))
 
-    rows = [line for line in lines if line.startswith("| `torch.op")]
-    assert rows[0] == "| `torch.op00001` | `kernels` | value | candidate | **new** |"
-    assert rows[1:] == [f"| `torch.op{i:05}` | `kernels` | value | candidate | still |" for i in (0, *range(2, 10))]
+    rows = [line for line in lines if line.startswith("| [`torch.op")]
+    end = "| `kernels` | value | 0.0041 | 3 of 20 | candidate"
+    assert rows[0] == f"| [`torch.op00001`](#user-content-op00001-0000) {end} | **new** |"
+    assert rows[1:] == [
+        f"| [`torch.op{i:05}`](#user-content-op{i:05}-0000) {end} | still |" for i in (0, *range(2, 10))
+    ]
     assert lines.count("<closed>") == 10  # of the first finding the row that accepts it, and the nine others
     assert len(lines) < 70  # 70 lines of a table or of code are two screens
+
+
+def test_render_comment__long_table__is_folded_beyond_twenty_rows_and_each_row_has_its_section():
+    found = [samples.finding(id=f"op{i:05}-0000", operator=f"torch.op{i:05}") for i in range(24)]
+    page = render_comment(samples.misaligned(findings=tuple(found)), setting=SETTING)
+
+    table, _, folded = page.partition("<details><summary>the other 4 findings</summary>")
+    assert (table.count("| [`torch.op"), folded.partition("</details>")[0].count("| [`torch.op")) == (20, 4)
+    assert {f"#user-content-{name}" for name in re.findall(r'<a name="([\w-]+)"></a>', page)} == set(
+        re.findall(r"\]\((#[\w-]+)\)", page)
+    )
+
+
+def test_render_comment__uploaded__says_when():
+    page = render_comment(samples.misaligned(), setting=Setting(links=replace(LINKS, uploaded="2026-11-20T10:00:00Z")))
+    assert "reported 2026-11-20 10:00 UTC" in page
+    hostile = Setting(links=replace(LINKS, uploaded="<b>now</b>"))
+    assert "reported" not in render_comment(samples.misaligned(), setting=hostile)
 
 
 def test_render_comment__code__is_no_wider_than_the_page():

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ci_autotest.report.finding_facts import facts_line, facts_table, finding_row
+from ci_autotest.report.finding_facts import anchor, facts_line, facts_table, finding_row
 from ci_autotest.report.links import Links
 from ci_autotest.values.finding import Location
 from tests import report_samples as samples
@@ -127,22 +127,28 @@ def test_facts_table__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_c
 @pytest.mark.parametrize(
     ("changes", "is_new", "row"),
     [
-        ({}, None, f"| `{samples.OPERATOR}` | `kernels` | value | candidate |\n"),
-        ({"blame": "ill_conditioned"}, True, f"| `{samples.OPERATOR}` | `kernels` | value | ill conditioned | **new** |\n"),
-        ({"blame": "unknown", "outcome": "timed_out"}, False, f"| `{samples.OPERATOR}` | `kernels` | timed out |  | still |\n"),
+        ({}, None, f"| `{samples.OPERATOR}` | `kernels` | value | 0.0041 | 3 of 20 | candidate |\n"),
+        ({"blame": "ill_conditioned"}, True, f"| `{samples.OPERATOR}` | `kernels` | value | 0.0041 | 3 of 20 | ill conditioned | **new** |\n"),
+        ({"blame": "unknown", "outcome": "timed_out"}, False, f"| `{samples.OPERATOR}` | `kernels` | timed out | 0.0041 | 3 of 20 |  | still |\n"),
         (
             {"operator": "torch.nn.functional.scaled_dot_product_attention"}, None,
-            "| `…scaled_dot_product_attention` | `kernels` | value | candidate |\n",
+            "| `…scaled_dot_product_attention` | `kernels` | value | 0.0041 | 3 of 20 | candidate |\n",
         ),
         (
             {"operator": "", "test": "autotests/a/rather/long/path/to/autotest_x.py::test_sums"}, None,
-            "| `…test_sums` | `kernels` | value | candidate |\n",
+            "| `…test_sums` | `kernels` | value | 0.0041 | 3 of 20 | candidate |\n",
         ),
-        ({"operator": "x" * 70_000}, None, f"| `…{'x' * 38}…` | `kernels` | value | candidate |\n"),
+        ({"operator": "x" * 70_000}, None, f"| `…{'x' * 38}…` | `kernels` | value | 0.0041 | 3 of 20 | candidate |\n"),
     ],
 )  # fmt: skip
 def test_finding_row__finding__is_as_wide_as_the_page(changes, is_new, row):
     assert finding_row(samples.finding(**changes), is_new) == row
+
+
+def test_finding_row__of_a_page_with_sections__links_to_the_one_of_its_leg():
+    found = samples.finding(id="a b-1")
+    assert anchor(found, "cpu, 3.11") == "cpu-3-11-a-b-1"
+    assert finding_row(found, None, "cpu, 3.11").startswith(f"| [`{samples.OPERATOR}`](#user-content-cpu-3-11-a-b-1) |")
 
 
 @pytest.mark.parametrize(
