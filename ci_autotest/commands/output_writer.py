@@ -64,12 +64,13 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
 
 
 def permissions_in(config: Path | None) -> Permissions:
-    """Return what a program from outside may name: what ``config`` names, or the nearest file."""
+    """Return what the text of a program from outside may name: what a configuration names, and new kernels."""
     file = configuration.find(Path.cwd()) if config is None else config
     try:
-        return permissions_of(configuration.read(file) if file is not None else configuration.Config())
+        found = permissions_of(configuration.read(file) if file is not None else configuration.Config())
     except ConfigError:
-        return permissions_of(configuration.Config())
+        found = permissions_of(configuration.Config())
+    return replace(found, has_new_kernels=True)
 
 
 def permissions_of(config: configuration.Config) -> Permissions:

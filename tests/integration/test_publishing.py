@@ -71,10 +71,10 @@ cd "$(git rev-parse --show-toplevel)" &&
     assert [text for text in ("import os", "curl", "evil", "repro.py") if text in body] == []
 
 
-#: What a stranger's program may name as the kernel, and whether the configuration here does.
+#: What a stranger's program names as the kernel: one that the configuration here has, one that is new, or none.
 KERNELS = {
-    "mykernels.layer_norm": True, "mykernels.other": False, "os.system": False, "subprocess.call": False,
-    "evil.payload": False, "builtins.exec": False,
+    "mykernels.layer_norm": "known", "mykernels.other": "new", "evil.payload": "new", "os.system": "", "subprocess.call": "",
+    "builtins.exec": "", "torch.hub.load": "", "torch.ops.evil.run": "", "mykernels.__import__": "", "a b.c": "",
 }  # fmt: skip
 
 
@@ -82,19 +82,19 @@ def naming(kernel: str) -> str:
     return f"candidates: [{{name: kernels, backend: substitute, replace: {{{samples.OPERATOR}: {kernel}}}}}]"
 
 
-def archive_naming(kernel: str) -> bytes:
+def archive_naming(kernel: str, **more: object) -> bytes:
     note = {
         "candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu",
-        "renames": {samples.OPERATOR: kernel}, "spellings": {kernel: [samples.OPERATOR]},
+        "renames": {samples.OPERATOR: kernel}, "spellings": {kernel: [samples.OPERATOR]}, **more,
     }  # fmt: skip
     program, tensors = programs.files(note=note)
     at = "findings/layer_norm-3f2a"
     return archive_of(MISALIGNED, **{f"{at}/program.json": program, f"{at}/tensors.safetensors": tensors})
 
 
-@pytest.mark.parametrize(("path", "is_named"), KERNELS.items())
-def test_comment__kernel_of_a_strangers_program__is_called_where_the_configuration_here_names_it(
-    github, tmp_path, monkeypatch, path: str, is_named: bool
+@pytest.mark.parametrize(("path", "standing"), KERNELS.items())
+def test_comment__kernel_of_a_strangers_program__is_called_where_it_is_the_path_of_one(
+    github, tmp_path, monkeypatch, path: str, standing: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "autotest.yml").write_text(naming("mykernels.layer_norm"))
@@ -104,22 +104,25 @@ def test_comment__kernel_of_a_strangers_program__is_called_where_the_configurati
     (shown,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     tree = ast.parse(shown)
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported == ({"torch", "mykernels"} if is_named else {"torch"})
-    assert (f"found = run({path})" in ast.unparse(tree)) is is_named
-    assert (path in ast.unparse(tree)) is is_named
+    assert imported == {"torch", *([path.partition(".")[0]] if standing else [])}
+    assert (f"found = run({path})" in ast.unparse(tree), path in ast.unparse(tree)) == (bool(standing), bool(standing))
+    assert shown.startswith("# The kernel is of the pull request:") is (standing == "new")
 
 
-@pytest.mark.parametrize("kernel", ["mykernels.layer_norm", "evil.payload"])
-def test_comment__configuration_that_a_test_rewrote__does_not_say_which_kernel_may_be_named(
-    github, tmp_path, monkeypatch, kernel: str
-) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"env": {"LD_PRELOAD": "evil.so"}}, {"options": {"cpp.cxx": "evil"}}, {"import": ["evil"]}, {"load": ["evil.so"]},
+        {"spellings": {"mykernels.other": [samples.OPERATOR], "os.system": ["torch.exp"]}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_comment__new_kernel_with_settings_that_run_code__is_not_called(github, tmp_path, monkeypatch, more) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "kept.yml").write_text(naming("mykernels.layer_norm"))
-    (tmp_path / "autotest.yml").write_text(naming("evil.payload"))
 
-    _, _, body = published_archive(github, tmp_path, archive_naming(kernel), config=tmp_path / "kept.yml")
+    _, _, body = published_archive(github, tmp_path, archive_naming("mykernels.other", **more))
 
-    assert (f"found = run({kernel})" in body) is (kernel == "mykernels.layer_norm")
+    assert "found = run(" not in body
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:

@@ -22,6 +22,7 @@ from ci_autotest.config import Candidate
 from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
 from ci_autotest.report.finding_program import display_program
@@ -175,7 +176,9 @@ def status(text: str, recording: Recording, folder: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("name", BODIES)
 def test_display_program__is_executed(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recording = recorded(name)
-    assert execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
+    text = display_program(recording, finding(recording, kind))
+    assert execute(text, tmp_path, recording, monkeypatch)
+    assert is_plain_program(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -26,6 +26,8 @@ class Permissions:
         environs: Environment variables, as each candidate has them.
         calls: Returns the functions and adapters that the table of a framework names, by its module. It is called only
             for a framework's program, because a table takes a while to read.
+        has_new_kernels: Whether a text to read may name kernels that only a pull request has, if it does nothing but
+            compute (``plain_program``).
         is_of_this_run: Whether the program was made by this run, and may name any operator of the user's.
     """
 
@@ -34,6 +36,7 @@ class Permissions:
     options: tuple[Mapping[str, object], ...] = ()
     environs: tuple[Mapping[str, str], ...] = ()
     calls: Callable[[str], Collection[str]] = _no_calls
+    has_new_kernels: bool = False
     is_of_this_run: bool = False
 
     def is_named(self, target: str) -> bool:

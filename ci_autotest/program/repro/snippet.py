@@ -31,10 +31,11 @@ from ci_autotest.program.literals import short_text
 from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_snippet import host_snippet
 from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
-from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, own_names, sides_of
-from ci_autotest.program.targets import is_own
+from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, kernel_names, own_names, sides_of
+from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.dtypes import COMPLEX
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _CHECKED: Final = "checked"
+_OF_THE_PULL_REQUEST: Final = "# The kernel is of the pull request: run this where that is checked out, and read it."
 
 
 class Snippet(NamedTuple):
@@ -69,7 +71,8 @@ def snippet(recording: Recording, facts: Facts) -> Snippet:
     """
     if any(map(result_bands_of, recording.program.steps)):
         return Snippet(reason="bands")
-    if facts.permissions is not None and not _is_permitted(recording, facts.permissions):
+    is_permitted = facts.permissions is None or _is_permitted(recording, facts.permissions)
+    if not is_permitted and not (facts.permissions is not None and _has_new_kernels(recording, facts.permissions)):
         return Snippet(reason="unnamed")
     if "host" in recording.note:
         return _of_host(recording, facts)
@@ -90,7 +93,10 @@ def snippet(recording: Recording, facts: Facts) -> Snippet:
         ]
     if not facts.file and any("stored[" in line for line in lines):
         return Snippet(reason="tensors")
-    return Snippet("\n".join([*_head(recording, facts, sides, lines), *lines]))
+    text = "\n".join([*_head(recording, facts, sides, lines), *lines])
+    if is_permitted:
+        return Snippet(text)
+    return Snippet(f"{_OF_THE_PULL_REQUEST}\n{text}") if is_plain_program(text) else Snippet(reason="unnamed")
 
 
 def _of_host(recording: Recording, facts: Facts) -> Snippet:
@@ -106,12 +112,23 @@ def _of_host(recording: Recording, facts: Facts) -> Snippet:
 
 
 def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
-    options = recording.note.get("options")
+    return own_names(recording.note) <= set(permissions.names) and _has_known_settings(recording, permissions)
+
+
+def _has_new_kernels(recording: Recording, permissions: Permissions) -> bool:
+    """Whether all that the configuration here does not name are functions and classes that a pull request may add."""
+    note = recording.note
+    new = own_names(note) - set(permissions.names)
+    # Modules that register something, libraries that are loaded and wrappers run code when they are named.
+    is_of_kernels = permissions.has_new_kernels and new <= kernel_names(note)
+    are_paths = all(is_own(name) and not name.startswith(OPS) for name in new)
+    return is_of_kernels and are_paths and _has_known_settings(recording, permissions)
+
+
+def _has_known_settings(recording: Recording, permissions: Permissions) -> bool:
+    options, env = recording.note.get("options"), recording.note.get("env")
     # Options of a compiler may name programs that it runs, `cpp.cxx`: those of a candidate here are the user's own.
-    if options and options not in permissions.options:
-        return False
-    env = recording.note.get("env")
-    return own_names(recording.note) <= set(permissions.names) and (not env or env in permissions.environs)
+    return (not options or options in permissions.options) and (not env or env in permissions.environs)
 
 
 def _head(recording: Recording, facts: Facts, sides: SnippetSides, lines: Sequence[str]) -> list[str]:

@@ -89,11 +89,15 @@ def sides_of(recording: Recording, kind: str) -> SnippetSides | None:
 
 def own_names(note: Mapping[str, object]) -> set[str]:
     """Return the user's functions and modules that a candidate consists of."""
+    registering = {*imported_modules(note), *loaded_libraries(note)}
+    return {*kernel_names(note), *registering, wrap_of(note), device_module(note)} - {""}
+
+
+def kernel_names(note: Mapping[str, object]) -> set[str]:
+    """Return the functions and classes that replace operators and modules, and the pass over a graph."""
     spellings = note.get("spellings")
     paths = {path for path in spellings if isinstance(path, str)} if isinstance(spellings, dict) else set()
-    registering = {*imported_modules(note), *loaded_libraries(note)}
-    own = {transform_of(note), wrap_of(note), device_module(note)}
-    return {*paths, *registering, *class_names(note), *own} - {""}
+    return {*paths, *class_names(note), transform_of(note)} - {""}
 
 
 def device_text(note: Mapping[str, object], key: str = DEVICE) -> str:
