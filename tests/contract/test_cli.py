@@ -38,7 +38,7 @@ OPTIONS = {
     "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
     "tolerances": set(),
     "render": {"limit", "config"},
-    "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output", "config"},
+    "comment": {"run-id", "artifact-name", "name", "when", "baseline", "output", "config"},
 }  # fmt: skip
 FRAMEWORKS = ("torch", "numpy", "rich", "requests", "yaml", "msgspec", "jinja2", "junit_xml")
 #: Runs a command and prints, last, which modules it has imported.
