@@ -36,6 +36,8 @@ PINS = ACTION / "constraints.txt"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 #: Device files of GPUs that torch's default build can use: of NVIDIA's driver, and of Windows' driver under WSL.
 GPU_FILES = ("nvidia[0-9]*", "dxg")
+#: Device file of AMD's driver, for which PyTorch has builds on an index of their own.
+ROCM_FILE = "kfd"
 #: pip's variables that say from where packages come and how they are fetched, and not which ones or to where.
 SOURCES = frozenset({
     "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CONFIG_FILE", "PIP_DEFAULT_TIMEOUT", "PIP_EXTRA_INDEX_URL",
@@ -179,11 +181,23 @@ def torch_build(environ: Mapping[str, str], present: list[str], devices: Path = 
     return "default" if has_gpu or inputs.single(environ, "device") == "cuda" else "cpu"
 
 
+def rocm_warning(environ: Mapping[str, str], devices: Path = Path("/dev")) -> str:
+    """Return a warning that a machine with an AMD GPU gets the CPU build; empty if it has none, or asks for that."""
+    if inputs.torch_choice(environ) != "auto" or not (devices / ROCM_FILE).exists():
+        return ""
+    return (
+        "this machine has an AMD GPU, and PyTorch's CPU build is installed. For ROCm, name PyTorch's build of it in "
+        "the input 'install', or use an image that has it; `torch: cpu` says that the CPU is what you want."
+    )
+
+
 def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
     """Install torch from the index of its CPU builds; its requirements come from the usual index.
 
     If the index is not available and the input ``torch`` is not ``cpu``, the build that pip chooses is installed later.
     """
+    if warning := rocm_warning(environ):
+        say(workflow_command("warning", warning))
     try:
         pip_install(python, ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"], environ)
     except StepError:

@@ -165,7 +165,7 @@ def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block
 
 def _rows_parts(findings: Sequence[Finding], setting: Setting, extent: _Extent) -> list[Part]:
     """Return the table of the findings that are not accepted, which come first; what is long of it is folded."""
-    heads = ("operator", "candidate", "kind", "greatest difference", "cases", "blame")
+    heads = ("operator", "candidate", "kind", "greatest difference", "failing cases", "blame")
     heads = (*heads, *(() if setting.new is None else ("baseline",)))
     head = row(*heads) + row(*["---"] * len(heads))
     counted = [finding for finding in findings if finding.known is None]

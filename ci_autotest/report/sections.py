@@ -47,7 +47,7 @@ def candidates_part(result: RunResult, most: int, rank: int) -> Part:
     seen = {item.outcome for item in result.results}
     columns = [name for name in COLUMNS if name in seen]
     heads = [name.replace("_", " ") for name in columns]
-    lead = row("candidate", *heads, "cases") + row("---", *["--:"] * (len(heads) + 1))
+    lead = row("tests on", *heads, "cases compared") + row("---", *["--:"] * (len(heads) + 1))
     more = "\n{count} more candidates are in report.json.\n"
     blocks = [
         fixed(
@@ -217,7 +217,7 @@ def _beyond(items: Sequence[object], most: int) -> int:
 
 
 def _sentence(rank: int, ending: str) -> BlockForm:
-    return BlockForm(rank, "baseline", partial(str, f"Against the baseline: {ending}.\n\n"))
+    return BlockForm(rank, "baseline", partial(str, f"Findings against the baseline: {ending}.\n\n"))
 
 
 def _listing(name: str, title: str, lines: Sequence[str], rank: int, beyond: int) -> Part:

@@ -20,7 +20,7 @@ NOT_FINITE: Final = 255
 LEVELS_PER_OCTAVE: Final = 4
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Part(msgspec.Struct, frozen=True):
     """Base of every value here; ``verdict`` has one of its own and imports this module."""
 
 

@@ -12,7 +12,7 @@ RANK_IMPORTS: Final = ("torch._dynamo", "torch.distributed.tensor", "torch.distr
 RANK_SERVERS: Final = "CI_AUTOTEST_RANK_SERVERS"
 
 
-class RankServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RankServers(msgspec.Struct, frozen=True):
     """The servers of a worker's ranks.
 
     Attributes:

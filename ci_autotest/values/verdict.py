@@ -36,8 +36,8 @@ COLUMNS: Final[tuple[Outcome, ...]] = (
 )  # fmt: skip
 
 
-class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every value that leaves the process."""
+class Struct(msgspec.Struct, frozen=True):
+    """Base of every value that leaves the process. A reader ignores fields of a newer minor version."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):

@@ -535,7 +535,7 @@ def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_pa
     commented(github, "run", tmp_path, baseline="auto")
 
     assert (
-        "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed: `kernels torch.relu value`."
+        "Findings against the baseline: 1 new, 0 still there, 0 known, 1 fixed: `kernels torch.relu value`."
         in github.bodies(BOT)[152]
     )
 
@@ -575,7 +575,7 @@ def test_comment__baseline_auto__is_complete_and_before_the_pull_request(github,
     commented(github, "run", tmp_path, baseline="auto")
 
     body = github.bodies(BOT)[152]
-    assert "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed" in body
+    assert "Findings against the baseline: 1 new, 0 still there, 0 known, 1 fixed" in body
     assert f"The baseline is the report of {told}" in body.replace("\\", "")
 
 
@@ -614,7 +614,7 @@ def test_comment__baseline_cannot_be_had__is_told_and_ends_nothing(github, tmp_p
 
     assert (status, "(created)" in said) == (0, True)
     assert note in github.bodies(BOT)[152].replace("\\_", "_")
-    assert "Against the baseline" not in github.bodies(BOT)[152]
+    assert "against the baseline" not in github.bodies(BOT)[152]
 
 
 @pytest.mark.parametrize(
@@ -635,7 +635,7 @@ def test_comment__baseline_that_nobody_asked_for_and_is_there__is_compared_with(
 
     commented(github, "run", tmp_path, baseline="auto-if-any")
 
-    assert "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed" in github.bodies(BOT)[152]
+    assert "Findings against the baseline: 1 new, 0 still there, 0 known, 1 fixed" in github.bodies(BOT)[152]
 
 
 def test_comment__baseline_in_a_folder__is_read(github, tmp_path) -> None:
@@ -669,7 +669,7 @@ def test_comment__known_difference__is_neither_new_nor_still_there(github, tmp_p
         github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"), when="always"
     )
 
-    assert "Against the baseline: 0 new, 0 still there, 1 known, 0 fixed." in body
+    assert "Findings against the baseline: 0 new, 0 still there, 1 known, 0 fixed." in body
 
 
 @pytest.mark.parametrize(

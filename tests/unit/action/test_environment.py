@@ -80,3 +80,14 @@ def test_cache_key__what_the_caller_asks_for__is_not_kept():
 def test_install_names__requirements__are_those_that_name_a_package():
     lines = "torch==2.5\n-r more.txt\nscipy[all]>=1 ; python_version > '3'\n.\n./kernels\n--pre"
     assert inputs.install_names({"INPUT_INSTALL": lines}) == ["torch", "scipy"]
+
+
+@pytest.mark.parametrize(
+    ("given", "devices", "warns"), [({}, ["kfd"], True), ({}, ["dri"], False), ({"INPUT_TORCH": "cpu"}, ["kfd"], False)]
+)
+def test_rocm_warning__machine_with_an_amd_gpu__is_told_unless_it_asks_for_the_cpu(
+    tmp_path: Path, given: dict[str, str], devices: list[str], warns: bool
+):
+    for name in devices:
+        (tmp_path / name).touch()
+    assert ("PyTorch's CPU build is installed" in environment.rocm_warning(given, tmp_path)) is warns

@@ -261,7 +261,7 @@ def test_render_comment__code__is_no_wider_than_the_page():
 def test_render_comment__columns__are_those_that_somebody_has():
     heads = render_comment(samples.misaligned()).splitlines()[2]
 
-    assert heads == "| candidate | aligned | misaligned | cases |"
+    assert heads == "| tests on | aligned | misaligned | cases compared |"
 
 
 def test_render_comment__without_a_baseline__does_not_speak_of_it():
