@@ -42,6 +42,8 @@ DEFAULT_OUTPUT = "autotest-report"
 DEFAULT_ARTIFACT = "ci-autotest-report"
 #: Longest part of an artifact's name that a leg of a matrix adds.
 LEG_CHARS = 40
+#: Longest name of an artifact. Source: ``ARTIFACT_NAME``.
+ARTIFACT_CHARS = 100
 #: Variables that foreign code must not inherit: tokens, and the files through which a step talks to the runner.
 WITHHELD = frozenset(
     {
@@ -159,7 +161,8 @@ def uploaded_name(environ: Mapping[str, str]) -> str:
         environ: Has the inputs; ``JOB`` is the id of the job, ``MATRIX`` and ``JOB_INDEX`` say which leg it is.
     """
     job = environ.get("JOB", "") if task(environ) == "run" and not single(environ, "artifact-name") else ""
-    return "-".join(filter(None, (artifact_name(environ), job, leg(environ))))[:100]
+    base, end = "-".join(filter(None, (artifact_name(environ), job))), leg(environ)
+    return f"{base[: ARTIFACT_CHARS - 1 - len(end)]}-{end}" if end else base[:ARTIFACT_CHARS]
 
 
 def leg(environ: Mapping[str, str]) -> str:
@@ -170,10 +173,14 @@ def leg(environ: Mapping[str, str]) -> str:
         matrix = None
     if not isinstance(matrix, dict) or not matrix:
         return ""
-    values = "-".join(value if isinstance(value, str) else json.dumps(value) for value in matrix.values())
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", values).strip("._-")[:LEG_CHARS]
-    # Two legs whose values look alike without some of their characters have two names.
-    return plain if plain == values else "-".join(filter(None, (plain, environ.get("JOB_INDEX", ""))))
+    values = [str(value) if type(value) in {str, int} else json.dumps(value) for value in matrix.values()]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", "_".join(values)).strip("._-")[:LEG_CHARS]
+    # Two legs whose values look alike in the name are told apart by their numbers.
+    is_exact = all(type(value) in {str, int} for value in matrix.values())
+    is_exact = (
+        is_exact and all(re.fullmatch(r"[A-Za-z0-9.-]+", value) for value in values) and plain == "_".join(values)
+    )
+    return plain if is_exact else "-".join(filter(None, (plain, environ.get("JOB_INDEX", ""))))
 
 
 def comment_policy(environ: Mapping[str, str]) -> str:

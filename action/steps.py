@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OLDEST_PYTHON = (3, 10)
+#: File that says that this job has run tests.
+TESTED = "ci-autotest-has-run-tests"
 #: Events whose jobs have the secrets and the token of the base repository, whatever they check out.
 WITH_RIGHTS = frozenset({"pull_request_target", "issue_comment"})
 
@@ -42,6 +44,13 @@ def prepare(environ: Mapping[str, str]) -> int:
     task = refuse_inputs(environ)
     if task == "run":
         refuse_foreign_head(environ)
+        note_tests(environ)
+    elif inputs.comment_policy(environ) != "off" and has_run_tests(environ):
+        message = (
+            "this job has run tests, so it does not comment: what they left on the machine could take the token. "
+            "Comment in a job of its own, with `needs:` this one."
+        )
+        raise StepError(message)
     folder = Path(tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None))
     say("::group::Install ci-autotest\n")
     has_own = environment.installed_version(Path(sys.executable)) != ""
@@ -62,6 +71,18 @@ def prepare(environ: Mapping[str, str]) -> int:
         },
     )  # fmt: skip
     return 0
+
+
+def note_tests(environ: Mapping[str, str]) -> None:
+    """Note in the runner's temporary folder, which it empties for each job, that this job runs tests."""
+    if folder := environ.get("RUNNER_TEMP"):
+        Path(folder, TESTED).touch()
+
+
+def has_run_tests(environ: Mapping[str, str]) -> bool:
+    """Return whether an earlier step of this job ran tests, as far as they have left the note."""
+    folder = environ.get("RUNNER_TEMP")
+    return bool(folder) and Path(str(folder), TESTED).exists()
 
 
 def refuse_machine() -> None:

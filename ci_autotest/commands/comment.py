@@ -6,6 +6,8 @@ report is decoded strictly, programs are printed from ``program.json`` alone, an
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -36,18 +38,19 @@ from ci_autotest.github.origin import Absent, find_pull_request, with_run
 from ci_autotest.github.sticky import WantedComment
 from ci_autotest.report.comment_text import LEAST, render_comment
 from ci_autotest.report.finding_text import Setting
-from ci_autotest.report.links import Links, image_of
+from ci_autotest.report.links import Links, folder_of, image_of
 from ci_autotest.report.verdict_line import is_wholly_aligned
 from ci_autotest.values.judgement import CauseKind, causes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO, TextIO
 
     from ci_autotest.github.artifact import Artifact
     from ci_autotest.github.event import Event
-    from ci_autotest.github.origin import Origin
+    from ci_autotest.github.origin import Origin, RunJob
+    from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.values.result import RunResult
 
 #: Causes, besides findings, that no baseline has.
@@ -58,6 +61,8 @@ When: TypeAlias = Literal["always", "changes", "failures"]
 DEADLINE_S: Final = 300.0
 
 _NEEDED: Final = "actions: read` and `pull-requests: read"
+#: Failed jobs beside a report that are named.
+_JOBS_NAMED: Final = 3
 _AGAIN: Final = "What was misaligned here before is aligned again."
 
 
@@ -174,7 +179,8 @@ def _publish(
             written = write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
             if written is not leg.result:
                 raise OutputError(written.notes[-1])
-    published = publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, event.attempt)))
+    attempt = origin.run.run_attempt if origin.run is not None else event.attempt
+    published = publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, attempt)))
     unread = [leg.unread for leg in held if leg.unread]
     if published.action == "skipped" and unread:
         raise PublishError(unread[0])
@@ -182,14 +188,40 @@ def _publish(
 
 
 def _explained(legs: list[Leg], origin: Origin) -> list[Leg]:
-    """Return the legs; where their run failed and no report says why, none of them is aligned."""
-    if not origin.failure or any(leg.result.exit_code for leg in legs):
-        return legs
+    """Return the legs; where a run or a job failed and no report says why, what it left is not aligned."""
+    if not any(leg.result.exit_code for leg in legs) and origin.failure:
+        why = (
+            f"{origin.failure}, and its reports do not say why: a command was ended after it had written its report, "
+            "or another job failed."
+        )
+        return [_with_verdict(leg, why) for leg in legs]
+    found = [_beside(leg, origin.failed) for leg in legs]
+    notes = tuple(f"The job '{job.name}' of this run ended with '{job.conclusion}'." for job in origin.failed)
+    if not notes or found != legs or any(leg.result.exit_code for leg in legs):
+        return found
+    # Other jobs may have nothing to do with the reports.
+    first = msgspec.structs.replace(legs[0].result, notes=(*notes[:_JOBS_NAMED], *legs[0].result.notes))
+    return [replace(legs[0], result=first), *legs[1:]]
+
+
+def _beside(leg: Leg, failed: Sequence[RunJob]) -> Leg:
+    """Return a leg as it is beside the failed jobs of a run that goes on: not aligned if its own job is among them."""
+    if not failed or leg.result.exit_code or leg.unread:
+        return leg
+    own = [job for job in failed if _plain(job.name) == _plain(leg.name or leg.artifact_name)]
+    own = own or [job for job in failed if _plain(leg.artifact_name).endswith(f"report-{_plain(job.name)}")]
+    if not own:
+        return leg
     why = (
-        f"{origin.failure}, and its reports do not say why: a command was ended after it had written its report, or "
-        "something else of the workflow failed."
+        f"the job '{own[0].name}' of this run ended with '{own[0].conclusion}', and its report does not say why: its "
+        "command was ended after it had written the report, or another step failed."
     )
-    return [_with_verdict(leg, why) for leg in legs]
+    return _with_verdict(leg, why)
+
+
+def _plain(name: str) -> str:
+    """Return a job's name, ``test (3.11, cpu)``, or an artifact's, ``test-3.11_cpu``, without what tells them apart."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-")
 
 
 def _with_verdict(leg: Leg, why: str) -> Leg:
@@ -241,7 +273,10 @@ def _begins(result: RunResult, when: When) -> bool:
 def leg_name(artifact: str, asked: str) -> str:
     """Return the name of a leg's section: what its artifact's name has more than the one that was asked for."""
     name = artifact.removeprefix(asked).lstrip("-")
-    return name if len(name) <= LEG_CHARS else f"{name[: LEG_CHARS - 1]}…"
+    if len(name) <= LEG_CHARS:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{name[: LEG_CHARS - len(digest) - 1]}…{digest}"
 
 
 def _marked(asked: Publication, client: Client, event: Event, origin: Origin) -> Published:
@@ -269,7 +304,7 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
         result=result,
         setting=Setting(
             links=_of_pull(links, origin, environ) if links else None,
-            source=saved_programs(asked.folder, permissions_in(asked.config), is_own=False)
+            source=saved_programs(asked.folder, _permissions(asked, links.run_id if links else 0), is_own=False)
             if asked.folder is not None
             else None,
         ),
@@ -281,6 +316,12 @@ def _of_pull(links: Links, origin: Origin, environ: Mapping[str, str]) -> Links:
     """Return the links of a comment, which name the pull request's own commit, not the merge commit."""
     pull = origin.pull
     return replace(links, sha=origin.sha, pull=pull.number, is_foreign=pull.from_fork is True, image=image_of(environ))
+
+
+def _permissions(asked: Publication, run_id: int) -> Permissions:
+    """Return what a program may name; the lines beside it download its tensors into the folder of the run."""
+    found = permissions_in(asked.config)
+    return replace(found, report=folder_of(run_id)) if run_id else found
 
 
 def _downloaded(
@@ -298,6 +339,9 @@ def _downloaded(
         leg = _downloaded_leg(asked, artifact, data, (event, origin))
         links = _of_pull(leg.setting.links, origin, environ) if leg.setting.links else None
         legs.append(replace(leg, setting=replace(leg.setting, links=links)))
+    # Beside a report that was merged, the shards that it was merged from say nothing more.
+    if any(leg.artifact_name == asked.artifact_name for leg in legs):
+        legs = [leg for leg in legs if leg.artifact_name == asked.artifact_name or leg.result.shard[1] == 1]
     # The only one needs no name to be told from others.
     return legs if len(legs) > 1 else [replace(leg, name="") for leg in legs]
 
@@ -306,7 +350,7 @@ def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, abou
     event, origin = about
     name = leg_name(artifact.name, asked.artifact_name)
     try:
-        read = read_downloaded(artifact.name, data, permissions_in(asked.config))
+        read = read_downloaded(artifact.name, data, _permissions(asked, event.run_id))
     except AutotestError as error:
         return _unread(name, artifact, f"run {event.run_id} has a report that cannot be read: {error}")
     run = origin.run

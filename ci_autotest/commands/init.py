@@ -44,7 +44,7 @@ Next:
   3. list your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/:
      {tutorial}
      {configuration}
-  4. add `autotest-report/` and `.autotest/` to .gitignore
+  4. add `autotest-report*/` and `.autotest/` to .gitignore
   5. {last}
      {page}
 """

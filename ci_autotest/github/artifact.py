@@ -87,7 +87,7 @@ def check_artifact_name(name: str) -> str:
 
 
 def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Artifact] | Forbidden:
-    """Return the latest artifact ``name`` of a run; if there is none, those of its legs, ``name-...``.
+    """Return the latest artifact ``name`` of a run, and those whose names begin with it and a dash.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
@@ -98,10 +98,9 @@ def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Arti
         return found
     # Ids grow with time: a job that was run again has uploaded under the same name.
     latest = {item.name: item for item in sorted(found, key=lambda item: item.id) if not item.expired}
-    if name in latest:
-        return [latest[name]]
+    own = [latest[name]] if name in latest else []
     legs = (item for key, item in sorted(latest.items()) if key.startswith(f"{name}-") and _NAME.fullmatch(key))
-    return list(legs)[:MOST_LEGS]
+    return [*own, *legs][:MOST_LEGS]
 
 
 def of_branch(client: Client, repository: str, branch: str, name: str, but: int) -> list[Artifact] | Forbidden:

@@ -41,6 +41,14 @@ class Pull(msgspec.Struct, frozen=True):
     base: Base
 
 
+class RunJob(msgspec.Struct, frozen=True):
+    """A job of a run; ``conclusion`` is ``None`` while it runs."""
+
+    id: int
+    name: str
+    conclusion: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Origin:
     """The pull request and commit that a run tested.
@@ -49,13 +57,15 @@ class Origin:
         pull: The pull request to comment on.
         sha: The tested head, which both the fork and the repository have.
         run: The run that tested, if GitHub shows it.
-        failure: What of the run ended without success, in words; empty if nothing did, or nothing is known.
+        failure: How the whole run ended, if without success, in words; empty while it goes on.
+        failed: Its jobs that ended without success, while it goes on.
     """
 
     pull: PullRequestTarget
     sha: str
     run: WorkflowRun | None = None
     failure: str = ""
+    failed: tuple[RunJob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,6 @@ class Absent:
     """Why there is no pull request to comment on. This is no error: it was closed, or has newer commits."""
 
     message: str
-
-
-class RunJob(msgspec.Struct, frozen=True):
-    """A job of a run; ``conclusion`` is ``None`` while it runs."""
-
-    id: int
-    name: str
-    conclusion: str | None = None
 
 
 class _JobPage(msgspec.Struct, frozen=True):
@@ -113,24 +115,23 @@ def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Ori
 def with_run(client: Client, event: Event, origin: Origin) -> Origin:
     """Return the origin with the run that tested, and what of it has failed.
 
-    This run goes on while one of its jobs publishes, so that its other jobs are looked at, those of the latest attempt.
+    A run goes on while one of its jobs publishes, so that its other jobs are looked at, those of the latest attempt.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
     """
-    if origin.run is not None:
-        conclusion = origin.run.conclusion
-        failure = "" if conclusion in _FINE else f"run {origin.run.id} ended with '{conclusion}'"
-        return replace(origin, failure=failure)
     path = f"/repos/{event.repository}/actions/runs/{event.run_id}"
-    run = client.get(path, RUN, {})
+    run: WorkflowRun | Forbidden | None = origin.run
+    if run is None:
+        run = client.get(path, RUN, {})
+    known = None if isinstance(run, Forbidden) else run
+    if known is not None and known.conclusion not in _FINE:
+        return replace(origin, run=known, failure=f"run {known.id} ended with '{known.conclusion}'")
+    if known is not None and known.conclusion is not None:
+        return replace(origin, run=known)
     jobs = client.pages(Listing(path=f"{path}/jobs", shape=JOBS, items=lambda page: page.jobs))
-    failed = [] if isinstance(jobs, Forbidden) else [job for job in jobs if job.conclusion not in _FINE]
-    return replace(
-        origin,
-        run=None if isinstance(run, Forbidden) else run,
-        failure=f"the job '{failed[0].name}' of this run ended with '{failed[0].conclusion}'" if failed else "",
-    )
+    failed = () if isinstance(jobs, Forbidden) else tuple(job for job in jobs if job.conclusion not in _FINE)
+    return replace(origin, run=known, failed=failed)
 
 
 def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent | Forbidden:

@@ -27,8 +27,6 @@ _RANDOM_ENTRIES: Final = RANDOM | {
     "native_dropout", "_fused_dropout", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu_with_noise",
     "rrelu_with_noise_functional", "normal_functional", "feature_dropout",
 }  # fmt: skip
-#: Position of the probability of a recurrent layer after its parameters; whether it is training follows.
-_AFTER_PARAMETERS: Final = 3
 
 
 class QuietArgument(NamedTuple):
@@ -101,7 +99,7 @@ def draws(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if name not in _RANDOM_ENTRIES:
         return False
     if name in RECURRENT:
-        return _drops(args)
+        return _drops(args, kwargs)
     if name in _POOLS:  # Where its windows begin may be given.
         return kwargs.get("_random_samples", args[5] if len(args) > 5 else None) is None  # noqa: PLR2004
     return not any(_is_quiet(row, args, kwargs) for row in _QUIET.get(name, ()))
@@ -118,8 +116,8 @@ def _is_quiet(row: QuietArgument, args: Sequence[Any], kwargs: Mapping[str, Any]
     return isinstance(value, bool | int | float) and value in row.values
 
 
-def _drops(args: Sequence[Any]) -> bool:
+def _drops(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a recurrent layer drops elements: its parameters come first, then a flag, layers, probability."""
     at = max((i for i, arg in enumerate(args) if isinstance(arg, tuple | list | List)), default=len(args))
-    layers, share, training = args[at + 2 : at + 5] if len(args) > at + _AFTER_PARAMETERS + 1 else (1, 0, False)
-    return bool(training) and share not in _CERTAIN and layers != 1
+    given = dict(zip(("has_biases", "num_layers", "dropout", "train"), args[at + 1 :], strict=False)) | dict(kwargs)
+    return bool(given.get("train", True)) and given.get("dropout", 0.5) not in _CERTAIN and given.get("num_layers") != 1

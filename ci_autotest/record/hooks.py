@@ -96,8 +96,8 @@ class HookGradients:
         """
         if any(self._calls[number] > 1 for number in self._read_numbers):
             message = (
-                "a hook turns its gradient into a Python number, and is called more than once in a case: the number "
-                "would be another in each call. Use torch.where or clamp."
+                "a hook branches on its gradient, or turns it into a Python number, and is called more than once in a "
+                "case: the number would be another in each call. Use torch.where or clamp."
             )
             raise AuthorError(message)
         known = [*self._known, *[None] * (len(self._seen) - len(self._known))]

@@ -7,6 +7,7 @@ it gets a parameter or buffer by its place in a module; what the step does is un
 from __future__ import annotations
 
 import inspect
+import warnings
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -247,9 +248,13 @@ def constructor_arguments(module: torch.nn.Module) -> tuple[tuple[str, Argument]
                 return None
             found.append((name, tuple(value) if isinstance(value, list) else value))
         return tuple(found)
-    with torch.device("meta"):
-        made = kind(**attributes)
-    return tuple(attributes.items()) if _description(made.train(module.training)) == _description(module) else None
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")  # The author's own construction has given them.
+        try:
+            made = kind(**attributes).train(module.training)
+        except Exception:  # noqa: BLE001 - whatever a class has against attributes that were changed
+            return None
+    return tuple(attributes.items()) if _description(made) == _description(module) else None
 
 
 def _composed(module: Any) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ Numbers are shown as they were compared: in decimal for reading, and in hexadeci
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _TESTS_SHOWN = 3
 #: What GitHub would change in the name of an anchor.
 _NO_ANCHOR = re.compile(r"[^A-Za-z0-9_-]+")
-_ANCHOR_CHARS = 120
+_PAGE_CHARS = 40
 #: Characters of an operator's name that the table of findings has room for.
 _NAME_CHARS = 40
 
@@ -67,7 +68,10 @@ def anchor(finding: Finding, page: str = "") -> str:
         finding: Any.
         page: What tells this report from others of the same comment.
     """
-    return _NO_ANCHOR.sub("-", "-".join(filter(None, (page, finding.id))))[:_ANCHOR_CHARS]
+    # Names that differ in other characters only, `3.11` and `3-11`, are told apart by a part of their hash.
+    plain = _NO_ANCHOR.sub("-", page)
+    told = plain if plain == page else f"{plain[:_PAGE_CHARS]}-{hashlib.sha256(page.encode()).hexdigest()[:6]}"
+    return "-".join(filter(None, (told, _NO_ANCHOR.sub("-", finding.id))))
 
 
 def finding_row(finding: Finding, is_new: bool | None, page: str | None = None) -> str:  # noqa: FBT001 - three answers

@@ -52,8 +52,6 @@ _COMMENT_CHARS: Final = 112
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
 #: Most and fewest seconds that a reader waits for the program of a hang.
 _WAIT_S: Final = (60, 5)
-#: The default of `--output`.
-_OUTPUT: Final = "autotest-report"
 #: A relative folder inside the checkout.
 _FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
 #: Longest path of a replacement that a comment names.
@@ -182,7 +180,7 @@ def _folders(recording: Recording, permissions: Permissions | None) -> tuple[str
 def _tensor_file(recording: Recording, finding: Finding, permissions: Permissions | None) -> str:
     """Return the path of the finding's tensors from where the run was started; empty if it has no folder."""
     # A saved program does not say where the run wrote it.
-    output = recording.note.get("output") if permissions is None else _OUTPUT
+    output = recording.note.get("output") if permissions is None else permissions.report
     return "" if not output else f"{output}/{FINDINGS}/{finding.id}/tensors.safetensors"
 
 

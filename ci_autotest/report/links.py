@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 IMAGE: Final = "ghcr.io/org/ci-autotest:v1"
 #: Default server of ``gh``.
 PUBLIC: Final = "https://github.com"
-#: Folder into which the replay command downloads a report.
+#: The default of ``--output``.
 FOLDER: Final = "autotest-report"
 
 # An image of this project's release workflow, which has a variant for CUDA.
@@ -73,7 +73,7 @@ class Links:
             return ""
         host = "" if self.server == PUBLIC else f"{urlsplit(self.server).netloc}/"
         repository = shlex.quote(host + self.repository)
-        folder, load = f"{FOLDER}-{self.run_id}", f"gh run download {self.run_id} --repo {repository}"
+        folder, load = folder_of(self.run_id), f"gh run download {self.run_id} --repo {repository}"
         # From any folder of a checkout, and again: `gh` does not write over what is there.
         steps = [
             'cd "$(git rev-parse --show-toplevel)"',
@@ -130,6 +130,11 @@ class Links:
     @property
     def _repository(self) -> str:
         return f"{self.server.rstrip('/')}/{quote(self.repository, errors='replace')}"
+
+
+def folder_of(run_id: int) -> str:
+    """Return the folder into which the report of a run is downloaded, beside that of a run here."""
+    return f"{FOLDER}-{run_id}"
 
 
 def repository_path(folder: str, file: str) -> str:

@@ -51,6 +51,7 @@ def flow(github: FakeGithub, folder: Path) -> list[Seen]:
     github.add_comment(BOT, ours("old", 60))
     said.append(commented(github, "run", folder, baseline="auto", name="other")[1])
     github.heads = {NUMBER: OWN}
+    github.conclusions[RUN_ID] = None
     github.jobs[RUN_ID] = [("test", "failure"), ("report", None)]
     said.append(commented(github, "run", folder, event="pull_request", name="third")[1])
     github.comments = [(NUMBER, 10_000 + i, BOT, ours("old", 60)) for i in range(2)]

@@ -56,7 +56,7 @@ class FakeGithub:
         deleted: Pull requests whose head's repository was deleted.
         artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
-        conclusions: How each run ended, if not well.
+        conclusions: How each run ended, if not well; ``None`` if it goes on.
         jobs: Name and conclusion of each job of a run; of no conclusion if it goes on.
         attempts: When the latest attempt of each run began, if not when everything else did.
         history: Each commit, with those before it.
@@ -79,7 +79,7 @@ class FakeGithub:
     artifacts: list[Stored] = field(default_factory=list)
     token: str = TOKEN
     runs: dict[int, tuple[str, str, str]] = field(default_factory=dict)
-    conclusions: dict[int, str] = field(default_factory=dict)
+    conclusions: dict[int, str | None] = field(default_factory=dict)
     jobs: dict[int, list[tuple[str, str | None]]] = field(default_factory=dict)
     attempts: dict[int, str] = field(default_factory=dict)
     history: dict[str, list[str]] = field(default_factory=dict)

@@ -200,7 +200,7 @@ def test_action__machine_without_gpu_and_torch__has_the_cpu_build_and_keeps_noth
 
 
 @pytest.mark.heavy
-def test_action__runtime_host_with_install__builds_after_the_seal_and_not_in_the_host(tmp_path: Path):
+def test_action__runtime_host_with_install__builds_after_the_preparation_and_not_in_the_host(tmp_path: Path):
     """The host is an environment of its own that imports the packages of this one, and so has the action and torch."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "host")], check=True)
     (packages,) = (tmp_path / "host").glob("lib/python*/site-packages")
@@ -220,6 +220,6 @@ def test_action__runtime_host_with_install__builds_after_the_seal_and_not_in_the
     assert steps["install"].outcome == "success", steps["prepare"].log + steps["install"].log
     assert "the installation left 1 processes running, which were ended." in steps["install"].log
     assert "Building wheel" not in steps["prepare"].log
-    assert list((tmp_path / "scratch" / "temp").glob("ci-autotest-*/packages/owned"))  # after the seal
+    assert list((tmp_path / "scratch" / "temp").glob("ci-autotest-*/packages/owned"))  # in a step of its own
     assert not list(packages.glob("kernels*"))
     assert steps["run"].outputs["conclusion"] == "nothing-compared"  # so the action was imported

@@ -426,6 +426,14 @@ def test_prepare__report_that_could_not_be_uploaded__is_refused_before_anything_
     assert not list(job.folder.glob("ci-autotest-*"))
 
 
+def test_prepare__report_in_a_job_that_has_run_tests__is_refused(job: Job):
+    (job.folder / steps.TESTED).touch()
+    given = {"INPUT_MODE": "report", "INPUT_RUN_ID": "7", "RUNNER_TEMP": str(job.folder), "PATH": os.environ["PATH"]}
+    done = job.step("prepare", **given)
+    assert (done.returncode, "this job has run tests, so it does not comment" in done.stdout) == (2, True), done.stdout
+    assert not list(job.folder.glob("ci-autotest-*/packages"))
+
+
 def checkout(folder: Path) -> str:
     folder.mkdir(exist_ok=True)
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]

@@ -347,7 +347,7 @@ def test_comment__legs_of_a_matrix__have_a_section_each_in_one_comment(github, t
 
 @pytest.mark.parametrize(
     ("artifact", "name"),
-    [("report", ""), ("report-gpu", "gpu"), ("report-test-3.11_true", "test-3.11_true"), (f"report-{'x' * 90}", "x" * 59 + "…")],
+    [("report", ""), ("report-gpu", "gpu"), ("report-test-3.11_true", "test-3.11_true"), (f"report-{'x' * 90}", "x" * 53 + "…efdfd9")],
 )  # fmt: skip
 def test_leg_name__of_an_artifact(artifact: str, name: str) -> None:
     assert leg_name(artifact, "report") == name
@@ -366,23 +366,53 @@ def test_comment__only_report_of_a_job_with_the_default_name__needs_no_name(gith
 
 
 @pytest.mark.parametrize(
-    ("jobs", "says"),
+    ("artifact", "jobs", "says"),
     [
-        ([("test", "success"), ("report", None)], "### ✓ aligned"),
-        ([("test", "failure"), ("report", None)], "### ✗ the job 'test' of this run ended with 'failure', and its reports"),
-        ([("test (cpu)", "cancelled")], "### ✗ the job 'test (cpu)' of this run ended with 'cancelled'"),
+        ("", [("test", "success"), ("report", None)], "### ✓ aligned"),
+        ("-test", [("test", "failure"), ("report", None)], "### ✗ the job 'test' of this run ended with 'failure', and its report"),
+        ("-test-3.11_cpu", [("test (3.11, cpu)", "cancelled")], "### ✗ the job 'test (3.11, cpu)' of this run ended with"),
+        ("-test", [("lint", "failure"), ("report", None)], "- The job 'lint' of this run ended with 'failure'."),
+        ("-test", [("lint", "failure"), ("report", None)], "### ✓ aligned"),
+        ("", [("test", "failure"), ("report", None)], "- The job 'test' of this run ended with 'failure'."),
     ],
 )  # fmt: skip
-def test_comment__from_a_job_of_the_run_itself__is_as_its_jobs_ended(github, tmp_path, jobs, says) -> None:
+def test_comment__from_a_job_of_the_run_itself__is_as_its_jobs_ended(github, tmp_path, artifact, jobs, says) -> None:
     arranged(github, "folder")
-    github.artifacts = [replace(STORED, data=archive_of(samples.run()))]
-    github.jobs[RUN_ID] = jobs
+    github.artifacts = [replace(STORED, name=f"{STORED.name}{artifact}", data=archive_of(samples.run()))]
+    github.conclusions[RUN_ID], github.jobs[RUN_ID] = None, jobs
 
     status, said = commented(github, "run", tmp_path, event="pull_request", when="always")
 
     (body,) = github.bodies(BOT).values()
     assert (status, "(created)" in said) == (0, True), said
-    assert says in body
+    assert says in body.replace("\\_", "_")
+
+
+def test_comment__own_run_on_a_push__looks_at_the_jobs_too(github, tmp_path) -> None:
+    arranged(github, "run")
+    github.artifacts = [replace(STORED, name=f"{STORED.name}-test", data=archive_of(samples.run()))]
+    github.conclusions[RUN_ID] = None
+    github.jobs[RUN_ID] = [("test", "failure")]
+
+    commented(github, "run", tmp_path, event="push", when="always")
+
+    assert "### ✗ the job 'test' of this run ended with 'failure'" in github.bodies(BOT)[152]
+
+
+@pytest.mark.parametrize(("shards", "legs"), [((1, 2), [""]), ((1, 1), ["", "gpu"])])
+def test_comment__report_of_the_exact_name__hides_the_shards_that_it_was_merged_from_alone(
+    github, tmp_path, shards, legs
+) -> None:
+    arranged(github, "run")
+    github.artifacts = [
+        replace(STORED, id=901, name="ci-autotest-report", data=archive_of(samples.run())),
+        replace(STORED, id=902, name="ci-autotest-report-gpu", data=archive_of(samples.run(shard=shards))),
+    ]
+
+    commented(github, "run", tmp_path, when="always")
+
+    (body,) = github.bodies(BOT).values()
+    assert [section.leg for section in sections_of(body)] == legs
 
 
 def test_comment__jobs_that_the_token_may_not_read__are_not_missed(github, tmp_path) -> None:

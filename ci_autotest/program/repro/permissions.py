@@ -28,6 +28,7 @@ class Permissions:
             for a framework's program, because a table takes a while to read.
         has_new_kernels: Whether a text to read may name kernels that only a pull request has, if it does nothing but
             compute (``plain_program``).
+        report: Folder of the report from where the program is run, in which it finds its tensors.
         is_of_this_run: Whether the program was made by this run, and may name any operator of the user's.
     """
 
@@ -37,6 +38,7 @@ class Permissions:
     environs: tuple[Mapping[str, str], ...] = ()
     calls: Callable[[str], Collection[str]] = _no_calls
     has_new_kernels: bool = False
+    report: str = "autotest-report"
     is_of_this_run: bool = False
 
     def is_named(self, target: str) -> bool:

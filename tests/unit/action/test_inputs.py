@@ -134,7 +134,7 @@ def test_comment_argv__run__is_numbered_and_has_the_default_name():
         ({"JOB": "test"}, "ci-autotest-report-test"),
         ({"JOB": "test", "INPUT_ARTIFACT_NAME": "r"}, "r"),
         ({"JOB": "merge", "INPUT_MODE": "report", "INPUT_PATHS": "a"}, "ci-autotest-report"),
-        ({"JOB": "test", "MATRIX": '{"os": "ubuntu", "n": 3}', "JOB_INDEX": "1"}, "ci-autotest-report-test-ubuntu-3"),
+        ({"JOB": "test", "MATRIX": '{"os": "ubuntu", "n": 3}', "JOB_INDEX": "1"}, "ci-autotest-report-test-ubuntu_3"),
         ({"INPUT_ARTIFACT_NAME": "shard", "MATRIX": '{"shard": 2}', "JOB_INDEX": "1"}, "shard-2"),
         ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": '{"a": "x/y"}', "JOB_INDEX": "0"}, "r-x_y-0"),
         ({"INPUT_ARTIFACT_NAME": "r", "MATRIX": '{"a": "x:y"}', "JOB_INDEX": "1"}, "r-x_y-1"),
@@ -148,12 +148,21 @@ def test_uploaded_name__is_one_for_each_job_and_leg(environ: dict[str, str], nam
     assert inputs.uploaded_name(environ) == name
 
 
-def test_uploaded_name__long_values__are_cut_and_told_apart_by_the_number_of_the_leg():
-    names = {
-        inputs.uploaded_name({"JOB": "j" * 30, "MATRIX": json.dumps({"a": "x" * 90}), "JOB_INDEX": str(i)})
-        for i in range(2)
-    }
-    assert len(names) == 2
+@pytest.mark.parametrize(
+    ("job", "legs"),
+    [
+        ("j" * 30, [{"a": "x" * 90}, {"a": "x" * 91}]),
+        ("j" * 90, [{"a": "x" * 90}, {"a": "x" * 91}]),
+        ("t", [{"a": "x-y", "b": "z"}, {"a": "x", "b": "y-z"}, {"a": "x_y", "b": "z"}, {"a": "x", "b": "y_z"}]),
+        ("t", [{"a": True}, {"a": "true"}, {"a": None}, {"a": "null"}, {"a": "None"}, {"a": 1.5}, {"a": "1.5"}]),
+        ("t", [{"a": ""}, {"a": "::"}, {"a": "."}]),
+    ],
+)
+def test_uploaded_name__legs_that_look_alike__are_told_apart(job: str, legs: list[dict[str, object]]):
+    names = [
+        inputs.uploaded_name({"JOB": job, "MATRIX": json.dumps(leg), "JOB_INDEX": str(i)}) for i, leg in enumerate(legs)
+    ]
+    assert len(set(names)) == len(legs)
     assert max(map(len, names)) <= 100
 
 

@@ -45,6 +45,8 @@ def test_quiet_argument__of_the_functional__is_in_its_signature(name: str):
         ("torch.nn.functional.scaled_dot_product_attention", (Ref(0), Ref(1), Ref(2)), {}, False),
         ("torch.lstm", (Ref(0), (Ref(3), Ref(4)), PARAMETERS, True, 2, 0.5, True, False, False), {}, True),
         ("torch.lstm", (Ref(0), (Ref(3), Ref(4)), PARAMETERS, True, 2, 0.5, False, False, False), {}, False),
+        ("torch.lstm", (Ref(0), (Ref(3), Ref(4)), PARAMETERS), {"num_layers": 2, "dropout": 0.5, "train": True}, True),
+        ("torch.lstm", (Ref(0), (Ref(3), Ref(4)), PARAMETERS, True, 2), {"dropout": 0.5, "train": False}, False),
         ("torch.gru", (Ref(0), Ref(3), PARAMETERS, True, 1, 0.5, True, False, False), {}, False),
         ("torch.gru", (Ref(0), Ref(5), Ref(3), PARAMETERS, True, 3, 0.5, True, False), {}, True),
     ],
