@@ -92,11 +92,22 @@ def add_key(value: Any, parts: list[Any], floats: list[float]) -> None:
             add_key(plain, parts, floats)
 
 
+_PLAIN: Final = frozenset({type(None), type(...), bool, int, float, complex, str})
+
+
 def _plain(value: Any) -> Any:
     """Return a number of NumPy's as one of Python's, and a member of an enumeration as its value."""
     if isinstance(value, np.generic):
         return value.item()
     return value.value if isinstance(value, Enum) else value
+
+
+def _of_python(value: Any) -> Any:
+    """Return a plain value, unless its class is the author's own."""
+    if type(value) in _PLAIN:
+        return value
+    message = f"a {type(value).__name__} as an argument"
+    raise UnsupportedArgumentError(message)
 
 
 def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argument:
@@ -121,7 +132,7 @@ def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argumen
     if isinstance(value, str) and name == "device":
         value = torch.device(value)
     if value is None or value is ... or isinstance(value, bool | int | float | complex | str):
-        return value
+        return _of_python(value)
     constant = argument_of(value)
     if constant is not None and not (isinstance(constant, DType) and constant.name not in DTYPES):
         return constant

@@ -106,6 +106,11 @@ def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one 
     if type(argument) in _AS_IT_IS:
         return argument
     match argument:
+        # Of a class of the author's, or a refusal, of which a file keeps the kind.
+        case int():
+            return int(argument)
+        case str():
+            return str(argument)
         case float():
             return argument if math.isfinite(argument) else {"float": str(argument)}
         case complex():

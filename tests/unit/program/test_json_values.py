@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from enum import IntEnum
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_argument__there_and_back__is_the_same(argument):
     found = argument_of(plain)
     assert (found, type(found)) == (argument, type(argument))
     assert repr(found) == repr(argument), "the sign of a zero too"
+
+
+class Named(str):
+    """A text of a class of the author's."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("value", [Named("mean"), IntEnum("Axis", "FIRST SECOND").SECOND, Refusal("ValueError", "no")])
+def test_plain_argument__of_a_class_of_the_authors__is_pythons_own(value):
+    found = argument_of(plain_argument(value))
+    assert (found == value, type(found)) == (True, str if isinstance(value, str) else int)
 
 
 def test_argument__nan__is_nan_again():
