@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _of_python(value: Any) -> Any:
+def _of_python(value: Argument) -> Argument:
     """Return a plain value, unless its class is the author's own."""
     if type(value) in _PLAIN:
         return value
