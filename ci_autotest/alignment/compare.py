@@ -54,7 +54,10 @@ def compare(
     if kind is None and is_bitwise and _strides_differ(candidate.metadata, reference.metadata):
         kind = "metadata"
     if kind is not None:
-        return _misalignment(kind, candidate, reference)
+        return msgspec.structs.replace(
+            _misalignment(kind, candidate, reference),
+            lacks_gradient=_lacks_gradient(kind, candidate, reference, tolerance),
+        )
     same_dtype = candidate.metadata.dtype == reference.metadata.dtype
     if same_dtype and same_bits(candidate.data, reference.data):
         return None
@@ -101,6 +104,15 @@ def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, ch
         reference.is_leaf,
     )
     return "metadata" if check_grad and flags else None
+
+
+def _lacks_gradient(kind: Kind, candidate: Observation, reference: Observation, tolerance: Tolerance) -> bool:
+    """Whether the values agree and only the candidate has no gradient, as a kernel without a backward pass has none."""
+    left, right = candidate.metadata, reference.metadata
+    if kind != "metadata" or left is None or right is None or left.layout != right.layout:
+        return False
+    is_apart = right.requires_grad and not left.requires_grad
+    return is_apart and _difference(candidate.data, reference.data, tolerance, reference.exact)[0] is None
 
 
 def _strides_differ(candidate: Metadata, reference: Metadata) -> bool:

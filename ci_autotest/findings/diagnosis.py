@@ -74,6 +74,10 @@ NOWHERE: Final = LossPlace(None, has_backward=False)
 _SEEN_CHARS: Final = 300
 
 
+#: What torch says to a function of arrays whose input requires a gradient; it only adds a hint.
+_NUMPY_OF_GRADIENT: Final = "numpy() on Tensor that requires grad"
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Everything known about a suspect: identity, verdict, case, program, confirmation and notes.
@@ -161,9 +165,21 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
         finding = _as_flaky(finding, diagnosis)
     return msgspec.structs.replace(
         finding,
-        message="\n  ".join([finding.message, *diagnosis.notes]),
+        message="\n  ".join([finding.message, *_advice(finding, diagnosis), *diagnosis.notes]),
         detail=finding.detail if diagnosis.detail is None else diagnosis.detail,
     )
+
+
+def _advice(finding: Finding, diagnosis: Diagnosis) -> list[str]:
+    """Return the row to write for a kernel that has no backward pass."""
+    recording = diagnosis.recording
+    lacks_gradient = finding.lacks_gradient or (finding.kind == "error" and _NUMPY_OF_GRADIENT in finding.detail)
+    if not lacks_gradient or recording is None or recording.note.get("backend") != "substitute":
+        return []
+    return [
+        "If this kernel has no backward pass by design, put that into its row: then only values count.",
+        f"  - {{name: {finding.candidate}, …, forward_only: [{finding.operator}]}}",
+    ]
 
 
 def _not_shrunk(diagnosis: Diagnosis) -> str:

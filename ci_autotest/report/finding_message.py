@@ -66,6 +66,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         first_index=difference.first_index if difference else None,
         first_pair=difference.first_pair if difference else None,
         where=found.what if found else "", candidate_seen=found.candidate if found else "",
+        lacks_gradient=found is not None and found.lacks_gradient,
         reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
@@ -119,6 +120,8 @@ def headline(finding: Finding) -> str:
         return f"{subject}: {finding.candidate_seen}"
     if finding.kind == "mutation" and difference is None:
         return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"
+    if finding.lacks_gradient:
+        return f"{subject}: {_subject(finding)} has the right values and no gradient"
     otherwise = (
         f"{subject}: {finding.kind} of {_subject(finding)} is {finding.candidate_seen}, not {finding.reference_seen}"
     )

@@ -139,6 +139,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         demanded: Whether a leniency fails the run, because the test says that the reference refuses the call.
         pattern: Which elements are wrong in the case as it was found, before shrinking.
         notes: What the test's body says about the case as it was found.
+        lacks_gradient: Whether the values agree and the candidate's are of no gradient.
         not_shrunk: Why the program is not the smallest, in words; empty if it is.
         no_program: Why no program fails when it is pasted; empty if ``program`` does.
     """
@@ -194,6 +195,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     demanded: bool = False
     pattern: ErrorPattern | None = None
     notes: tuple[str, ...] = ()
+    lacks_gradient: bool = False
     not_shrunk: str = ""
     no_program: NoProgram = ""
 

@@ -209,6 +209,7 @@ class Misalignment(Struct, frozen=True, kw_only=True):
         reference: What the reference has, in words.
         difference: The numbers, if both sides are tensors of one shape.
         detail: One more line if needed, for example the candidate's exception.
+        lacks_gradient: Whether the values agree and the candidate's are of no gradient.
     """
 
     kind: Kind
@@ -218,6 +219,7 @@ class Misalignment(Struct, frozen=True, kw_only=True):
     reference: str
     difference: Difference | None = None
     detail: str = ""
+    lacks_gradient: bool = False
 
     @property
     def what(self) -> str:

@@ -19,6 +19,10 @@ def wrong_exp(x):
     return exp(x) + 0.5
 
 
+def exp_of_values(x):
+    return x.detach().exp()
+
+
 def softmax(x, dim):
     if x.shape[dim] % 2:
         raise NotImplementedError("rows of odd length are not written yet.")
@@ -83,3 +87,16 @@ def test_run__wrong_forward_only_kernel__is_found_with_a_repro_that_runs_alone(p
     (finding,) = project.report()["findings"]
     assert (finding["operator"], finding["kind"], finding["repro_verified"]) == ("torch.exp", "value", True), done.said
     assert project.repro(finding).status == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "says"),
+    [("exp_of_values", "metadata", "has the right values and no gradient"), ("exp", "error", "numpy() on Tensor")],
+)
+def test_run__kernel_without_a_backward_pass_and_no_word_of_it__prints_the_row(project, function, kind, says):
+    configured(project, function, forward_only=False)
+    done = project.run()
+    (finding,) = (item for item in project.report()["findings"] if item["operator"] == "torch.exp")
+    assert (finding["kind"], finding["lacks_gradient"]) == (kind, kind == "metadata"), done.said
+    assert says in done.out
+    assert "- {name: kernels, …, forward_only: [torch.exp]}" in done.out

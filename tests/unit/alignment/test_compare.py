@@ -284,3 +284,22 @@ def test_compare__sides_that_differ_in_what_their_text_does_not_say__are_told_ap
     assert (found.candidate, found.reference) == (
         "float32[2] on cpu that requires grad, is_leaf True", "float32[2] on cpu that requires grad, is_leaf False",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "lacks"),
+    [
+        (torch.ones(2), torch.ones(2, requires_grad=True) * 1, True),
+        (torch.ones(2) * 3, torch.ones(2, requires_grad=True) * 1, False),
+        (torch.ones(2, requires_grad=True), torch.ones(2), False),
+        (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 1, False),
+        (torch.ones(3), torch.ones(2, requires_grad=True) * 1, False),
+        (torch.ones(2).to_sparse(), torch.ones(2, requires_grad=True) * 1, False),
+    ],
+)
+def test_compare__right_values_without_a_gradient__are_told_apart(
+    candidate: torch.Tensor, reference: torch.Tensor, lacks: bool
+):
+    found = compare(observed(candidate), observed(reference), tolerance_for("float32"))
+    assert found is not None
+    assert found.lacks_gradient is lacks
