@@ -71,6 +71,10 @@ class UnavailableError(AutotestError):
     exit_code: ClassVar[int] = 4
 
 
+class MissingNameError(UnavailableError):
+    """A module of a candidate can be imported and lacks a name: in a configuration, that is a mistake in it."""
+
+
 class SessionError(AutotestError):
     """Stop a pytest or unittest session: the configuration is wrong, or a candidate is not available."""
 

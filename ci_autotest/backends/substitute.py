@@ -5,6 +5,7 @@ Replacement goes by operator: the user's function gets the call however a body s
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from contextlib import contextmanager
 from functools import lru_cache
@@ -25,7 +26,14 @@ from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.replaced_modules import ReplacedClass
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import ProgramError, UnavailableError, Unsupported, UnsupportedReason, import_failure
+from ci_autotest.errors import (
+    MissingNameError,
+    ProgramError,
+    UnavailableError,
+    Unsupported,
+    UnsupportedReason,
+    import_failure,
+)
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, is_in_place
 from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.values.kernel_scope import EVERYTHING
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.kernel_scope import KernelScope
 
+#: Functions of a module that a message lists.
+_NAMED: Final = 20
 LACKS_GRAPH: Final = "kernels with a declared scope are not compiled; drop it for this test's candidate"
 
 
@@ -374,7 +384,8 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
     """Return the function that a dotted path names.
 
     Raises:
-        UnavailableError: The module cannot be imported, or has no such function.
+        UnavailableError: The module cannot be imported.
+        MissingNameError: It has no such function.
     """
     if path.startswith(OPS):
         return _registered(path, role)
@@ -391,8 +402,11 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
         return NumpyFunction(function)
     function = getattr(function, "user_class", function)  # a class that another row replaces
     if not callable(function):
-        message = f"module {module_name!r} has no function {name!r}; it has {_public(module)}."
-        raise UnavailableError(message)
+        known = _public(module)
+        nearest = difflib.get_close_matches(name, known, 1, 0.6)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"It has {', '.join(known[:_NAMED]) or 'none'}."
+        message = f"module {module_name!r} has no function {name!r}. {hint}"
+        raise MissingNameError(message)
     return function  # type: ignore[no-any-return]
 
 
@@ -420,6 +434,5 @@ def _registered(path: str, role: str) -> Callable[..., Any]:
         raise UnavailableError(message) from error
 
 
-def _public(module: Any) -> str:
-    names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-    return ", ".join(sorted(names)[:20]) or "none"
+def _public(module: Any) -> list[str]:
+    return sorted(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))

@@ -31,7 +31,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.written_inputs import check_names
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by
-from ci_autotest.errors import UnavailableError
+from ci_autotest.errors import ConfigError, MissingNameError, UnavailableError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE
 from ci_autotest.program.targets import is_own
 from ci_autotest.record.attempt import Attempts
@@ -80,7 +80,8 @@ class WorkerContext:
         """Set up every backend. Of the user's files, only candidates' modules are imported here.
 
         Raises:
-            ConfigError: A row of ``tolerances`` or ``known``, or of a candidate, names an operator that torch lacks.
+            ConfigError: A row of ``tolerances`` or ``known``, or of a candidate, names an operator that torch lacks, or
+                a candidate's module lacks a name.
             UnavailableError: The reference's device does not exist or does not work.
         """
         # By default every core has a worker of its own.
@@ -126,6 +127,9 @@ class WorkerContext:
                 candidate, device, self.hello.folders, isolated=True, is_fresh=self._is_fresh,
                 on_wait=self._beacon.wait_for,
             )  # fmt: skip
+        except MissingNameError as error:
+            message = f"candidate '{candidate.name}': {error}"
+            raise ConfigError(message) from error
         except UnavailableError as error:
             # The other candidates run all the same; the parent decides whether this one was required.
             return CandidateInfo(**fields, available=False, reason=str(error))

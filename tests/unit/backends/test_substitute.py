@@ -236,8 +236,8 @@ def test_substitute_backend__path__is_imported(kernels):
     ("path", "said"),
     [
         ("no_such_module.exp", "replacement 'no_such_module.exp' cannot be imported: ModuleNotFoundError"),
-        ("fake_kernels.sin", "module 'fake_kernels' has no function 'sin'; it has exp."),
-        ("fake_kernels.number", "module 'fake_kernels' has no function 'number'; it has exp."),
+        ("fake_kernels.sin", "module 'fake_kernels' has no function 'sin'. It has exp."),
+        ("fake_kernels.number", "module 'fake_kernels' has no function 'number'. It has exp."),
     ],
 )
 def test_load_function__what_is_not_there__says_what_is(path, said, kernels):
