@@ -109,6 +109,11 @@ def is_own(target: str) -> bool:
     return parts[0] not in _ROOTS and not is_pythons(parts[0])
 
 
+def is_path_of_own(target: str) -> bool:
+    """Whether a target can be the path of a function or class of the user's; an entry of torch.ops is none."""
+    return is_own(target) and not target.startswith(OPS)
+
+
 def is_overload(target: str) -> bool:
     """Whether a target can be an overload of PyTorch's dispatcher, such as ``torch.ops.aten.add.out``."""
     name = target.removeprefix(DISPATCHER)

@@ -14,9 +14,10 @@ from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, outp
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
 from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.repro.rank_processes import global_lines, ranks_of
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
-from ci_autotest.program.repro.snippet import Snippet, made_lines, snippet, tensor_expression
+from ci_autotest.program.repro.snippet import Snippet, has_known_operators, made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.values.tolerance import tolerance_for
@@ -81,7 +82,12 @@ def shown_program(
         found = snippet(recording, facts_of(recording, finding, permissions))
     if found.reason == "tensors":  # Then there is no file that the other lines could read either.
         return found._replace(text="\n".join(_comment(finding, found.reason)))
-    return found if found.text else found._replace(text=_outline(recording, finding, found.reason))
+    if found.text:
+        return found
+    text = _outline(recording, finding, found.reason)
+    is_known = permissions is None or has_known_operators(recording, permissions)
+    # What is only to be read may be pasted all the same.
+    return found._replace(text=text if is_known or is_plain_program(text) else "")
 
 
 def program_or_reason(finding: Finding) -> str:

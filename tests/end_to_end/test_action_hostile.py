@@ -166,3 +166,34 @@ def test_action__test_that_leaves_a_trap_for_later_steps__does_not_get_the_verdi
     done = runner.run({}, {name: planted.steps[name] for name in ("plan", "prepare", "run", "upload")})
     assert (done.steps["publish"].outcome, done.steps["step-8"].outcome, done.status) == ("skipped", "failure", 1)
     assert not (folder / "stolen").exists()
+
+
+#: What a test writes where its user may: the action's own files, from which a later command of the step is run.
+REWRITES = """
+root = next(
+    pathlib.Path(word).parent for word in pathlib.Path(f"/proc/{step()}/cmdline").read_text().split("\\0")
+    if word.endswith("/action")
+)
+forged = "exit-status=0\\nconclusion=success\\n"
+(root / "ci_autotest" / "cli.py").write_text(
+    f"def main():\\n    with open({variable('GITHUB_OUTPUT')!r}, 'a') as file:\\n        file.write({forged!r})\\n    print('# Forged')\\n"
+)
+for path in (root / "action").glob("*.py"):
+    path.write_text("raise SystemExit(0)\\n")
+"""
+
+
+def test_action__test_that_rewrites_the_action__has_no_say_in_the_verdict(
+    repository: Repository, planted: ActionRecord, tmp_path: Path
+):
+    folder = repository.folder / "rewriting"
+    folder.mkdir()
+    (folder / "autotest_rewrite.py").write_text(f"{MISALIGNED}{ATTACK}{REWRITES}\n", "utf-8")
+    runner = repository.runner(tmp_path / "scratch")
+    runner.action = shutil.copytree(repository.action, tmp_path / "action")
+    inputs = {"python": sys.executable, "paths": "rewriting", "cases": "2", "output": "rewritten"}
+    record = runner.run(inputs, installed(planted))
+    run = record.steps["run"]
+    assert "raise SystemExit" in (tmp_path / "action" / "action" / "outputs.py").read_text("utf-8"), run.log
+    assert (record.status, record.outputs["conclusion"], run.outputs["exit-status"]) == (1, "failure", "1"), run.log
+    assert "what renders the report wrote to GITHUB_OUTPUT: that was discarded." in run.log

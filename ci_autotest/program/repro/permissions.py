@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ci_autotest.program.targets import is_own, named_in
+from ci_autotest.program.targets import is_own, is_path_of_own, named_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -42,5 +42,9 @@ class Permissions:
     is_of_this_run: bool = False
 
     def is_named(self, target: str) -> bool:
-        """Whether a program may name this operator of the user's."""
+        """Whether a program may name this operator of the user's; if it is not known, the text is checked, too."""
+        return self.is_known(target) or (self.has_new_kernels and is_path_of_own(target))
+
+    def is_known(self, target: str) -> bool:
+        """Whether the configuration names this operator of the user's, or this run has made the program."""
         return is_own(target) if self.is_of_this_run else named_in(self.names)(target)

@@ -35,7 +35,7 @@ from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, kernel_names, own_names, sides_of
-from ci_autotest.program.targets import OPS, is_own
+from ci_autotest.program.targets import is_own, is_path_of_own
 from ci_autotest.values.dtypes import COMPLEX
 
 if TYPE_CHECKING:
@@ -112,7 +112,13 @@ def _of_host(recording: Recording, facts: Facts) -> Snippet:
 
 
 def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
-    return own_names(recording.note) <= set(permissions.names) and _has_known_settings(recording, permissions)
+    is_named = own_names(recording.note) <= set(permissions.names) and has_known_operators(recording, permissions)
+    return is_named and _has_known_settings(recording, permissions)
+
+
+def has_known_operators(recording: Recording, permissions: Permissions) -> bool:
+    """Whether the configuration names all operators of the user's that a program calls."""
+    return all(permissions.is_known(step.target) for step in recording.program.steps if is_own(step.target))
 
 
 def _has_new_kernels(recording: Recording, permissions: Permissions) -> bool:
@@ -121,7 +127,7 @@ def _has_new_kernels(recording: Recording, permissions: Permissions) -> bool:
     new = own_names(note) - set(permissions.names)
     # Modules that register something, libraries that are loaded and wrappers run code when they are named.
     is_of_kernels = permissions.has_new_kernels and new <= kernel_names(note)
-    are_paths = all(is_own(name) and not name.startswith(OPS) for name in new)
+    are_paths = all(map(is_path_of_own, new))
     return is_of_kernels and are_paths and _has_known_settings(recording, permissions)
 
 

@@ -201,3 +201,22 @@ def test_evidence_of__operator_of_the_users__is_shown_only_if_the_configuration_
     assert ("only operators of torch are run, and operators that the autotest.yml here names" in found.refusal) is not (
         is_shown
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "is_shown"),
+    [
+        ("refs.swiglu", [], True),
+        ("pip.main", [{"list": ["install", "x"]}], False),
+        ("pip.main", ["install"], False),
+        ("os.system", [], False),
+        ("torch.ops.evil.run", [], False),
+    ],
+)
+def test_evidence_of__operator_that_a_pull_request_adds__is_shown_if_the_text_only_computes(
+    target, more, is_shown
+) -> None:
+    document = json.loads(programs.edited(("body", 3, "target"), target))
+    document["body"][3]["args"] += more
+    found = evidence_of(VALUE, json.dumps(document).encode(), None, Permissions(has_new_kernels=True))
+    assert (f"{target}(" in found.program) is is_shown
