@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -248,13 +249,21 @@ def constructor_arguments(module: torch.nn.Module) -> tuple[tuple[str, Argument]
                 return None
             found.append((name, tuple(value) if isinstance(value, list) else value))
         return tuple(found)
+    arguments = tuple(attributes.items())
+    if not all(isinstance(value, _PLAIN) for _, value in arguments):
+        return None
+    return arguments if _description_of(kind, arguments, module.training) == _description(module) else None
+
+
+@lru_cache(maxsize=256)
+def _description_of(kind: type[torch.nn.Module], arguments: tuple[tuple[str, Any], ...], training: bool) -> object:  # noqa: FBT001
+    """Return the description of a module that a class makes of its arguments; ``None`` if it refuses them."""
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")  # The author's own construction has given them.
         try:
-            made = kind(**attributes).train(module.training)
+            return _description(kind(**dict(arguments)).train(training))
         except Exception:  # noqa: BLE001 - whatever a class has against attributes that were changed
             return None
-    return tuple(attributes.items()) if _description(made) == _description(module) else None
 
 
 def _composed(module: Any) -> dict[str, Any] | None:
