@@ -24,7 +24,7 @@ from ci_autotest.report.comment_text import LEAST, SUMMARY_LIMIT, render_comment
 from ci_autotest.report.evidence import Evidence, evidence_of
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_text import Setting
-from ci_autotest.report.links import Links
+from ci_autotest.report.links import Links, folder_of
 from ci_autotest.report.markdown_text import size
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.result import Environment, RunResult, Summary
@@ -132,7 +132,10 @@ def setting_for(
     result: RunResult, output: Path, environ: Mapping[str, str], permissions: Permissions, *, is_own: bool
 ) -> Setting:
     """Return the links and programs of a page; ``permissions`` and ``is_own`` as for ``saved_programs``."""
-    return Setting(links=links_from(environ, result), source=saved_programs(output, permissions, is_own=is_own))
+    links = links_from(environ, result)
+    if links is not None and links.run_id and links.artifact_name:  # Then the lines beside a program download it.
+        permissions = replace(permissions, report=folder_of(links.run_id))
+    return Setting(links=links, source=saved_programs(output, permissions, is_own=is_own))
 
 
 def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:

@@ -117,7 +117,13 @@ def _is_quiet(row: QuietArgument, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _drops(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a recurrent layer drops elements: its parameters come first, then a flag, layers, probability."""
+    """Whether a recurrent layer drops elements: its parameters come first, then a flag, layers, probability.
+
+    A module's call has its attributes as keywords, ``dropout_p`` among them. What is not said is not dropped: a kernel
+    whose calls were wrongly taken for random ones would be compared no further.
+    """
     at = max((i for i, arg in enumerate(args) if isinstance(arg, tuple | list | List)), default=len(args))
     given = dict(zip(("has_biases", "num_layers", "dropout", "train"), args[at + 1 :], strict=False)) | dict(kwargs)
-    return bool(given.get("train", True)) and given.get("dropout", 0.5) not in _CERTAIN and given.get("num_layers") != 1
+    share = given.get("dropout", given.get("dropout_p", 0.0))
+    is_training = given.get("train", given.get("training", False))
+    return bool(is_training) and share not in _CERTAIN and given.get("num_layers") != 1

@@ -161,9 +161,12 @@ def _check_keys(data: bytes, path: str) -> None:
         if len({key for key, _ in pairs}) < len(pairs):
             twice.append(Counter(key for key, _ in pairs).most_common(1)[0][0])
 
-    json.loads(
-        data, object_pairs_hook=note, parse_int=float
-    )  # parse_int=float, because Python refuses to parse an integer of 5,000 digits
+    try:
+        # `parse_int`, because Python refuses to parse an integer of 5,000 digits.
+        json.loads(data, object_pairs_hook=note, parse_int=float)
+    except (ValueError, RecursionError) as error:  # In a field of a newer version, which is not decoded.
+        message = f"{path} is not a report: {error}. It is truncated or was edited; run again to make a new one."
+        raise OutputError(message) from error
     if twice:
         message = (
             f"{path} has the key {twice[0][:80]!r} twice in one object. It was edited; run again to make a new one."

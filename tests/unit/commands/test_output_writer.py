@@ -76,8 +76,8 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
     assert re.search(r"\| `input_0`, float32\\\[1, 100\\\] \| 400 \| `[0-9a-f]{64}` \|", page)
     assert samples.PROGRAM in page
     assert (
-        "gh run download 77 --repo git.example/org/kernels \\\n    --name 'report gpu' --dir autotest-report &&\n"
-        "  ci-autotest replay autotest-report/findings/op00000-0000\n"
+        "gh run download 77 --repo git.example/org/kernels \\\n    --name 'report gpu' --dir autotest-report-77 &&\n"
+        "  ci-autotest replay autotest-report-77/findings/op00000-0000\n"
     ) in page
 
 
@@ -128,7 +128,9 @@ def test_links_from__pull_request_and_digest__are_those_that_github_writes(varia
 
     assert links is not None
     assert (links.pull, links.digest) == (pull, digest)
-    assert links.replay("a-1").startswith("gh pr checkout 12 --repo git.example/org/kernels &&\n" if pull else "gh run")
+    checkout = "  gh pr checkout 12 --repo git.example/org/kernels &&\n" if pull else ""
+    start = f'cd "$(git rev-parse --show-toplevel)" &&\n{checkout}  rm -rf autotest-report-77 &&\n  gh run download 77'
+    assert links.replay("a-1").startswith(start)
 
 
 @pytest.mark.parametrize(
