@@ -162,6 +162,8 @@ class RecordedTensor(torch.Tensor):
         own: dict[str, Any] = _get(self, "__dict__")
         if name in own:
             return own[name]
+        if name == _GETITEM.__name__:  # Torch asks for it where an index is a tensor.
+            return lambda index: self._item(index)
         if (name.startswith("_") and name != "_version") or name in _REFUSED:
             return self._refuse(name)
         found = getattr(torch.Tensor, name, None)
@@ -235,6 +237,9 @@ class RecordedTensor(torch.Tensor):
     def __setitem__(self, index: object, value: object) -> None:
         self._recorder.call_python("operator.setitem", operator.setitem, (self, index, value), "setitem")
 
+    def _item(self, index: object) -> Any:
+        return self._recorder.call_python("operator.getitem", operator.getitem, (self, index), "getitem")
+
     def __reduce_ex__(self, protocol: object) -> Any:
         message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
         raise AuthorError(message)
@@ -290,7 +295,7 @@ class RecordedTensor(torch.Tensor):
         if recorder is None:
             stale()
         if func is _GETITEM and isinstance(args[0], RecordedTensor):
-            return recorder.call_python("operator.getitem", operator.getitem, args, "getitem")
+            return args[0]._item(args[1])
         return recorder.call_plain(func, args, kwargs or {})
 
     @classmethod

@@ -174,6 +174,8 @@ def labelled():
         (lambda: real.utils.data.default_collate([x(), x()]), ["t0", "t1", "torch.stack"]),
         (lambda: real.as_tensor(x()) * 2, ["t0", "operator.mul"]),
         (lambda: real.ones(2, 3)[x() > 0], ["t0", "operator.gt", "t1", "torch.Tensor.__getitem__"]),
+        (lambda: x()[real.tensor([True, False])], ["t0", "t1", "operator.getitem"]),
+        (lambda: x().__getitem__(0), ["t0", "operator.getitem"]),
         (lambda: 3.0 in x() or x() * 2, ["t0", "operator.eq", "any", "builtins.bool", "t1", "operator.mul"]),
         (lambda: reversed(x()), ["t0", "flip"]),
         (lambda: complex(x().sum()) and x() * 2, ["t0", "sum", "item", "t1", "operator.mul"]),
@@ -185,6 +187,7 @@ def labelled():
     ],
     ids=[
         "isinstance", "is_tensor", "default_collate", "as_tensor", "a mask of a plain tensor",
+        "a plain mask", "a method of Python's",
         "in", "reversed", "complex", "attributes of the author's", "numbers of a plain tensor",
     ],
 )  # fmt: skip
