@@ -163,7 +163,7 @@ class RecordedTensor(torch.Tensor):
         if name in own:
             return own[name]
         if name == _GETITEM.__name__:  # Torch asks for it where an index is a tensor.
-            return lambda index: self._item(index)
+            return self._item
         if (name.startswith("_") and name != "_version") or name in _REFUSED:
             return self._refuse(name)
         found = getattr(torch.Tensor, name, None)
