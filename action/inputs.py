@@ -175,7 +175,7 @@ def leg(environ: Mapping[str, str]) -> str:
         return ""
     values = [str(value) if type(value) in {str, int} else json.dumps(value) for value in matrix.values()]
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", "_".join(values)).strip("._-")[:LEG_CHARS]
-    # Two legs whose values look alike in the name are told apart by their numbers.
+    # If two legs' values give one name, the leg's number is added.
     is_exact = all(type(value) in {str, int} for value in matrix.values())
     is_exact = (
         is_exact and all(re.fullmatch(r"[A-Za-z0-9.-]+", value) for value in values) and plain == "_".join(values)

@@ -68,7 +68,7 @@ def anchor(finding: Finding, page: str = "") -> str:
         finding: Any.
         page: What tells this report from others of the same comment.
     """
-    # Names that differ in other characters only, `3.11` and `3-11`, are told apart by a part of their hash.
+    # A part of the hash keeps `3.11` and `3-11` apart.
     plain = _NO_ANCHOR.sub("-", page)
     told = plain if plain == page else f"{plain[:_PAGE_CHARS]}-{hashlib.sha256(page.encode()).hexdigest()[:6]}"
     return "-".join(filter(None, (told, _NO_ANCHOR.sub("-", finding.id))))
