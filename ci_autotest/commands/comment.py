@@ -179,8 +179,7 @@ def _publish(
             written = write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
             if written is not leg.result:
                 raise OutputError(written.notes[-1])
-    attempt = origin.run.run_attempt if origin.run is not None else event.attempt
-    published = publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, attempt)))
+    published = publish(client, event, origin.pull, wanted_of(asked, held, _turn(event, origin)))
     unread = [leg.unread for leg in held if leg.unread]
     if published.action == "skipped" and unread:
         raise PublishError(unread[0])
@@ -279,6 +278,11 @@ def leg_name(artifact: str, asked: str) -> str:
     return f"{name[: LEG_CHARS - len(digest) - 1]}…{digest}"
 
 
+def _turn(event: Event, origin: Origin) -> Turn:
+    """Return the run and its attempt that the comment describes: the requested run's, where GitHub answered."""
+    return Turn(event.run_id, origin.run.run_attempt if origin.run is not None else event.attempt)
+
+
 def _marked(asked: Publication, client: Client, event: Event, origin: Origin) -> Published:
     """Note in an existing comment that this run left no report, because the comment describes an older commit."""
     reason = (
@@ -288,7 +292,7 @@ def _marked(asked: Publication, client: Client, event: Event, origin: Origin) ->
     leg = Leg(
         name="", result=ended_early(str(event.run_id), [reason]), setting=Setting(), artifact_name=asked.artifact_name
     )
-    wanted = wanted_of(asked, [leg], Turn(event.run_id, event.attempt))
+    wanted = wanted_of(asked, [leg], _turn(event, origin))
     published = publish(client, event, origin.pull, replace(wanted, may_create=False))
     if published.action == "skipped":
         message = f"run {event.run_id} left no report: {reason}"
