@@ -308,12 +308,16 @@ class Slot:
             for item in self._hello.candidates
             if item.module and item.backend != "module"
         ]
-        advice = (
-            f"It imports {', '.join(imported)}: leave that out"
-            if imported
-            else "It imports what the candidates name: see what that waits for"
-            if error.timed_out
-            else "Install torch into this environment"
-        )
+        if error.timed_out and "file_baton.py" in last:
+            advice = (
+                "torch waits for the file 'lock' of an extension's build, which a build that was killed leaves behind: "
+                "delete it below TORCH_EXTENSIONS_DIR (~/.cache/torch_extensions where that is not set)"
+            )
+        elif imported:
+            advice = f"It imports {', '.join(imported)}: leave that out"
+        elif error.timed_out:
+            advice = "It imports what the candidates name: see what that waits for"
+        else:
+            advice = "Install torch into this environment"
         message = f"a worker {error.reason} while it was set up: {last}. {advice}."
         return UnavailableError(message)
