@@ -25,7 +25,7 @@ from ci_autotest.report.evidence import Evidence, evidence_of
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, folder_of
-from ci_autotest.report.markdown_text import size
+from ci_autotest.report.markdown_text import size, text
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.result import Environment, RunResult, Summary
 from ci_autotest.version import VERSION
@@ -221,7 +221,8 @@ def rendered(
     room = min(SUMMARY_LIMIT if limit is None else limit, SUMMARY_LIMIT)
     if room < LEAST:
         # One step's summary may have 1 MiB, and the job may have written to it before.
-        short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
+        heading = f"### {text(verdict(result), room)}"
+        short = f"{heading}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
     return render_summary(result, limit=room, setting=setting)
 

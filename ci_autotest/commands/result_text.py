@@ -19,7 +19,7 @@ from ci_autotest.report.help_pages import help_lines
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.report_json import text_of
 from ci_autotest.report.speed_text import speed_lines
-from ci_autotest.report.verdict_line import partial_sentences, partly_compared, verdict
+from ci_autotest.report.verdict_line import in_reading_order, partial_sentences, partly_compared, verdict
 from ci_autotest.values.judgement import FAILED, NOTHING
 from ci_autotest.values.result import kernel_of
 
@@ -79,7 +79,7 @@ def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbo
     for line in lines:
         # Soft: only the terminal breaks what is left longer than it is wide, so that it can be copied in one piece.
         console.print(line, soft_wrap=True)
-    words = verdict(result).replace("\\", "").replace("`", "")
+    words = verdict(result)
     console.print(Text(wrapped(words, width), style=_VERDICT_COLOURS.get(words[:1], "")), soft_wrap=True)
     console.print(
         Text(wrapped(f"seed {result.seed}; report in {output}; exit status {result.exit_code}", width)), soft_wrap=True
@@ -99,7 +99,7 @@ def _brief(result: RunResult) -> list[Text]:
 
 
 def _lines(result: RunResult, width: int | None, verbosity: Verbosity) -> Iterator[Text]:
-    for finding in result.findings:
+    for finding in in_reading_order(result):
         yield Text("")
         yield from _finding(finding, kernel_of(result, finding), width, verbosity)
     for wrong in result.broken:

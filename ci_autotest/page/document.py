@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from html import unescape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,7 +76,7 @@ def render_page(result: RunResult, setting: Setting) -> str:
     panels = [panel(finding, setting, maps.get(finding.id)) for finding in findings]
     return environment().get_template("page.html").render(
         result=result,
-        verdict=_verdict(result),
+        verdict=line(verdict(result), 600),
         panels=panels,
         states=STATES,
         counts=Counter(each.state for each in panels),
@@ -94,12 +93,6 @@ def render_page(result: RunResult, setting: Setting) -> str:
         css=asset("page.css"),
         script=asset("page.js"),
     )  # fmt: skip
-
-
-def _verdict(result: RunResult) -> str:
-    """Return the verdict without what escapes it for Markdown; the template escapes it for HTML."""
-    found = unescape(verdict(result)).replace("\u200b", "").replace("\\", "").replace("`", "")
-    return line(found, 600)
 
 
 def _data(result: RunResult, panels_of: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class _Extent:
 
 
 _COMMENT: Final = _Extent(60, 20, "the summary and the artifact", has_tests=False)
+_VERDICT_CHARS: Final = 4_000
 _UNSHOWN: Final = "{count} findings do not fit here: their programs are in the artifact, in `findings/`.\n\n"
 _PLAIN: Final = Setting()
 _SUMMARY: Final = _Extent(1_000, 200, "the artifact, in report.json", has_tests=True)
@@ -139,7 +140,7 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
 
 def _verdict_block(result: RunResult, title: str) -> Block:
     """Return the heading, with a short form for a page on which long names do not fit."""
-    sign, _, sentence = verdict(result).partition(" ")
+    sign, _, sentence = text(verdict(result), _VERDICT_CHARS).partition(" ")
     named = f"{text(title, 80)}: " if title else ""
     return Block(
         "verdict",

@@ -51,6 +51,7 @@ def facts_table(
         "notes": text("; ".join(finding.notes), 600),
         "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
+        "layer": text(finding.layer),
         "kernel": _kernel(kernel, links),
         "test": _test(finding, links),
         "seen": _seen(finding),

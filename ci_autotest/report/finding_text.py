@@ -125,9 +125,10 @@ def _described(finding: Finding) -> str:
         return f"{text(finding.candidate_seen)}; expected: {text(finding.reference_seen)}.{again}"
     seen = f"expected {text(finding.reference_seen)}, got {text(finding.candidate_seen)}"
     pair = finding.difference.first_pair_decimal if finding.difference is not None else None
-    if pair is not None and finding.reference_seen == finding.candidate_seen:
+    is_of_elements = finding.kind in {"value", "gradient", "state"} or finding.reference_seen == finding.candidate_seen
+    if pair is not None and is_of_elements:
         at = f" at {list(finding.first_index)}" if finding.first_index else ""
-        seen = f"expected {text(pair[1])}{at}, got {text(pair[0])} ({text(finding.reference_seen)})"
+        seen = f"expected {text(pair[1])}{at}, got {text(pair[0])} ({text(finding.candidate_seen)})"
     if finding.kind == "nondeterminism":
         values = pair or (finding.candidate_seen, finding.reference_seen)
         seen = f"{text(values[1])} in the first run, {text(values[0])} in the second"

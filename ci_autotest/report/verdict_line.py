@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.errors import UnsupportedReason
-from ci_autotest.report.markdown_text import plural, text
+from ci_autotest.report.markdown_text import line, plural, text
 from ci_autotest.report.power_text import power_sentence, score_text
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
 from ci_autotest.values.judgement import FAILED, CauseKind, causes, fail_on_of, failing, spared
@@ -136,7 +136,7 @@ def is_wholly_aligned(result: RunResult) -> bool:
 
 
 def verdict(result: RunResult) -> str:
-    """Return the run in one sentence with its sign, escaped for Markdown."""
+    """Return the run in one sentence with its sign, not yet escaped for Markdown."""
     if result.power is not None and not result.results:
         return _of_power(result, result.power)
     faults, caveats = _faults(result), _caveats(result)
@@ -222,7 +222,7 @@ def _faults(result: RunResult) -> list[str]:
 def _exit_faults(result: RunResult) -> list[str]:
     """Return why a run without a finding ended with a status other than 0."""
     if result.exit_code == _USAGE and (result.notes or not result.results):
-        return [text(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
+        return [line(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
     if result.exit_code == _UNAVAILABLE:
         names = [item.name for item in result.candidates if not item.available]
         return [f"not available: {_listed(names) or 'a required device or worker'}"]
@@ -230,7 +230,7 @@ def _exit_faults(result: RunResult) -> list[str]:
     if not is_shard and not any(item.cases.compared for item in result.results):
         return ["nothing was compared"]
     for name, missing in uncalled(result).items():
-        return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
+        return [line(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
     if _is_failed_by_power(result):
         return [f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"]
     if causes(result):
@@ -257,7 +257,7 @@ def _by_candidate(findings: Sequence[Finding]) -> str:
     groups: dict[str, list[str]] = {}
     for item in sorted(findings, key=lambda item: item.identity):
         groups.setdefault(item.candidate, []).append(item.operator or item.test)
-    parts = [f"{_listed(list(dict.fromkeys(names)))} on {text(name, 60)}" for name, names in groups.items()]
+    parts = [f"{_listed(list(dict.fromkeys(names)))} on {line(name, 60)}" for name, names in groups.items()]
     rest = len(parts) - _NAMES_SHOWN
     more = [f"and on {plural(rest, 'more candidate')}"] if rest > 0 else []
     return ", ".join([*parts[:_NAMES_SHOWN], *more])
@@ -265,7 +265,7 @@ def _by_candidate(findings: Sequence[Finding]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _NAMES_SHOWN
-    shown = ", ".join(text(name, 100) for name in names[:_NAMES_SHOWN])
+    shown = ", ".join(line(name, 100) for name in names[:_NAMES_SHOWN])
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 

@@ -75,3 +75,17 @@ def test_show_result__quiet__says_why_nothing_was_compared_or_the_run_could_not_
     assert brief(**run, exit_code=3)[:2] == [not_available, not_compared]
     assert brief(**run, exit_code=4)[0] == "note: the cluster is gone"
     assert not {not_available, not_compared} & set(brief(**run, exit_code=1))
+
+
+def test_show_result__note_with_special_characters__is_the_verdict_as_it_stands():
+    note = r"no test uses @autotest: see <https://x> & `a|b` in C:\tmp\new"
+    stream = io.StringIO()
+    show_result(samples.run(results=(), exit_code=2, notes=(note,)), stream, "out")
+    assert f"✗ {note}" in stream.getvalue().splitlines()
+
+
+def test_show_result__findings__stand_in_the_order_of_the_comment():
+    known, new = samples.numbered(0, known="x"), samples.numbered(1)
+    stream = io.StringIO()
+    show_result(samples.misaligned(findings=(known, new), new=(new.id,)), stream, "out")
+    assert stream.getvalue().index(new.message.splitlines()[0]) < stream.getvalue().index("accepted: ")

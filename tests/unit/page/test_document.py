@@ -167,3 +167,9 @@ def test_render_page__timed_calls__are_a_table_with_intervals():
 
 def test_render_page__nothing_timed__has_no_table_of_speed(folder):
     assert "h-speed" not in rendered(folder, "page", None, {})
+
+
+def test_render_page__verdict_with_special_characters__is_shown_as_it_stands():
+    note = r"see <https://x> & `a|b` in C:\tmp\new"
+    page = render_page(report_samples.run(results=(), exit_code=2, notes=(note,)), Setting())
+    assert r"<title>✗ see &lt;https://x&gt; &amp; `a|b` in C:\tmp\new</title>" in page

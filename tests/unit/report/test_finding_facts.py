@@ -165,3 +165,7 @@ def test_facts_table__kernel__is_linked_where_it_is_in_the_repository(file, line
 
     assert f"| kernel | {shown} |\n" in table
     assert "| kernel | `src/k.py:1` |" in facts_table(samples.finding(), kernel=Location(file="src/k.py", line=1))
+
+
+def test_facts_table__layer_at_fault__is_a_row():
+    assert facts(layer="inductor")["layer"] == "inductor"
