@@ -19,6 +19,7 @@ from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forwar
 from ci_autotest.config.known_differences import nothing_accepted
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_as
+from ci_autotest.program.targets import last_name
 from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from ci_autotest.values.verdict import Call, Misalignment, Verdict, unsupported_verdict
 
@@ -211,7 +212,7 @@ def judge_refusal(attempt: Attempt, contender: Contender) -> Judged | None:
     misalignment = Misalignment(
         kind="leniency",
         step=index,
-        at=Call(name=step.target.rpartition(".")[2]),
+        at=Call(name=last_name(step.target)),
         candidate="accepts",
         reference=f"raises {refused_as(step)}",
         detail=refusal_of(attempt),

@@ -58,8 +58,7 @@ def compare(
             _misalignment(kind, candidate, reference),
             lacks_gradient=_lacks_gradient(kind, candidate, reference, tolerance),
         )
-    same_dtype = candidate.metadata.dtype == reference.metadata.dtype
-    if same_dtype and same_bits(candidate.data, reference.data):
+    if same_bits(candidate.data, reference.data):
         return None
     found, detail = _difference(candidate.data, reference.data, tolerance, reference.exact)
     if found is None:

@@ -45,6 +45,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.refusal import Refusal, refused_as
+from ci_autotest.program.targets import last_name
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Examination:
         left, right = candidate.values[index], reference.values[index]
         if not isinstance(right, Refusal) or not right:
             return []  # In this program, for example a shrunk one, the reference accepts the step.
-        call = Call(name=step.target.rpartition(".")[2])
+        call = Call(name=last_name(step.target))
         message = f"{step.target}: {right}: {right.said}"[:2000]
         if not left:
             return [

@@ -17,7 +17,7 @@ from ci_autotest.alignment.elements import NAMES, close
 from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.remote.response import ResponseModule
-from ci_autotest.backends.sameness import same_bits
+from ci_autotest.backends.sameness import same_bits, same_tensors
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.expectations import has_expectation
@@ -204,11 +204,7 @@ def _is_mute(program: Program, index: int) -> bool:
 def plain_aligned(left: Any, right: Any) -> bool:
     """Whether two values that are no tensors are aligned."""
     if has_state(right):
-        ours, theirs = left.state_dict(), right.state_dict()
-        return ours.keys() == theirs.keys() and all(
-            ours[name].shape == b.shape and ours[name].dtype is b.dtype and same_bits(ours[name], b)
-            for name, b in theirs.items()
-        )
+        return same_tensors(left.state_dict(), right.state_dict())
     if isinstance(right, np.ndarray):
         return isinstance(left, np.ndarray) and compare(observed(left), observed(right), _EXACT) is None
     if isinstance(right, tuple | list) and not isinstance(right, torch.Size):

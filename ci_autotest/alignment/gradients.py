@@ -16,7 +16,8 @@ from ci_autotest.backends.sameness import dense
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.backward_passes import differentiated_twice
-from ci_autotest.program.ir import PLACEHOLDER, writes_to_receiver
+from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.program.written_values import written_values
 from ci_autotest.values.verdict import BackwardPass, Gradient, Misalignment
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _accepted_misuse(examination: RestExamination, candidate: Trace, reference: 
     """
     if candidate.backward_failure is not None or not candidate.gradients or not _is_misused(examination):
         return []
-    writes = [index for index, step in enumerate(examination.steps) if writes_to_receiver(step, examination.steps)]
+    writes = [index for index, step in enumerate(examination.steps) if written_values(step, examination.steps)]
     return [
         Misalignment(
             kind="leniency", step=writes[-1] if writes else len(examination.steps) - 2, at=BackwardPass(),

@@ -11,7 +11,7 @@ import torch
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.input_copies import contiguous_spec, span
-from ci_autotest.backends.sameness import same_bits
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.program.ir import (
     OUTPUT,
@@ -92,7 +92,7 @@ def with_expected(recording: Recording, live: Live, reference: ReferenceBackend)
     for label, before, after in _ends(live, trace, reference):
         if _facts(before) != _facts(after):
             facts[f"after_{label}"] = _facts(after)
-        if not _is_as_it_was(before.detach(), after.detach()):
+        if not is_same(before.detach(), after.detach()):
             found[f"after_{label}"] = after
     specs = {}
     tensors = dict(recording.tensors)
@@ -120,10 +120,6 @@ def _facts(value: Any) -> Argument:
     seen = metadata(value)
     names = ("requires_grad", "is_leaf", "layout", "strides")
     return Mapping_(tuple((name, getattr(seen, name)) for name in names))
-
-
-def _is_as_it_was(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return (before.shape, before.dtype) == (after.shape, after.dtype) and same_bits(before, after)
 
 
 def _ends(live: Live, trace: Trace, reference: ReferenceBackend) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:

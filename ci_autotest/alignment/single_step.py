@@ -28,11 +28,11 @@ from ci_autotest.program.ir import (
     is_unpacking,
     mapped,
     step_refs,
-    writes_to_receiver,
 )
+from ci_autotest.program.written_values import may_share_input, written_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
@@ -134,8 +134,8 @@ def isolate(
             taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
             state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
             _take(builder, before, ref.index, (distributions or {}).get(ref.index, lies), state)
-    if writes_to_receiver(step, program.steps) and step.modes != NO_GRAD:
-        _protect(builder, step)
+    if step.modes != NO_GRAD:
+        _protect(builder, written_values(step, program.steps))
     moved = step._replace(
         args=tuple(_moved(arg, builder.indices) for arg in step.args),
         kwargs=tuple((key, _moved(value, builder.indices)) for key, value in step.kwargs),
@@ -207,13 +207,12 @@ def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
     return mapped(argument, lambda part: indices[part.index] if isinstance(part, Ref) else part)
 
 
-def _protect(builder: _Builder, step: Step) -> None:
-    """Let an in-place step write to a copy: outside of ``no_grad`` a leaf that requires grad refuses it (rule 6)."""
-    at = 1 if step.op == CALL_MODULE else 0
-    receiver = step.args[at] if len(step.args) > at else dict(step.kwargs).get("input")
-    if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):
-        builder.indices[receiver.index] = builder.next()
-        builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), COPY))
+def _protect(builder: _Builder, written: Sequence[Ref]) -> None:
+    """Let a step write to copies: outside of ``no_grad`` a leaf that requires grad refuses it (rule 6)."""
+    for value in written:
+        if isinstance(taken := builder.indices.get(value.index), Ref):
+            builder.indices[value.index] = builder.next()
+            builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), COPY))
 
 
 def _outputs(
@@ -249,30 +248,36 @@ def pruned(live: Live) -> Live:
     """
     steps = live.program.steps
     shared = _shared_memory(steps)
+    reached = [
+        frozenset[int]().union(*(shared[value.index] for value in _changed(step, live.program))) for step in steps
+    ]
     needed = {len(steps) - 1, *(index for index, step in enumerate(steps) if _has_backward(step))}
     needed.update(ref.index for index in tuple(needed) for ref in step_refs(steps[index]))
     grew = True
     # A write that is kept may need values to which other steps write.
     while grew:
         before = len(needed)
-        groups = {shared[index] for index in needed}
+        groups = frozenset[int]().union(*(shared[index] for index in needed))
         for index in reversed(range(len(steps))):
-            step = steps[index]
-            if index in needed or (_has_effect(step, live.program) and shared[index] in groups):
+            if index in needed or not groups.isdisjoint(reached[index]):
                 needed.add(index)
-                needed.update(ref.index for ref in step_refs(step))
+                needed.update(ref.index for ref in step_refs(steps[index]))
         grew = len(needed) > before
     program, _ = keeping(live.program, needed)
     sources = {step.target: live.sources[step.target] for step in program.steps if step.op == PLACEHOLDER}
     return Live(Program(program.setup, program.body), sources, live.cotangents)
 
 
-def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
-    """Return, for each step, the step whose memory it may share: the end of its chain of receivers."""
-    found: list[int] = []
+def _shared_memory(steps: tuple[Step, ...]) -> list[frozenset[int]]:
+    """Return, for each step, the steps whose memory its value may share: the ends of its chains of receivers."""
+    found: list[frozenset[int]] = []
     for index, step in enumerate(steps):
-        first = step.args[0] if step.args and step.op not in {PLACEHOLDER, OUTPUT} else None
-        found.append(found[first.index] if isinstance(first, Ref) else index)
+        values = list(step.args[:1]) if step.op not in {PLACEHOLDER, OUTPUT} else []
+        values += written_values(step, steps)
+        if step.op == CALL_MODULE and may_share_input(step):
+            values += step.args[1:2]
+        ends = [found[value.index] for value in values if isinstance(value, Ref)]
+        found.append(frozenset[int]().union(*ends) if ends else frozenset({index}))
     return found
 
 
@@ -285,10 +290,12 @@ def _has_backward(step: Step) -> bool:
     return step.target in {"backward", "torch.autograd.backward"}
 
 
-def _has_effect(step: Step, program: Program) -> bool:
-    """Whether a step changes its receiver: an in-place call, or any call on a module."""
+def _changed(step: Step, program: Program) -> list[Ref]:
+    """Return the values that a step changes: those it writes to, a called module, and the receiver of an effect."""
+    found = list(written_values(step, program.steps))
     receiver = step.args[0] if step.args else None
-    if writes_to_receiver(step, program.steps) or step.op == CALL_MODULE or step.target in _EFFECTS:
-        return True
-    on_module = isinstance(receiver, Ref) and receiver.index < len(program.setup)
-    return step.op == CALL_METHOD and on_module
+    if isinstance(receiver, Ref):
+        on_module = step.op == CALL_METHOD and receiver.index < len(program.setup)
+        if step.op == CALL_MODULE or step.target in _EFFECTS or on_module:
+            found.append(receiver)
+    return found

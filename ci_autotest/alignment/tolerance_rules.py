@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ci_autotest.alignment.reduced_sizes import SCALES, reduced_size
 from ci_autotest.backends.operators.identity import matches, step_operator
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, follows_from, writes_to_receiver
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, follows_from
+from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ANY, Metric, Scale, Strictness, Tolerance, tolerance_for
 
@@ -159,7 +160,7 @@ class Rules:
         if not self.rows or self.has_own:
             return ()
         # After a write, a value may follow from calls that it does not refer to.
-        is_one = of is not None and not any(writes_to_receiver(step, tuple(steps)) for step in steps)
+        is_one = of is not None and not any(written_values(step, steps) for step in steps)
         behind = follows_from(steps, of) if is_one and of is not None else range(len(steps))
         called = [
             step

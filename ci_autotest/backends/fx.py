@@ -24,7 +24,7 @@ from ci_autotest.backends.body_function import backward_of_whole, begun, prepare
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.fx_graph import STEP, modules_of, printed, to_graph_module
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
-from ci_autotest.backends.sameness import is_same
+from ci_autotest.backends.sameness import same_tensors
 from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
@@ -139,7 +139,7 @@ class FxBackend(Backend):
         if self._transform is None or not isinstance(found, fx.GraphModule):
             return found
         # A pass may change the values of parameters and leave the code as it is, so both are compared.
-        if printed(found) == code and _is_same(_state(found), state):
+        if printed(found) == code and same_tensors(_state(found), state):
             detail = f"{self._name} left the graph unchanged, so nothing of it was tested"
             trace.untested = Unsupported(UnsupportedReason.UNCHANGED, detail)
         left = Counter(signature for _, signature in _signatures(found))
@@ -214,7 +214,7 @@ def _keep_modules(
             part is not None
             and _is_used(found, path)
             and _is_alike(part, trace.values[index])
-            and _is_same(_state(part), before)
+            and same_tensors(_state(part), before)
         )
         trace.values[index] = part if is_kept else None
         kept += [index] if is_kept else []
@@ -236,7 +236,7 @@ def _keep_states(
     for index, path in module_tree(program).states.items():
         tensor = tensors.get(path)
         before = {key: value for key, value in state.items() if key == path}
-        is_kept = tensor is not None and _is_used(found, path) and _is_same({path: tensor.detach()}, before)
+        is_kept = tensor is not None and _is_used(found, path) and same_tensors({path: tensor.detach()}, before)
         trace.values[index] = tensor if is_kept else None
         kept += [index] if is_kept else []
     return kept
@@ -254,7 +254,3 @@ def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     # Quantized layers also keep tuples and dtypes there.
     state = module.state_dict().items()
     return {name: value.detach().clone() for name, value in state if isinstance(value, torch.Tensor)}
-
-
-def _is_same(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(is_same(left[name], value) for name, value in right.items())

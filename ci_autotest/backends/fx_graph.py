@@ -23,7 +23,7 @@ from torch.fx.node import has_side_effect
 from ci_autotest.backends.torch_steps import own_result, resolve
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.host.steps import PYTHON_TARGETS, materialize
-from ci_autotest.program.codegen import names, needs_seed
+from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -44,6 +44,7 @@ from ci_autotest.program.ir import (
     refs,
 )
 from ci_autotest.program.module_calls import module_tree
+from ci_autotest.program.random_calls import seeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,6 +123,7 @@ class _Converter:
         self.graph = fx.Graph()
         self._constant, self._tree, self._modules = constant, tree, modules
         self._named, self._paths = names(program), module_paths(program)
+        self._seeds = seeds_of(program)
         self._count = len(program.setup)
         self._is_without_grad = is_without_grad(program)
         self._nodes: dict[int, fx.Node] = {}
@@ -143,7 +145,7 @@ class _Converter:
             # With its own seed, a random step draws the same numbers whatever the pass does to steps before it.
             before = frozenset(graph.nodes)
             call = self._tree.calls.get(index)
-            number = (step.seed if needs_seed(step) else None) if call is None else call.seed
+            number = self._seeds.get(index) if call is None else call.seed
             if number is not None:
                 self._mode(seed, number)
             with self._in_modes(step):

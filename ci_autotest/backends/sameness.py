@@ -10,11 +10,14 @@ a difference by the rounding of the reference itself.
 from __future__ import annotations
 
 import ctypes
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ci_autotest.values.dtypes import FLOATING, ITEM_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -29,12 +32,14 @@ _STRIDED: Final = torch.strided
 
 
 def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same bits.
+    """Whether two tensors have the same dtype and shape, and hold the same bits.
 
-    ``memcmp`` over contiguous host memory: seven times as fast as ``torch.equal`` on a million
-    elements, and it tells -0.0 from 0.0. Lazily negated and conjugated views and other layouts go
-    through torch.
+    A kernel may have resized what it was given, so the sizes are looked at too. ``memcmp`` over contiguous host memory
+    is seven times as fast as ``torch.equal`` on a million elements, and it tells -0.0 from 0.0. Lazily negated and
+    conjugated views and other layouts go through torch.
     """
+    if candidate.dtype is not reference.dtype or candidate.shape != reference.shape:
+        return False
     if (
         candidate.is_cpu
         and reference.is_cpu
@@ -60,12 +65,16 @@ def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
 
 def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors have the same dtype, shape, layout and bits."""
-    is_alike = left.dtype is right.dtype and left.shape == right.shape and left.layout is right.layout
-    return is_alike and same_bits(left.detach(), right.detach())
+    return left.layout is right.layout and same_bits(left.detach(), right.detach())
+
+
+def same_tensors(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> bool:
+    """Whether two states have the same names, and the same tensor under each."""
+    return left.keys() == right.keys() and all(is_same(left[name], value) for name, value in right.items())
 
 
 def is_near(left: torch.Tensor, right: torch.Tensor, part: float) -> bool:
-    """Whether two tensors of one dtype and shape differ by no more than a part of the largest finite element.
+    """Whether two tensors of one shape differ by no more than a part of the largest finite element.
 
     NaN is near NaN, and infinities are near themselves only, as are integers.
     """

@@ -34,8 +34,9 @@ from ci_autotest.errors import (
     UnsupportedReason,
     import_failure,
 )
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, is_in_place
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
 from ci_autotest.program.targets import OPS, is_own
+from ci_autotest.program.written_values import is_in_place
 from ci_autotest.values.kernel_scope import EVERYTHING
 
 if TYPE_CHECKING:

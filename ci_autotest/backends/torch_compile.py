@@ -27,9 +27,10 @@ from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, erro
 from ci_autotest.program.backward_passes import creates_graph, goes_through_earlier_calls, with_kept_graphs
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program, is_in_place
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 from ci_autotest.program.refusal import refusals
 from ci_autotest.program.targets import is_own
+from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -12,6 +12,7 @@ import torch
 
 from ci_autotest.backends.operators.signatures import forms, python_parameters
 from ci_autotest.backends.operators.user_operators import find
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.errors import ConfigError, OutOfScopeError, ProgramError
 from ci_autotest.program.targets import is_own
 
@@ -80,17 +81,13 @@ def _refuse_written(
     # What the operator refuses, it does not write to.
     with torch.no_grad(), suppress(Exception):
         standard(*own, **named)
-    written = [name for name, value in before.items() if _has_changed(tensors[name], value)]
+    written = [name for name, value in before.items() if not is_same(tensors[name], value)]
     if written:
         message = (
             f"{operator} writes to {written[0]!r} itself, so what it then holds is compared. Remove it from `writes` "
             "of the candidate's row."
         )
         raise OutOfScopeError(message)
-
-
-def _has_changed(now: torch.Tensor, before: torch.Tensor) -> bool:
-    return now.shape != before.shape or bool(((now != before) & ~(now.isnan() & before.isnan())).any())
 
 
 def _copy(value: Any) -> Any:

@@ -7,8 +7,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.layouts import PLAIN, Layout, layout_of
-from ci_autotest.call_capture.observation import Elements, ObservedTensor, Omission, written_argument
-from ci_autotest.program.ir import NO_GRAD, List, Ref, mapped_step, writes_to_receiver
+from ci_autotest.call_capture.observation import Elements, ObservedTensor, Omission
+from ci_autotest.program.ir import NO_GRAD, List, Ref, mapped_step
+from ci_autotest.program.written_values import outputs_of, written_receiver
 from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE, INTEGERS
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def _reduce(group: CallGroup) -> None:
 
 def _release_written(group: CallGroup) -> None:
     """Let no tensor require grad that ``out=`` writes to, or that an initialization fills."""
-    outputs = [ref.index for ref in (written_argument(group.step),) if isinstance(ref, Ref)]
+    outputs = [ref.index for ref in outputs_of(group.step)]
     if group.step.target.startswith("torch.nn.init.") and group.slots:
         outputs.append(0)
     for index in outputs:
@@ -270,7 +271,5 @@ def _release_written(group: CallGroup) -> None:
 
 def written_tensor(group: CallGroup) -> int | None:
     """Return the tensor that a call writes to in place; ``None`` if it writes to none."""
-    if not writes_to_receiver(group.step, ()):
-        return None
-    given: list[Any] = [*group.step.args, *(value for _, value in group.step.kwargs)]
-    return given[0].index if given and isinstance(given[0], Ref) else None
+    receiver = written_receiver(group.step, ())
+    return None if receiver is None else receiver.index

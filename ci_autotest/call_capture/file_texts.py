@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from ci_autotest.call_capture.call_groups import TESTS, call_groups
 from ci_autotest.call_capture.function_text import function_lines, function_name
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
-from ci_autotest.program.ir import is_in_place
+from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

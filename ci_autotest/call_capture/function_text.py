@@ -26,10 +26,10 @@ from ci_autotest.program.ir import (
     Ref,
     Slice,
     autocast_dtype,
-    writes_to_receiver,
 )
 from ci_autotest.program.python_names import is_name
-from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own
+from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own, last_name
+from ci_autotest.program.written_values import written_receiver
 from ci_autotest.values.dtypes import DIFFERENTIABLE
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ _ITEM: Final = "item"
 def function_name(group: CallGroup, taken: set[str]) -> str:
     """Return a name for a test, and take it."""
     step = group.step
-    name = step.target.rpartition(".")[2].strip("_")
-    base = f"{name}_in_place" if writes_to_receiver(step, ()) and not name.endswith("setitem") else name
+    name = last_name(step.target).strip("_")
+    base = f"{name}_in_place" if written_receiver(step, ()) and not name.endswith("setitem") else name
     base = f"{base}_" if base in TAKEN else base
     found, count = base, 1
     while found in taken:
@@ -225,7 +225,7 @@ def _call_lines(group: CallGroup, varying: Columns) -> list[str]:
 
 
 def _expression(step: Step, args: list[Text], kwargs: list[Text]) -> Text:
-    name = step.target.rpartition(".")[2]
+    name = last_name(step.target)
     if step.op == GET_ATTR and (is_attribute(name) or name in _VIEW_METHODS):
         return f"{flat(args[0])}.{name}"
     if step.op == CALL_METHOD and is_method(name):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from ci_autotest.program.ir import Step, TensorSpec
 from ci_autotest.program.json_values import argument_of, spec_of
 from ci_autotest.values.verdict import Struct
-
-if TYPE_CHECKING:
-    from ci_autotest.program.ir import Argument
 
 #: What elements have in common beside their range; a draw keeps it.
 Property = Literal["", "arange", "permutation", "distinct", "sorted", "symmetric", "positive_definite"]
@@ -132,11 +129,6 @@ class Capture(Struct, frozen=True):
     def count(self) -> int:
         """Number of captured calls."""
         return sum(call.count for call in self.calls)
-
-
-def written_argument(step: Step) -> Argument:
-    """Return the value of ``out=``; ``None`` if the call has none."""
-    return dict(step.kwargs).get("out")
 
 
 decode_capture = msgspec.json.Decoder(Capture).decode

@@ -15,9 +15,9 @@ from ci_autotest.program.ir import (
     output_refs,
     ref_to,
     step_refs,
-    writes_to_receiver,
 )
 from ci_autotest.program.json_values import spec_of
+from ci_autotest.program.written_values import written_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ class SharedProgram:
         """Whether the spelling of any step says that it writes to its input."""
         steps = self.example.steps
         # Functions have the framework's names, among which an underscore at the end says that one writes.
-        return any(writes_to_receiver(step, steps) or _says_so(step.target) for step in steps)
+        return any(written_values(step, steps) or _says_so(step.target) for step in steps)
 
     @cached_property
     def keeps_memory(self) -> bool:

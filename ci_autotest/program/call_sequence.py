@@ -15,7 +15,6 @@ from ci_autotest.program.edit import keeping
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
-    CALL_MODULE,
     GET_ATTR,
     HOOK,
     NO_GRAD,
@@ -38,8 +37,9 @@ from ci_autotest.program.ir import (
     step_refs,
     used_by,
 )
+from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import refusals
-from ci_autotest.program.targets import is_own
+from ci_autotest.program.targets import is_own, last_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -88,17 +88,9 @@ def is_repeatable(program: Program) -> bool:
     It registers no hook, runs no backward pass, has no refused step and draws no random numbers. Random results
     are judged by the inputs of their call, which a probe has overwritten since.
     """
-    return not refusals(program.steps) and not any(
-        step.target in _ONCE or HOOK[0] in step.modes or REGISTERS[0] in step.modes or _draws(step)
-        for step in program.steps
+    return not (refusals(program.steps) or seeds_of(program)) and not any(
+        step.target in _ONCE or HOOK[0] in step.modes or REGISTERS[0] in step.modes for step in program.steps
     )
-
-
-def _draws(step: Step) -> bool:
-    # A module's call may have a seed whatever the module does, so its class decides.
-    if step.op == CALL_MODULE:
-        return any(word in step.target for word in ("Dropout", "RReLU", "Transformer"))
-    return step.seed is not None
 
 
 class How(NamedTuple):
@@ -357,7 +349,7 @@ def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[in
     weights = [
         (index, "weight")
         for index, step in enumerate(steps)
-        if step.op == CALL_FUNCTION and step.name == "module" and step.target.rpartition(".")[2] in _WITH_WEIGHT
+        if step.op == CALL_FUNCTION and step.name == "module" and last_name(step.target) in _WITH_WEIGHT
     ]
     weights += [(index, name) for index, name in part.parameters if is_own(steps[index].target)]
     for index, name in weights:

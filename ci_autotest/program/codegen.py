@@ -43,6 +43,7 @@ from ci_autotest.program.ir import (
     used_by,
 )
 from ci_autotest.program.python_names import is_in_module, is_name, is_path
+from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import bare, refused_as
 from ci_autotest.program.targets import is_function, is_own
 
@@ -194,7 +195,7 @@ def statement(
         if mode in {*HOOK, *REGISTERS} or mode in CANDIDATE_MODES:
             continue
         lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
-    return lines if step.seed is None or not needs_seed(step) else [f"{namespace}.manual_seed({step.seed})", *lines]
+    return lines if step.seed is None else [f"{namespace}.manual_seed({step.seed})", *lines]
 
 
 def _loaded(step: Step, named: Sequence[str], name: str, namespace: str) -> list[str]:
@@ -226,16 +227,6 @@ def _block(mode: str, namespace: str) -> str:
     return f"{namespace}.autocast(device.type, dtype={namespace}.{dtype}, cache_enabled=False)"
 
 
-def needs_seed(step: Step) -> bool:
-    """Whether a step's seed needs a line; for a module, only if its class may draw random numbers."""
-    if step.op != CALL_MODULE:
-        return step.seed is not None
-    return any(
-        word in step.target
-        for word in ("Dropout", "RReLU", "LSTM", "GRU", "RNN", "Attention", "Transformer", "Sequential")
-    )
-
-
 def body_lines(program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH) -> list[str]:
     """Return the statements of the body, without placeholders and without the output."""
     return [line for _, lines in body_statements(program, rename=rename, namespace=namespace) for line in lines]
@@ -245,7 +236,7 @@ def body_statements(
     program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH
 ) -> list[tuple[int, list[str]]]:
     """Return the index and the lines of each step of the body, without placeholders and without the output."""
-    named = named_outside(program)
+    named, seeds = named_outside(program), seeds_of(program)
     start = len(program.setup)
     found = []
     for offset, step in enumerate(program.body):
@@ -256,7 +247,8 @@ def body_statements(
             found.append((index, [f"{handle_name(program.steps, step.args[0], named)}.remove()"]))
         elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
             repeats = _repeats(program, offset)
-            lines = statement(index, step, named, rename, namespace, is_bound=repeats is None)
+            seeded = step._replace(seed=seeds.get(index))
+            lines = statement(index, seeded, named, rename, namespace, is_bound=repeats is None)
             if repeats is None:
                 found.append((index, lines))
             elif repeats:
@@ -280,7 +272,7 @@ def _repeats(program: Program, offset: int) -> int | None:
             and steps[at]._replace(name="") == steps[offset]._replace(name="")
             and steps[at].op == CALL_FUNCTION
             and not steps[at].modes
-            and not needs_seed(steps[at])
+            and steps[at].seed is None
         )
 
     if not is_alike(offset):

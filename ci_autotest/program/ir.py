@@ -397,35 +397,6 @@ def is_unpacking(step: Step) -> bool:
     return step.op == CALL_FUNCTION and step.target == UNPACK
 
 
-#: What writes to its receiver by its name in Python: ``operator.iadd``, and the method ``__iadd__``.
-_WRITING: Final = frozenset({
-    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor", "ilshift",
-    "irshift", "setitem",
-})  # fmt: skip
-
-
-def is_in_place(target: str) -> bool:
-    """Whether a call writes to its first argument, judged by its name: ``exp_``, ``torch.relu_``, ``operator.iadd``.
-
-    The name of an operator of the user's says nothing.
-    """
-    namespace, _, name = target.rpartition(".")
-    # The underscore of `operator.and_` only tells it from a keyword.
-    if namespace == "operator" or name.endswith("__"):
-        return name.strip("_") in _WRITING
-    is_torchs = not namespace or (namespace.startswith("torch") and not namespace.startswith("torch.ops."))
-    return is_torchs and name.endswith("_")
-
-
-def writes_to_receiver(step: Step, steps: Sequence[Step]) -> bool:
-    """Whether a step writes to its receiver, judged by its name or by ``inplace=True`` of the call or its module."""
-    if step.op == CALL_MODULE and isinstance(step.args[0], Ref):
-        return dict(steps[step.args[0].index].kwargs).get("inplace") is True
-    if step.op not in {CALL_FUNCTION, CALL_METHOD}:
-        return False
-    return is_in_place(step.target) or dict(step.kwargs).get("inplace") is True
-
-
 #: Target of the step that takes element ``args[1]`` of the tuple that step ``args[0]`` returned.
 UNPACK: Final = "builtins.tuple.__getitem__"
 

@@ -1,14 +1,16 @@
-"""Which calls draw random numbers: the operators that may, and the arguments with which they do not."""
+"""Which calls draw random numbers: the operators and layers that may, and the arguments with which they do not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.ir import List
-from ci_autotest.program.targets import DISPATCHER
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, List, Ref, step_refs
+from ci_autotest.program.targets import DISPATCHER, last_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ci_autotest.program.ir import Program, Step
 
 #: Layers that drop elements between their parts.
 RECURRENT: Final = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
@@ -73,16 +75,31 @@ _QUIET: Final[dict[str, tuple[QuietArgument, ...]]] = {
     ),
 }  # fmt: skip
 
+#: Layers that drop elements in training: place, name and default of the share that they drop. Source: as above,
+#: ``torch/nn/modules``.
+_SHARES: Final[dict[str, tuple[int, str, float]]] = {
+    **dict.fromkeys(
+        ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"), (0, "p", 0.5)
+    ),
+    **dict.fromkeys(("LSTM", "GRU"), (5, "dropout", 0.0)),
+    "RNN": (6, "dropout", 0.0),
+    "MultiheadAttention": (2, "dropout", 0.0),
+    **dict.fromkeys(("TransformerEncoderLayer", "TransformerDecoderLayer"), (3, "dropout", 0.1)),
+    "Transformer": (5, "dropout", 0.1),
+}
+_RECURRENT_LAYERS: Final = frozenset({"LSTM", "GRU", "RNN"})
+_ALWAYS: Final = frozenset({"FractionalMaxPool2d", "FractionalMaxPool3d"})
+
 
 def is_random(target: str) -> bool:
     """Whether a function or method of this name may draw from the framework's generator."""
-    name = _name(target)
+    name = last_name(target)
     return not {name, name.rstrip("_")}.isdisjoint(_RANDOM_ENTRIES if target.startswith(DISPATCHER) else RANDOM)
 
 
 def may_be_quiet(operator: str) -> bool:
     """Whether an operator draws or not depending on its arguments."""
-    name = _name(operator)
+    name = last_name(operator)
     return name in _QUIET or name in RECURRENT or name in _POOLS
 
 
@@ -94,7 +111,7 @@ def draws(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         args: Positional arguments, the receiver of a method among them.
         kwargs: Keyword arguments.
     """
-    name = _name(target)
+    name = last_name(target)
     name = name if name in _RANDOM_ENTRIES else name.rstrip("_")
     if name not in _RANDOM_ENTRIES:
         return False
@@ -103,10 +120,6 @@ def draws(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if name in _POOLS:  # Where its windows begin may be given.
         return kwargs.get("_random_samples", args[5] if len(args) > 5 else None) is None  # noqa: PLR2004
     return not any(_is_quiet(row, args, kwargs) for row in _QUIET.get(name, ()))
-
-
-def _name(target: str) -> str:
-    return target.split(".")[3] if target.startswith(DISPATCHER) else target.rpartition(".")[2]
 
 
 def _is_quiet(row: QuietArgument, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -127,3 +140,61 @@ def _drops(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     share = given.get("dropout", given.get("dropout_p", 0.0))
     is_training = given.get("train", given.get("training", False))
     return bool(is_training) and share not in _CERTAIN and given.get("num_layers") != 1
+
+
+def seeds_of(program: Program) -> dict[int, int]:
+    """Return the seeds of the steps that draw random numbers, by step; every call of a module is recorded with one."""
+    modules = drawing_modules(program)
+    return {
+        index: step.seed
+        for index, step in enumerate(program.steps)
+        if step.seed is not None and (step.op != CALL_MODULE or index in modules)
+    }
+
+
+def drawing_modules(program: Program) -> frozenset[int]:
+    """Return the calls of modules that draw random numbers, told by constructors and calls of ``eval``.
+
+    A container draws if one of its parts does. The modes of its parts are not looked at, only its own.
+    """
+    drawing: dict[int, str] = {}
+    found = []
+    for index, step in enumerate(program.steps):
+        if step.op == CALL_FUNCTION and (how := _layer(step)):
+            drawing[index] = how
+        elif step.in_setup and (step.op == CALL_FUNCTION or step.target == "get_submodule"):
+            parts = {drawing[ref.index] for ref in step_refs(step) if ref.index in drawing}
+            if parts:
+                drawing[index] = "always" if "always" in parts else "in training"
+        elif step.op == CALL_METHOD and step.target in {"eval", "train"}:
+            mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
+            at = _receiver(step)
+            if drawing.get(at) in {"in training", "in evaluation"}:
+                drawing[at] = "in training" if mode else "in evaluation"
+        elif step.op == CALL_MODULE and drawing.get(_receiver(step)) in {"always", "in training"}:
+            found.append(index)
+    return frozenset(found)
+
+
+def _receiver(step: Step) -> int:
+    first = step.args[0] if step.args else None
+    return first.index if isinstance(first, Ref) else -1
+
+
+def _layer(step: Step) -> str:
+    """Return when the layer that a step constructs draws random numbers; "" if it never does."""
+    namespace, _, name = step.target.rpartition(".")
+    if not namespace.startswith("torch.nn"):
+        return ""
+    given = dict(step.kwargs)
+
+    def argument(position: int, name: str, default: float | None) -> object:
+        return given.get(name, step.args[position] if len(step.args) > position else default)
+
+    if name in _ALWAYS:
+        return "always" if argument(5, "_random_samples", None) is None else ""
+    if name == "RReLU":
+        return "in training" if argument(0, "lower", 1 / 8) != argument(1, "upper", 1 / 3) else ""
+    if name not in _SHARES or (name in _RECURRENT_LAYERS and argument(2, "num_layers", 1) == 1):
+        return ""
+    return "" if argument(*_SHARES[name]) in _CERTAIN else "in training"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.ir import mapped
+from ci_autotest.program.targets import last_name
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Program, Step
@@ -37,7 +38,7 @@ def steps_with_rows(program: Program, rows: int) -> list[int]:
 
 def with_rows(step: Step, rows: int, own: int) -> Step:
     """Return a step with another number of rows as a size; any other step stays as it is."""
-    name = step.target.rpartition(".")[2]
+    name = last_name(step.target)
     if name not in _SIZES:
         return step
     named = _SIZE_NAMES

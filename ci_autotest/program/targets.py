@@ -97,6 +97,12 @@ _PATH_CHARS: Final = 200
 _OPS_PARTS: Final = 4
 
 
+def last_name(target: str) -> str:
+    """Return the name of a function, method or class without its module; overloads share their entry's."""
+    parts = target.split(".")
+    return parts[3] if target.startswith(OPS) and len(parts) >= _OPS_PARTS else parts[-1]
+
+
 def is_own(target: str) -> bool:
     """Whether a target can be an operator of the user's: the path of a function or class, or an entry of torch.ops."""
     if is_overload(target):

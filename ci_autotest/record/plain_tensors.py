@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import is_in_place
+from ci_autotest.program.written_values import is_in_place
 from ci_autotest.record.values import RecordedTensor
 from ci_autotest.record.write_guard import unrecorded
 
@@ -85,7 +85,7 @@ class PlainTensors(TorchFunctionMode):
         if self._is_paused or any(isinstance(one, RecordedTensor) for one in given):
             return False
         return any(id(one) in self._recorder.outside.captured for one in given) or (
-            not name.endswith("_") and any(isinstance(one, torch.nn.Parameter) for one in given)
+            not is_in_place(name) and any(isinstance(one, torch.nn.Parameter) for one in given)
         )
 
     def _both(self, func: Callable[..., Any], name: str, how: tuple[Any, Any], given: list[Any]) -> Any:

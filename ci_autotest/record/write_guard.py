@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
@@ -98,5 +99,4 @@ def holds_source(recorder: Recorder, tensor: torch.Tensor, index: int) -> bool:
         assert step.op == PLACEHOLDER  # noqa: S101 - a captured tensor that got no elements is an input
         source = recorder.sources[step.target]
     with unrecorded():
-        now = tensor.detach()
-        return now.shape == source.shape and bool(((now == source) | ((now != now) & (source != source))).all())  # noqa: PLR0124 - NaN
+        return is_same(tensor, source)

@@ -12,7 +12,7 @@ from ci_autotest.config import OpInfo
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import entries, foreach_entries
 from ci_autotest.opinfo.families import FAMILIES
-from ci_autotest.opinfo.overload_calls import OverloadCall, adapted, overload_of
+from ci_autotest.opinfo.overload_calls import _MISSING, OverloadCall, _as, adapted, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, dispatcher_overloads, overload_entries, refuse_other, table
 from ci_autotest.opinfo.source import Source
@@ -124,3 +124,8 @@ def test_guide__reasons__are_those_of_the_list():
 
     assert all(re.search(rf"\| `{reason}`: [^|]* \| {len(own)} \|", guide) for reason, own in listed.left_out.items())
     assert f"{len(listed.tested):,} of the {len(listed.all):,} overloads" in guide
+
+
+def test_as__list_with_none__is_missing_unless_its_elements_may_be_none():
+    assert _as("List[int]", [1, None], None, is_optional=False) is _MISSING
+    assert _as("List[Optional[Tensor]]", [None], None, is_optional=False) == [None]

@@ -7,11 +7,13 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import differentiate, is_aligned
+from ci_autotest.alignment.single_step import pruned
+from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.values.case import test_key as stream_key
-from tests.engine import RULES, Contender, TorchBackend, attempts, run_test, substitute
+from tests.engine import RULES, Contender, TorchBackend, attempts, record, run_test, substitute
 from tests.faults import with_backward
 
 
@@ -75,6 +77,27 @@ def test_is_aligned__value_wrong_where_it_is_overwritten_with_the_same__is_not_s
     attempt = recorded(body, 2, watched)
     assert is_sure(attempt, substitute(exp=lambda x: real.exp(x)))
     assert not is_sure(attempt, substitute(exp=lambda x: real.exp(x) + 1))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda y: torch.nn.functional.relu(y, True),
+        lambda y: torch.nn.ReLU(inplace=True)(y),
+        lambda y: torch.nn.ReLU(True)(y),
+        lambda y: torch.nn.Sequential(torch.nn.ReLU(inplace=True))(y),
+        lambda y: torch.relu_(y),
+    ],
+    ids=["by position", "of a module", "of a module by position", "of a container", "by name"],
+)
+def test_pruned__write_in_any_spelling__stays_with_the_value_that_it_writes_to(write):
+    def body():
+        y = torch.exp(random_tensor(ndim=1, dim0=4, requires_grad=False)) - 1
+        write(y)
+        return y * 2
+
+    live = live_of(record(body))
+    assert len(pruned(live).program.body) == len(live.program.body)
 
 
 def row_written():

@@ -121,6 +121,7 @@ ROWS: dict[str, tuple[str, Callable[[], Any], Callable[..., Any], str]] = {
     "value in place": ("torch.exp", in_place, lambda v: real.exp(v) + 1, "value"),
     "value inside a module": (LINEAR, inside_a_module, lambda v, w, b: real.nn.functional.linear(v, w, b) + 1, "value"),
     "value of a sign that is a keyword": ("torch.bitwise_and", lambda: whole() & whole(), lambda v, o: (v & o) ^ 1, "value"),
+    "value of another sign that is a keyword": ("torch.bitwise_or", lambda: whole() | whole(), lambda v, o: (v | o) ^ 1, "value"),
     "value of a reflected sign": ("torch.sub", lambda: 3 - x(), lambda v, o: real.sub(v, o) + 1, "value"),
     "value of a unary sign": ("torch.neg", lambda: -x(), lambda v: real.neg(v) + 1, "value"),
     "value of an augmented assignment": ("torch.bitwise_and", augmented, lambda v, o: (v & o) ^ 1, "value"),

@@ -18,6 +18,7 @@ import torch
 from ci_autotest.alignment.blame.float64_value import distance
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.elements import has_any
+from ci_autotest.program.targets import last_name
 from ci_autotest.values.dtypes import FLOAT8, FLOATING, WIDE
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def excuse_by_inputs(question: Float64Question, errors: Errors) -> str:
 
 def _other_formulas(question: Float64Question) -> tuple[Formula, ...]:
     """Return the formulas, other than the reference's, by which a right kernel may compute a result."""
-    names = {step.target.rpartition(".")[2] for step in question.live.program.steps}
+    names = {last_name(step.target) for step in question.live.program.steps}
     is_of_attention = question.key[0] == "gradient" and not names.isdisjoint(_ATTENTION)
     return (Formula.IN_ANY_ORDER, Formula.OF_KEPT_DENOMINATORS) if is_of_attention else (Formula.IN_ANY_ORDER,)
 

@@ -23,6 +23,7 @@ from ci_autotest.program.ir import (
     mapped_step,
     renumbered_step,
 )
+from ci_autotest.program.targets import last_name
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
 
 def _written_out(step: Step, dtype: torch.dtype) -> Step:
     """Return a step with the defaults that it would take from the dtype as arguments."""
-    taken = _TAKEN.get(step.target.rpartition(".")[2].rstrip("_"), ())
+    taken = _TAKEN.get(last_name(step.target).rstrip("_"), ())
     if not taken or not (dtype.is_floating_point or dtype.is_complex):
         return step
     given = dict(step.kwargs)

@@ -24,6 +24,7 @@ from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse
 from ci_autotest.alignment.element_text import hexadecimal
 from ci_autotest.alignment.elements import has_any, is_whole, metric_of, mismatches, ulp_distance, whole_distance, wide
 from ci_autotest.backends.sameness import dense
+from ci_autotest.program.targets import last_name
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def judged_as_a_whole(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Ten
 def _second(opinion: Opinion, everywhere: Float64Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
     """Return an opinion, corrected if the float64 result is not the exact one."""
     live, wider, key, runner = everywhere.live, everywhere.wider, everywhere.key, everywhere.reference
-    of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
+    of_the_dtype = [step.target for step in live.program.steps if last_name(step.target) in _OF_THE_DTYPE]
     if of_the_dtype and opinion.blame != "candidate":
         return Opinion("candidate", f"the reference defines this: {of_the_dtype[0]} means something else in float64")
     beside = _beside_the_limit(everywhere, errors, wide(candidate))

@@ -11,8 +11,9 @@ from ci_autotest.backends.mapping.argument_binding import Binder, is_same
 from ci_autotest.backends.mapping.argument_names import OF_PYTHON
 from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, is_in_place, ref_to
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, ref_to
 from ci_autotest.program.random_calls import draws, may_be_quiet
+from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

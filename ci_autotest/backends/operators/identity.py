@@ -31,7 +31,7 @@ from ci_autotest.program.ir import (
     follows_from,
     step_refs,
 )
-from ci_autotest.program.targets import DISPATCHER, OPS, is_own, own_operator
+from ci_autotest.program.targets import DISPATCHER, OPS, is_own, last_name, own_operator
 from ci_autotest.values.operator_aliases import ALIASES, names_of
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _is_module(step: Step) -> bool:
         return False
     if is_own(step.target):
         return step.in_setup
-    return step.target.startswith("torch.nn.") and step.target.rpartition(".")[2][:1].isupper()
+    return step.target.startswith("torch.nn.") and last_name(step.target)[:1].isupper()
 
 
 def spellings(operator: str) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ def public_operator(operator: str) -> str:
     """
     if not operator.startswith(DISPATCHER):
         return operator
-    name = operator.split(".")[3].strip("_")
+    name = last_name(operator).strip("_")
     for prefix in _PREFIXES:
         if name.startswith(f"{prefix}_"):
             return operator_of(f"torch.{prefix}.{name.removeprefix(f'{prefix}_')}")
@@ -246,7 +246,7 @@ def _is_documented_functional(name: str) -> bool:
 def _module_operator(target: str) -> str:
     if is_own(target):
         return target
-    name = target.rpartition(".")[2]
+    name = last_name(target)
     function = _MODULE_FUNCTIONS.get(name) or ("pad" if re.fullmatch(r"\w+Pad[123]d", name) else _snake_case(name))
     if function.startswith("torch."):
         return function

@@ -13,7 +13,6 @@ from ci_autotest.program.codegen import body_lines, body_statements, inputs, nam
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
-    CALL_MODULE,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
@@ -25,7 +24,6 @@ from ci_autotest.program.ir import (
     output_refs,
     result_bands_of,
     step_refs,
-    writes_to_receiver,
 )
 from ci_autotest.program.literals import short_text
 from ci_autotest.program.repro.candidates import environment_lines
@@ -36,6 +34,7 @@ from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, kernel_names, own_names, sides_of
 from ci_autotest.program.targets import is_own, is_path_of_own
+from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import COMPLEX
 
 if TYPE_CHECKING:
@@ -310,9 +309,7 @@ def _is_overwritten(program: Program, index: int) -> bool:
     steps = program.steps
     if steps[index].op == PLACEHOLDER:
         return False
-    writing = [step for step in steps[index + 1 :] if writes_to_receiver(step, steps)]
-    # The first argument of a module's call is the module.
-    return any(Ref(index) == step.args[1 if step.op == CALL_MODULE else 0] for step in writing if step.args)
+    return any(Ref(index) in written_values(step, steps) for step in steps[index + 1 :])
 
 
 def _holder(program: Program) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names, needs_seed
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE, Ref, is_in_place
+from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE, Ref
 from ci_autotest.program.python_names import is_path, is_pythons
+from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.repro.candidates import compile_options, device_module
 from ci_autotest.program.repro.graph_pass import fx_body, transform_of
 from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
-from ci_autotest.program.targets import OPS, is_own
+from ci_autotest.program.targets import OPS, is_own, last_name
+from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -191,7 +193,7 @@ def _is_rearranged(step: Step) -> bool:
 
 def _dispatched(step: Step, path: str) -> dict[str, str]:
     """Return the function that torch sees for a step whose spelling is not the kernel's, with what is called for it."""
-    name = step.target.rpartition(".")[2]
+    name = last_name(step.target)
     if step.target.startswith("operator."):
         spelled = f"torch.Tensor.__{name.strip('_')}__"
         # `3 - x` is no method of 3.
@@ -250,7 +252,7 @@ def _compiled(recording: Recording) -> SnippetSides:
     options = "".join(f", {key}={value!r}" for key, value in compile_options(recording.note).items())
     sides = _whole(recording, f"torch.compile(program{options})")
     # Without random steps nothing depends on the generator.
-    if not any(map(needs_seed, recording.program.steps)):
+    if not seeds_of(recording.program):
         return sides
     draws = "torch._inductor.config.fallback_random = True  # both sides draw the same numbers"
     return replace(sides, imports=("torch._inductor.config",), above=(draws, "", "", *sides.above))

@@ -52,7 +52,7 @@ from ci_autotest.program.repro.ranks import is_on_gpus, rank_head, rank_imports
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
 from ci_autotest.program.repro.snippet_checks import LOST
-from ci_autotest.program.targets import OPS
+from ci_autotest.program.targets import OPS, last_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -207,10 +207,10 @@ def _holds_indices(program: Program, index: int) -> bool:
     """Whether a value is indices of extremes, which are not unique if there are ties."""
     step = program.steps[index]
     if is_unpacking(step) and isinstance(step.args[0], Ref):
-        maker = program.steps[step.args[0].index].target.rpartition(".")[2]
+        maker = last_name(program.steps[step.args[0].index].target)
         # Of what these return the second element is the indices.
         return maker in {"max", "min", "topk", "sort", "median", "mode", "kthvalue"} and step.args[1] == 1
-    return step.target.rpartition(".")[2] in {"argmax", "argmin", "argsort"}
+    return last_name(step.target) in {"argmax", "argmin", "argsort"}
 
 
 def _without_clashes(recording: Recording) -> Recording:

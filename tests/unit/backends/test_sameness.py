@@ -22,6 +22,12 @@ def test_same_bits__of_float32__are_bits(left, right, same):
     assert same_bits(torch.tensor(left), torch.tensor(right)) is same
 
 
+@pytest.mark.parametrize("other", [torch.ones(2), torch.ones(2, 2), torch.ones(4, dtype=torch.float64)])
+def test_same_bits__another_size_or_dtype__is_not(other):
+    assert not same_bits(other, torch.ones(4))
+    assert not same_bits(torch.ones(4), other)
+
+
 @pytest.mark.parametrize(
     "other",
     [torch.ones(3, dtype=torch.float64), torch.ones(4), torch.ones(3).to_sparse()],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from ci_autotest.call_capture.mode import CallMode
 from ci_autotest.call_capture.observation import Capture, ObservedCall, Omission
 from ci_autotest.call_capture.session import capture
 from ci_autotest.errors import ProgramError, UsageError
+from tests.engine import record
 
 
 def text_of(program) -> str:
@@ -63,6 +65,7 @@ LINES = {
     "builtin's name": (lambda: torch.ones(2).abs(), "def abs_():"),
     "view": (lambda: torch.arange(6.0).view(2, 3).T.exp(), ".transpose(0, 1)\n    return x.exp()"),
     "property": (lambda: torch.ones(2, 3).T, "return x.T"),
+    "sign that is a keyword": (lambda: torch.ones(2, dtype=torch.int64) & 1, "def and_():"),
 }
 
 
@@ -77,6 +80,14 @@ def test_file_texts__habit__is_written_as_a_person_would(name):
     text = text_of(program)
     assert line in text, text
     compile(text.replace("from ci_autotest", "# "), "<test>", "exec")
+
+
+def test_file_texts__memory_format__is_a_test_that_runs():
+    held: dict[str, Any] = {}
+    text = text_of(lambda: torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d).exp())
+    exec(compile(text, "<test>", "exec"), held)  # noqa: S102 - a captured file is run
+    result = record(held["exp"]).trace.values[-2]
+    assert result.is_contiguous(memory_format=torch.channels_last_3d)
 
 
 def test_file_texts__too_many_operators__the_least_called_are_told():

@@ -154,6 +154,17 @@ def test_check_allclose__false__compares_all_but_elements(kernel, outcome, kind)
     assert (verdict.outcome, verdict.kind) == (outcome, kind)
 
 
+def test_check_allclose__false__still_sees_that_an_input_was_resized():
+    def resizing(value):
+        found = real.exp(value)
+        value.resize_(value.numel() + 1)
+        return found
+
+    rules = rules_for((), "tolerance", "kernels", declaration_of(autotest(check_allclose=False)(body)))
+    verdict = tried(lambda: torch.exp(random_tensor(1, 4, requires_grad=False)), substitute(exp=resizing), rules)
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "mutation")
+
+
 def test_check_grad_use_random_data__false__puts_ones_in():
     attempt = record(body, check_grad_use_random_data=False)
     assert real.equal(attempt.cotangents[0], real.ones_like(attempt.trace.values[-2]))
