@@ -114,11 +114,17 @@ def _is_sound(found: ErrorMap, shape: tuple[int, ...]) -> bool:
 
 
 def _marked(program: str, finding: Finding) -> tuple[tuple[str, bool], ...]:
-    """Return the lines of a program, each with whether it has the comment that marks the fault or calls the culprit."""
+    """Return the lines of a program, each with whether it is at fault.
+
+    That is the line with the comment that marks the fault; without one, each call of the operator. A line with the
+    reference's own call beside the candidate's is not at fault.
+    """
     comment, call = f"# {mark(finding)}", f"{finding.target}("
     lines = program.split("\n")[:_LINES] if program else []
+    if any(each.endswith(comment) for each in lines):
+        return tuple((each, each.endswith(comment)) for each in lines)
     # Without a target only the parenthesis is left, which would mark every call.
-    return tuple((each, each.endswith(comment) or (len(call) > 1 and call in each)) for each in lines)
+    return tuple((each, len(call) > 1 and call in each) for each in lines)
 
 
 def _facts(finding: Finding, kernel: Location | None) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ _WRITING: Final = frozenset({
     "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor", "ilshift",
     "irshift", "setitem",
 })  # fmt: skip
-#: Ends with an underscore, and changes a flag only.
+#: Methods that end with an underscore and change a flag only.
 _FLAGS: Final = frozenset({"requires_grad_"})
 #: Place of ``inplace`` in a signature, by function and by layer. Source: PyTorch 2.13, ``torch/nn/functional.py`` and
 #: ``torch/nn/modules``.
@@ -47,7 +47,7 @@ def is_in_place(target: str) -> bool:
         return name.strip("_") in _WRITING
     is_users = target.startswith(OPS) and not target.startswith(DISPATCHER)
     is_torchs = "." not in target or target.startswith("torch.")
-    return is_torchs and not is_users and name.endswith("_") and name not in _FLAGS
+    return is_torchs and not is_users and name.endswith("_")
 
 
 def written_values(step: Step, steps: Sequence[Step]) -> tuple[Ref, ...]:
@@ -74,7 +74,8 @@ def written_receiver(step: Step, steps: Sequence[Step]) -> Ref | None:
         args = step.args[1:]
     elif step.op in {CALL_FUNCTION, CALL_METHOD}:
         # A constructor has `inplace`, too, and writes to nothing.
-        is_writing = is_in_place(step.target) or (not step.in_setup and _asks_for_it(step))
+        is_named_so = is_in_place(step.target) and step.target not in _FLAGS
+        is_writing = is_named_so or (not step.in_setup and _asks_for_it(step))
         args = step.args
     else:
         return None

@@ -11,6 +11,7 @@ from ci_autotest.page.document import render_page
 from ci_autotest.report.finding_text import Setting
 from tests import page_samples, report_samples
 from tests.browser import chromium, opened
+from tests.npm import fetched
 from tests.report_samples import HOSTILE
 
 pytestmark = pytest.mark.heavy
@@ -236,4 +237,40 @@ def test_two_thousand_findings__open_filter_and_scroll(browser, tmp_path):
     panel = open_finding(found, "op01999-0000")
     assert panel.locator("canvas").count() == 1
     assert found.errors == []
+    found.page.close()
+
+
+@pytest.mark.parametrize(("count", "width", "scheme"), [(0, 1280, "light"), (4, 390, "dark"), (30, 1920, "light")])
+def test_axe__every_panel_open__finds_nothing_serious(browser, file, tmp_path, count, width, scheme):
+    path = file
+    if count != 4:
+        result = page_samples.many(count) if count else report_samples.run()
+        folder = page_samples.written(result, tmp_path)
+        path = folder / "index.html"
+        path.write_text(rendered(folder, "page", None, {}), encoding="utf-8")
+
+    found = opened(browser, path, width=width, scheme=scheme)
+    found.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    found.page.add_script_tag(content=fetched("axe-core@4.10.3", "axe.min.js").read_text("utf-8"))
+    violations = found.page.evaluate("axe.run().then(({violations}) => violations)")
+    found.page.close()
+
+    serious = [each for each in violations if each["impact"] in {"serious", "critical"}]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in serious] == []
+
+
+def test_map__blocks_beyond_the_edge__rows_end_with_the_last(browser, tmp_path):
+    finding = report_samples.finding(pattern=page_samples.pattern(234, 300))
+    folder = page_samples.written(report_samples.misaligned(findings=(finding,)), tmp_path)
+    path = folder / "index.html"
+    path.write_text(rendered(folder, "page", None, {}), encoding="utf-8")
+
+    found = opened(browser, path)
+    panel = found.page.locator(f"#{MATRIX}")  # open, because it is the only one
+
+    assert panel.locator("output").nth(2).inner_text().startswith("rows 0 to 233; columns ")
+    # The two ends of a histogram's axis stand side by side.
+    for axis in panel.locator(".axis").all():
+        first, last = (each.bounding_box() for each in axis.locator("span").all())
+        assert first["x"] + first["width"] <= last["x"]
     found.page.close()

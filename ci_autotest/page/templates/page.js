@@ -276,14 +276,14 @@ const paint = (state, {canvas}) => {
   state.size = size;
   state.wrong = wrong;
 };
-const spans = (indices, block) => {
+const spans = (indices, block, size) => {
   const sorted = [...indices].sort((a, b) => a - b), found = [];
   for (const index of sorted) {
     const last = found.at(-1);
     if (last && last[1] === index - 1) last[1] = index; else found.push([index, index]);
   }
   const shown = found.slice(0, 8).map(([a, b]) => {
-    const [low, high] = [a * block, (b + 1) * block - 1];
+    const [low, high] = [a * block, Math.min((b + 1) * block, size) - 1];
     return low === high ? String(low) : `${low} to ${high}`;
   });
   return shown.join(", ") + (found.length > 8 ? " …" : "");
@@ -297,7 +297,8 @@ const recount = (state, {count, wrong, bars}) => {
     : `are outside ${times === "1" ? "the tolerance" : `${times} times the tolerance`}`} (shape [${map.shape.join(", ")}])`;
   const inPlane = map.cells.length > 2 ? " in this plane" : "";
   wrong.textContent = state.rows < 0 || !state.wrong.rows.size ? (state.rows < 0 ? "" : `nothing outside${inPlane}`)
-    : `rows ${spans(state.wrong.rows, map.block[state.rows])}; columns ${spans(state.wrong.columns, map.block[state.columns])}${inPlane}`;
+    : `rows ${spans(state.wrong.rows, map.block[state.rows], map.shape[state.rows])}; columns ${
+      spans(state.wrong.columns, map.block[state.columns], map.shape[state.columns])}${inPlane}`;
   bars.replaceChildren(...histogram(map.counts, (level) => level >= state.level, (level, each) =>
     `${number(each)}: ${level === 0 ? "equal" : level === NOT_FINITE ? "not finite on one side" : `about ${short(factor(level))}`}`));
 };
