@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 _SAVED_BITS: Final = 10.0
 #: The share of a region's elements that must be wrong for the region to be named.
 _COVERED: Final = 0.6
+#: Wrong elements that a region may leave out: a count, and a share of all that are wrong.
+_STRAYS: Final = 2
+_STRAY_SHARE: Final = 0.02
+#: Indices along an axis with fewer wrong elements than this share of the fullest one hold strays.
+_SPARSE: Final = 0.05
+#: A bound between these multiples of ``atol`` says only where a wrong value is small enough to pass.
+_NEAR_ATOL: Final = (0.9, 1.5)
 #: The share of all elements that must be wrong to say "everything".
 _ALL: Final = 0.95
 #: The bucket of a NaN or an infinity on one side only.
@@ -95,36 +102,53 @@ class DifferingTensor(NamedTuple):
 def error_pattern(sample: DifferingTensor) -> ErrorPattern:
     """Return the pattern of a tensor of which at least one element is wrong."""
     candidate, reference, wrong, tolerance = sample.candidate, sample.reference, sample.wrong, sample.tolerance
-    region, covered = _named_region(sample)
+    region, covered, strays = _named_region(sample)
     return ErrorPattern(
         shape=wrong.shape,
         mismatched=int(wrong.sum()),
         region=region,
         covered=covered,
+        strays=strays,
         relation=relation(candidate, reference, wrong, tolerance),
         map=error_map(candidate, reference, wrong, tolerance, sample.ulps),
     )
 
 
-def _named_region(sample: DifferingTensor) -> tuple[Region | None, int]:
-    """Return the region with the shortest description and its number of elements; ``None`` if none is short enough."""
+def _named_region(sample: DifferingTensor) -> tuple[Region | None, int, int]:
+    """Return the region with the shortest description, its number of elements, and how many wrong ones are elsewhere.
+
+    The region is ``None`` if no description is short enough.
+    """
     wrong, count = sample.wrong, int(sample.wrong.sum())
     if wrong.size <= 1 or not wrong.ndim:
-        return None, 0
+        return None, 0, 0
     if count >= _ALL * wrong.size:
-        return Everything(), wrong.size
+        return Everything(), wrong.size, 0
     limit = _choice_bits(wrong.size, count) - _SAVED_BITS
-    found: tuple[Region | None, int] = (None, 0)
-    for proposal in chain(regions(wrong), conditions(wrong, sample.inputs, sample.reference)):
+    found: tuple[Region | None, int, int] = (None, 0, 0)
+    bounded = conditions(wrong, sample.inputs, sample.reference, sample.tolerance.atol)
+    proposals = chain(regions(wrong), bounded, *(regions(main) for main in _without_strays(wrong)))
+    for proposal in proposals:
         size = int(np.count_nonzero(proposal.mask))
-        bits = _bits(proposal, size, count)
-        if bits < limit and size < wrong.size and count >= _COVERED * size:
-            limit, found = bits, (proposal.region, size)
+        strays = int(np.count_nonzero(wrong & ~proposal.mask))
+        inside = count - strays
+        bits = proposal.bits + _choice_bits(size, inside)
+        if strays:
+            bits += _choice_bits(wrong.size - size, strays)
+        if bits < limit and size < wrong.size and inside >= _COVERED * size:
+            limit, found = bits, (proposal.region, size, strays)
     return found
 
 
-def _bits(proposal: Proposal, size: int, count: int) -> float:
-    return proposal.bits + _choice_bits(size, count)
+def _without_strays(wrong: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Yield the wrong elements without those at indices of an axis that have hardly any, if these are few."""
+    count = int(wrong.sum())
+    most = max(_STRAYS, int(_STRAY_SHARE * count))
+    for axis in range(wrong.ndim):
+        by_index = wrong.sum(axis=tuple(other for other in range(wrong.ndim) if other != axis), keepdims=True)
+        main = wrong & (by_index >= _SPARSE * by_index.max())
+        if 0 < count - int(main.sum()) <= most:
+            yield main
 
 
 def _choice_bits(size: int, count: int) -> float:
@@ -197,22 +221,25 @@ def _block(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(block)
 
 
-def conditions(wrong: NDArray[np.bool_], inputs: Mapping[str, Values], result: Values) -> Iterator[Proposal]:
+def conditions(
+    wrong: NDArray[np.bool_], inputs: Mapping[str, Values], result: Values, atol: float = 0.0
+) -> Iterator[Proposal]:
     """Yield conditions that all wrong elements meet.
 
     Args:
         wrong: Which elements are wrong; at least one is.
         inputs: Inputs of the step by name, in float64. Those that cannot be laid over the result are left out.
         result: The reference's result, of the same shape as ``wrong``.
+        atol: Of the tolerance. A bound that is about as large says nothing of the candidate.
     """
     # The reference's result is one more choice beside the inputs.
     choice = log2(len(inputs) + 1)
     for name, values in inputs.items():
         laid = _laid_over(values, wrong.shape)
         if laid is not None:
-            yield from _met(wrong, laid, name, choice)
+            yield from _met(wrong, laid, (name, choice), atol)
         yield from _spoiled(wrong, values, name, choice)
-    yield from _met(wrong, result, "", choice + _RESULT_BITS)
+    yield from _met(wrong, result, ("", choice + _RESULT_BITS), atol)
 
 
 def _laid_over(values: Values, shape: tuple[int, ...]) -> Values | None:
@@ -225,7 +252,8 @@ def _laid_over(values: Values, shape: tuple[int, ...]) -> Values | None:
         return None
 
 
-def _met(wrong: NDArray[np.bool_], values: Values, name: str, bits: float) -> Iterator[Proposal]:
+def _met(wrong: NDArray[np.bool_], values: Values, of: tuple[str, float], atol: float) -> Iterator[Proposal]:
+    name, bits = of
     chosen = values[wrong]
     for named, holds in _PROPERTIES.items():
         if holds(chosen).all():
@@ -237,7 +265,8 @@ def _met(wrong: NDArray[np.bool_], values: Values, name: str, bits: float) -> It
         measured = measure(values) * sign
         bound = float(measured[wrong].min())
         condition = Condition(input=name, property=named, bound=bound * sign if np.isfinite(bound) else None)
-        if condition.bound is not None:
+        low, high = (factor * atol for factor in _NEAR_ATOL)
+        if condition.bound is not None and not (atol and low <= abs(condition.bound) <= high):
             yield Proposal(condition, measured >= bound, _BITS + bits + log2(wrong.size + 1))
 
 

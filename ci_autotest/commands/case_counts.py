@@ -26,7 +26,7 @@ _TIMES_SLOWER: Final = 100
 _SLOWER_S: Final = 0.05
 #: A note reports a candidate that keeps more than this many bytes of memory per case, and in total.
 _KEPT_BY_CASE: Final = 1 << 19
-_KEPT_IN_ALL: Final = 1 << 23
+_KEPT_IN_ALL: Final = 1 << 26
 #: Failing cases per test and kind of failure that are kept in full: the first, and two more to try if it is flaky.
 KEPT: Final = 3
 
@@ -168,7 +168,7 @@ def uncompared(cost: Cost) -> list[str]:
     if cost.kept_bytes > max(_KEPT_IN_ALL, _KEPT_BY_CASE * cost.watched):
         found.append(
             f"{cost.kept_bytes / 2**20:,.0f} MiB were allocated in {cost.watched} cases and their probes and are still "
-            "held; no finding"
+            "held: it may leak"
         )
     if cost.drawn:
         use = "does not use it" if cost.drawn == "nothing" else "takes another number of draws from it"

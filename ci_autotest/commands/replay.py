@@ -13,6 +13,7 @@ from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import named_in
 from ci_autotest.report.finding_message import sides
+from ci_autotest.report.standing import word_of_verdict
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -87,7 +88,10 @@ def say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO
         stream.write(f"aligned on {candidate}\n")
         return FINE
     found = verdict.misalignment
-    stream.write(f"misaligned: {verdict.operator} on {candidate}, {found.what if found else ''} ({verdict.kind})\n")
+    stream.write(
+        f"{word_of_verdict(verdict)}: {verdict.operator} on {candidate}, {found.what if found else ''} "
+        f"({verdict.kind})\n"
+    )
     if found is not None:
         candidate, reference = sides(verdict.kind)
         stream.write(f"  {candidate} {found.candidate}; {reference} {found.reference}\n")

@@ -30,6 +30,7 @@ _COLOURS: Final = {
     "crashed": "red",
     "timed_out": "red",
     "flaky": "yellow",
+    "reference_off": "cyan",
 }
 #: Rows of aligned tests; tests that need attention are always shown.
 _ROWS: Final = 24

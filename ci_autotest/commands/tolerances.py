@@ -9,6 +9,7 @@ import yaml
 
 from ci_autotest.commands.output_writer import read_report
 from ci_autotest.values.aligned_error import AlignedError, joined_errors
+from ci_autotest.values.amounts import ulp_words
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ def _basis(error: AlignedError, tests: int) -> str:
     what = f"{error.cases:,} cases of {tests:,} test{'' if tests == 1 else 's'}"
     if not error.absolute:
         return f"{what}: the same bits"
-    ulp = "" if error.ulp is None else f", {error.ulp:,} ULP"
+    ulp = ulp_words(error.ulp, None)
     used = "" if error.used is None else f", {error.used:.3g} of the default tolerance"
-    return f"{what}: off by up to {error.absolute:.3g}{ulp}{used}"
+    return f"{what}: off by up to {error.absolute:.3g}{ulp and f', {ulp}'}{used}"
 
 
 def _row(candidate: str, error: AlignedError) -> dict[str, Any]:

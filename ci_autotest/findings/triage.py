@@ -13,6 +13,7 @@ from ci_autotest.findings.own_tests import Unrepeated, repeated_alone, unrepeate
 from ci_autotest.findings.stages import diagnosed
 from ci_autotest.findings.unconfirmed import as_seen
 from ci_autotest.report.finding_merge import merged_finding
+from ci_autotest.report.standing import word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -87,7 +88,7 @@ def look_at(
             del triage.left[0]
         if finding is not None and finding.id not in known:
             is_known = finding.known is not None or any(matches(row, finding) for row in tools.known)
-            say(f"{'accepted' if is_known else finding.outcome.replace('_', ' ')}: {finding.headline}")
+            say(f"{'accepted' if is_known else word_of(finding)}: {finding.headline}")
 
 
 def _name(suspect: Suspect) -> str:

@@ -16,6 +16,7 @@ from ci_autotest.page.power_table import power_table
 from ci_autotest.page.speed_table import speed_rows
 from ci_autotest.report.markdown_text import line
 from ci_autotest.report.speed_text import speed_sentence
+from ci_autotest.report.standing import STATES
 from ci_autotest.report.verdict_line import in_reading_order, verdict
 
 if TYPE_CHECKING:
@@ -31,13 +32,6 @@ _MAPS_BYTES: Final = 4 << 20
 #: Rows of the table of tests, which the page's script fills.
 _TESTS_AT_MOST: Final = 20_000
 _NOTES_SHOWN: Final = 50
-
-#: What a state is called, and what it means.
-STATES: Final[Mapping[str, str]] = {
-    "crashed": "crashed", "timed_out": "timed out", "misaligned": "misaligned", "flaky": "flaky",
-    "excused": "not the candidate's fault", "known": "accepted", "leniency": "accepts what the reference rejects",
-    "involved": "only in misaligned cases", "aligned": "aligned", "not_compared": "not compared",
-}  # fmt: skip
 
 
 @cache

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ci_autotest.page.graph_drawing import drawing
-from ci_autotest.page.operator_grid import state_of
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.evidence import Evidence
-from ci_autotest.report.finding_message import amount_of, sides
+from ci_autotest.report.finding_message import sides
 from ci_autotest.report.finding_program import has_backward, mark, missing_program
 from ci_autotest.report.markdown_text import line, plain
+from ci_autotest.report.standing import state_of
 from ci_autotest.report.verdict_line import headline, not_shrunk
+from ci_autotest.values.amounts import amount_of, ulp_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ci_autotest.page.graph_drawing import Drawing
-    from ci_autotest.page.operator_grid import State
     from ci_autotest.report.finding_text import Setting
+    from ci_autotest.report.standing import State
     from ci_autotest.values.error_pattern import ErrorMap
     from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.verdict import Difference
@@ -154,8 +155,8 @@ def _greatest(finding: Finding, difference: Difference) -> str:
     amounts = ["not finite" if absolute is None else amount_of(absolute, ".3g")]
     if finding.greatest_relative_difference is not None:
         amounts.append(f"relative {finding.greatest_relative_difference:.3g}")
-    if difference.greatest_ulp is not None:
-        amounts.append(f"{difference.greatest_ulp:,} ULP")
+    if ulp := ulp_words(difference.greatest_ulp, finding.greatest_relative_difference):
+        amounts.append(ulp)
     return f"{', '.join(amounts)}; allowed: atol {difference.atol:.3g}, rtol {difference.rtol:.3g}"
 
 

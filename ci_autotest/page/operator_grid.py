@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.report.markdown_text import line
-from ci_autotest.values.finding import is_found_leniency
+from ci_autotest.report.standing import STATES, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ci_autotest.report.standing import State
     from ci_autotest.values.coverage_values import OperatorCoverage
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import RunResult
 
-#: What became of an operator on a candidate.
-State: TypeAlias = Literal[
-    "crashed", "timed_out", "misaligned", "flaky", "excused", "known", "leniency", "aligned", "involved", "not_compared"
-]
-#: The states, worst first, with the letter that the page's data has for each.
+#: The letter that the page's data has for each state.
 LETTERS: Final[Mapping[State, str]] = {
-    "crashed": "c", "timed_out": "t", "misaligned": "m", "flaky": "f", "excused": "e", "known": "k", "leniency": "l",
-    "involved": "i", "aligned": "a", "not_compared": "-",
+    "crashed": "c", "timed_out": "t", "misaligned": "m", "flaky": "f", "reference_off": "e", "rounding": "r",
+    "known": "k", "leniency": "l", "involved": "i", "aligned": "a", "not_compared": "-",
 }  # fmt: skip
-_WORST_FIRST: Final = tuple(LETTERS)
+_WORST_FIRST: Final = tuple(STATES)
 _OTHER: Final = "other"
-
-
-def state_of(finding: Finding) -> State:
-    """Return what a finding says of its operator."""
-    if finding.known is not None:
-        return "known"
-    if is_found_leniency(finding):
-        return "leniency"
-    if finding.blame in {"reference", "ill_conditioned"}:
-        return "excused"
-    match finding.outcome:
-        case "crashed" | "timed_out" | "flaky":
-            return finding.outcome
-        case _:
-            return "misaligned"
 
 
 def grid(result: RunResult, findings: Sequence[Finding]) -> list[dict[str, Any]]:

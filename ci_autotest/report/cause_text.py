@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.report.speed_text import spoken
+from ci_autotest.report.standing import word_of
 from ci_autotest.report.verdict_line import headline, in_reading_order
 from ci_autotest.values.expected_failures import passed_sentence
 from ci_autotest.values.finding import Finding
@@ -59,5 +60,5 @@ def sentence_of(cause: Cause) -> str:
 def line_of(cause: Cause) -> str:
     """Return a cause in a line of its own, with what it is about."""
     if isinstance(cause.subject, Finding):
-        return f"{cause.subject.outcome.replace('_', ' ')}: {cause.subject.headline}"
+        return f"{word_of(cause.subject)}: {cause.subject.headline}"
     return f"{cause.kind.value}: {name_of(cause)}: {sentence_of(cause)}"

@@ -16,6 +16,7 @@ import msgspec
 from ci_autotest.program.targets import DISPATCHER, OPS, is_overload, is_own
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, OperatorCoverage
+from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -121,18 +122,17 @@ def counted(
             for item in findings
             if item.candidate == name and item.outcome != "flaky" and item.kind not in _UNCOUNTED
         ]
-        misaligned = {item.operator for item in differing if item.known is None}
-        known = {item.operator for item in differing} - misaligned
-        families = {family: _counts(listed, own, name, (misaligned, known)) for family, listed in public.items()}
+        sets = _sets([(item.operator, item) for item in differing])
+        families = {family: _counts(listed, own, name, sets) for family, listed in public.items()}
         counts = CoverageCounts(
             **{
                 field: sum(getattr(each, field) for each in families.values())
                 for field in CoverageCounts.__struct_fields__
             }
         )
-        yours = sorted(one for one in own.keys() | misaligned | known if is_own(one) and not _is_dispatchers(one))
+        yours = sorted(one for one in own.keys() | set().union(*sets) if is_own(one) and not _is_dispatchers(one))
         tested = {family: each for family, each in sorted(families.items()) if each.tested}
-        own_counts = _counts(yours, own, name, (misaligned, known))
+        own_counts = _counts(yours, own, name, sets)
         pairs = sum(len(each.candidates[name].placements) for each in own.values() if name in each.candidates)
         found.append(
             CandidateCoverage(
@@ -143,31 +143,37 @@ def counted(
     return tuple(found)
 
 
+def _sets(differing: Sequence[tuple[str, Finding]]) -> tuple[set[str], set[str], set[str]]:
+    """Return the misaligned operators, those of which the reference is off, and those with known differences."""
+    misaligned = {name for name, item in differing if item.known is None and counts_against(item)}
+    off = {name for name, item in differing if item.known is None} - misaligned
+    return misaligned, off, {name for name, _ in differing} - misaligned - off
+
+
 def _is_dispatchers(operator: str) -> bool:
     return operator.startswith(DISPATCHER)
 
 
 def _overload_counts(own: Mapping[str, OperatorCoverage], name: str, differing: Sequence[Finding]) -> CoverageCounts:
     """Count the overloads that a program named; none if no program did."""
-    misaligned = {item.target for item in differing if item.known is None and is_overload(item.target)}
-    known = {item.target for item in differing if is_overload(item.target)} - misaligned
-    if not any(map(is_overload, own.keys() | misaligned | known)):
+    sets = _sets([(item.target, item) for item in differing if is_overload(item.target)])
+    if not any(map(is_overload, own.keys() | set().union(*sets))):
         return CoverageCounts()
-    return _counts([f"{OPS}{one}" for one in overloads().all], own, name, (misaligned, known))
+    return _counts([f"{OPS}{one}" for one in overloads().all], own, name, sets)
 
 
 def _counts(
-    listed: Sequence[str], own: Mapping[str, OperatorCoverage], name: str, differing: tuple[set[str], set[str]]
+    listed: Sequence[str], own: Mapping[str, OperatorCoverage], name: str, differing: tuple[set[str], ...]
 ) -> CoverageCounts:
-    """Count the operators of a family; ``differing`` has the misaligned ones, and those with known differences."""
+    """Count the operators of a family; ``differing`` is what ``_sets`` returns."""
     found = set().union(*differing)
     tested = [operator for operator in listed if operator in own or operator in found]
     compared = {operator for operator in tested if operator in own and own[operator].candidates.get(name)}
     aligned = {operator for operator in compared - found if own[operator].candidates[name].aligned}
-    misaligned, known = (len(operators.intersection(tested)) for operators in differing)
+    misaligned, off, known = (len(operators.intersection(tested)) for operators in differing)
     return CoverageCounts(
         public=len(listed), tested=len(tested), supported=len(compared | found.intersection(tested)),
-        aligned=len(aligned), misaligned=misaligned, known=known,
+        aligned=len(aligned), misaligned=misaligned, reference_off=off, known=known,
     )  # fmt: skip
 
 
@@ -202,7 +208,8 @@ def _own_sentence(counts: CoverageCounts) -> str:
 
 
 def known_of(counts: CoverageCounts) -> str:
-    """Return the number of operators with known differences as the end of a list; empty if there is none."""
+    """Return the end of a list: operators of which the reference is off, and those with known differences."""
+    off = f", {counts.reference_off:,} where the reference is off" if counts.reference_off else ""
     if not counts.known:
-        return ""
-    return f", {counts.known:,} with {'a known difference' if counts.known == 1 else 'known differences'}"
+        return off
+    return f"{off}, {counts.known:,} with {'a known difference' if counts.known == 1 else 'known differences'}"

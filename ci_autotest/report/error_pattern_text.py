@@ -50,10 +50,15 @@ def pattern_sentence(pattern: ErrorPattern | None) -> str:
         return ""
     where = region_words(pattern.region, pattern.shape) if pattern.region is not None else ""
     how = relation_words(pattern.relation, pattern.shape) if pattern.relation is not None else ""
-    if where and not isinstance(pattern.region, Everything):
-        where = f"only {where}"
-        if pattern.covered > pattern.mismatched:
-            where = f"{where} ({pattern.mismatched:,} of these {pattern.covered:,} elements)"
+    if isinstance(pattern.region, Everything):
+        where = where if how else ""  # That all elements differ says nothing by itself.
+    elif where:
+        inside = pattern.mismatched - pattern.strays
+        where = where if pattern.strays else f"only {where}"
+        if pattern.covered > inside:
+            where = f"{where} ({inside:,} of these {pattern.covered:,} elements)"
+        if pattern.strays:
+            where = f"{where}, and {_counted(pattern.strays, 'other')}"
     return ", ".join(filter(None, (where, how)))
 
 

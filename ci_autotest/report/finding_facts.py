@@ -10,9 +10,10 @@ import re
 from typing import TYPE_CHECKING
 
 from ci_autotest.report.error_pattern_text import pattern_sentence
-from ci_autotest.report.finding_message import amount_of, earlier_sentence, sides
+from ci_autotest.report.finding_message import earlier_sentence, sides
 from ci_autotest.report.markdown_text import code, plural, row, text
 from ci_autotest.report.verdict_line import marks
+from ci_autotest.values.amounts import amount_of, ulp_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def facts_table(
         candidate: text(finding.candidate_seen),
         reference: text(finding.reference_seen),
         "greatest difference": _greatest(finding),
-        "pattern of the case as found": text(pattern_sentence(finding.pattern), 300),
+        "pattern as found": text(pattern_sentence(finding.pattern), 300),
         "notes": text("; ".join(finding.notes), 600),
         "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
@@ -144,9 +145,8 @@ def _amounts(finding: Finding) -> list[str]:
         amounts.append("absolute not finite")
     if finding.greatest_relative_difference is not None:
         amounts.append(f"relative {finding.greatest_relative_difference:.3g}")
-    if finding.greatest_ulp_difference is not None:
-        amounts.append(f"{finding.greatest_ulp_difference:,} ULP")
-    return amounts
+    ulp = ulp_words(finding.greatest_ulp_difference, finding.greatest_relative_difference)
+    return [*amounts, *filter(None, [ulp])]
 
 
 def _allowed(difference: Difference) -> str:

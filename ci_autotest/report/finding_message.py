@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ci_autotest.report.error_pattern_text import pattern_sentence
-from ci_autotest.values.finding import Finding, Location
+from ci_autotest.report.standing import word_of
+from ci_autotest.values.amounts import amount_of, ulp_words
+from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, Location, counts_against
 from ci_autotest.values.verdict import Call, State, Value, place_of
 
 if TYPE_CHECKING:
@@ -101,7 +103,8 @@ def headline(finding: Finding) -> str:
             if difference.greatest_absolute is None
             else f"off by up to {amount_of(difference.greatest_absolute, '.2g')}"
         )
-        return f"{subject}: {finding.where} is {amount}"
+        whose = "the reference's " if finding.blame == "reference" else ""
+        return f"{subject}: {whose}{finding.where} is {amount}"
     sentences = {
         "crash": f"{subject}: {finding.candidate_seen}",
         "timeout": f"{subject}: {finding.candidate_seen}",
@@ -144,7 +147,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         folder: The finding's folder; the replay line is left out without it.
     """
     if finding.kind == "randomness":
-        lines = [f"misaligned: {headline(finding)}", f"  {finding.test}, seed {finding.seed}"]
+        lines = [f"{word_of(finding)}: {headline(finding)}", f"  {finding.test}, seed {finding.seed}"]
         # The first line of the detail repeats the sentence that the message begins with.
         return [*lines, *(f"  {line}" for line in finding.detail.splitlines()[1:]), *_replay_line(finding, folder)]
     if finding.outcome in {"crashed", "timed_out"}:
@@ -153,14 +156,14 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines = [f"{verb}: {finding.operator} on {finding.candidate}: {finding.candidate_seen} {where}"]
     else:
         origin = f"case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"
-        lines = [f"misaligned: {finding.operator} on {finding.candidate}, {finding.where}", f"  {origin}"]
+        lines = [f"{word_of(finding)}: {finding.operator} on {finding.candidate}, {finding.where}", f"  {origin}"]
         lines += _numbers(finding)
         candidate, reference = sides(finding.kind)
         lines.append(f"  {candidate} {finding.candidate_seen}; {reference} {finding.reference_seen}")
     if finding.detail:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
     if pattern := pattern_sentence(finding.pattern):
-        lines.append(f"  pattern of the case as found: {pattern}")
+        lines.append(f"  pattern as found: {pattern}")
     lines += [f"  note: {note}" for note in finding.notes]
     if finding.earlier:
         lines.append(f"  {earlier_sentence(finding)}")
@@ -170,6 +173,9 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
     if finding.layer:
         lines.append(f"  the layer at fault is {finding.layer}")
     lines.append(f"  blame: {finding.blame}; {finding.oracle}")
+    if not counts_against(finding) and finding.blame in TOLERATED_BLAMES:
+        whose = "the reference is off" if finding.blame == "reference" else "both sides round as they may"
+        lines.append(f"  accepted: {whose}, so this fails no run")
     return [*lines, *_replay_line(finding, folder)]
 
 
@@ -194,11 +200,6 @@ def earlier_sentence(finding: Finding) -> str:
     )
 
 
-def amount_of(number: float, form: str) -> str:
-    """Return a difference as text; one of integers keeps all its digits, because it is exact."""
-    return f"{number:,}" if isinstance(number, int) else f"{number:{form}}"
-
-
 def _amount(number: float | None) -> str:
     return "not finite" if number is None else amount_of(number, ".2g")
 
@@ -210,12 +211,12 @@ def _numbers(finding: Finding) -> list[str]:
     share = 100 * difference.mismatched / max(difference.total, 1)
     allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
     absolute = "not finite" if difference.greatest_absolute is None else amount_of(difference.greatest_absolute, ".2e")
-    ulp = "" if difference.greatest_ulp is None else f", {difference.greatest_ulp:,} ULP"
+    ulp = ulp_words(difference.greatest_ulp, difference.greatest_relative)
     pair, (candidate, reference) = difference.first_pair_decimal, sides(finding.kind)
     mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %)"
     greatest = f"greatest absolute difference {absolute} at {_index(difference.greatest_index)}"
     return [
-        f"{mismatched}, {greatest} ({allowed}){ulp}",
+        f"{mismatched}, {greatest} ({allowed}){ulp and f', {ulp}'}",
         f"  first bad element at {_index(difference.first_index)}: {candidate} {pair[0]}, {reference} {pair[1]}",
     ]
 

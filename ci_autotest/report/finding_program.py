@@ -20,6 +20,7 @@ from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
 from ci_autotest.program.repro.snippet import Snippet, has_known_operators, made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
 from ci_autotest.report.finding_folders import FINDINGS
+from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.tolerance import tolerance_for
 from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, is_of_backward, place_of
 
@@ -294,10 +295,13 @@ def mark(finding: Finding) -> str:
         return f"changes {at.name}"
     if finding.kind == "stateful" and isinstance(at, State):
         return f"changes state {at.name}".rstrip()
-    what = finding.outcome.replace("_", " ") if finding.kind in {"crash", "timeout"} else "misaligned"
-    if not has_backward(finding):
-        return what
-    return f"its backward pass is {what}" if what == "misaligned" else f"its backward pass {what}"
+    if finding.kind in {"crash", "timeout"}:
+        what = finding.outcome.replace("_", " ")
+    elif finding.blame in TOLERATED_BLAMES:
+        what = "differs"  # and not by the fault of the candidate
+    else:
+        return "its backward pass is misaligned" if has_backward(finding) else "misaligned"
+    return f"its backward pass {what}" if has_backward(finding) else what
 
 
 def _marked(calls: list[str], finding: Finding, culprit: int) -> int:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_facts import anchor, facts_line, facts_table
-from ci_autotest.report.finding_message import amount_of
 from ci_autotest.report.finding_program import missing_program
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
 from ci_autotest.report.size_budget import Block, BlockForm
 from ci_autotest.report.verdict_line import headline
+from ci_autotest.values.amounts import amount_of
 from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:

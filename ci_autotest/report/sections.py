@@ -147,9 +147,9 @@ _DISPATCHER: Final = "dispatcher overloads"
 
 def coverage_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of torch's public operators by candidate and family."""
-    heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned", "known")
+    heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned", "reference off", "known")
     summary = "; ".join(_coverage_of(item) for item in result.coverage[:_CANDIDATES])
-    lead = f"<details><summary>Operators: {summary}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 6)}"
+    lead = f"<details><summary>Operators: {summary}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 7)}"
     lines = [
         row(code(item.candidate, 60), text(family, 60), *_counts(counts))
         for item in result.coverage

@@ -18,6 +18,7 @@ _MISSING: Final = " "
 _OUTCOMES: Final = (
     "aligned",
     "misaligned",
+    "reference_off",
     "known",
     "crashed",
     "timed_out",

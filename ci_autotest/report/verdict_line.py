@@ -312,11 +312,13 @@ def _out_of_scope(result: RunResult) -> int:
 
 
 def _excused(result: RunResult) -> int:
-    """Count the (test, candidate) pairs that failed although nothing counts against the candidate."""
+    """Count the (test, candidate) pairs that differ although nothing counts against the candidate."""
     explained = [item for item in result.findings if item.known is not None or counts_against(item)]
     counted = {(item.candidate, test) for item in explained for test in item.tests or (item.test,)}
     return sum(
-        item.outcome in FAILED_OUTCOMES and (item.candidate, item.test) not in counted for item in result.results
+        item.outcome == "reference_off"
+        or (item.outcome in FAILED_OUTCOMES and (item.candidate, item.test) not in counted)
+        for item in result.results
     )
 
 

@@ -69,7 +69,8 @@ class CoverageCounts(Struct, frozen=True, kw_only=True):
         tested: Public operators that a case calls.
         supported: Tested operators that were compared on the candidate, or that have a finding.
         aligned: Supported operators with an aligned case and without a finding.
-        misaligned: Tested operators with a finding that is neither a leniency nor flaky, nor a known difference.
+        misaligned: Tested operators with a finding that counts against the candidate.
+        reference_off: Tested operators whose findings are the reference's fault, or known differences.
         known: Tested operators whose findings are known differences.
     """
 
@@ -78,6 +79,7 @@ class CoverageCounts(Struct, frozen=True, kw_only=True):
     supported: int = 0
     aligned: int = 0
     misaligned: int = 0
+    reference_off: int = 0
     known: int = 0
 
 

@@ -183,6 +183,7 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
         mismatched: Number of elements outside the tolerance.
         region: The smallest description of where they are; null if no description is better than a list.
         covered: Number of elements in the region.
+        strays: Number of wrong elements outside of the region.
         relation: What the wrong values are; null if nothing is known of them.
         map: Where the errors are, and how large.
     """
@@ -191,5 +192,12 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
     mismatched: int
     region: Region | None = None
     covered: int = 0
+    strays: int = 0
     relation: Relation | None = None
     map: ErrorMap
+
+
+def telling(pattern: ErrorPattern) -> tuple[bool, bool, int]:
+    """Return how much a pattern shows, for comparing: a region, what the wrong values are, and how many are wrong."""
+    has_region = pattern.region is not None and not isinstance(pattern.region, Everything)
+    return has_region, pattern.relation is not None, pattern.mismatched

@@ -30,12 +30,14 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
     """Number of cases of one (test, candidate) by outcome.
 
     Attributes:
+        reference_off: Cases that differ, and not by the candidate's fault: the reference is wrong.
         known: Cases that differ only in what a row of ``known`` accepts; they are in no other count.
         skipped: Cases that the test itself skipped.
     """
 
     aligned: int = 0
     misaligned: int = 0
+    reference_off: int = 0
     known: int = 0
     unsupported: int = 0
     crashed: int = 0
@@ -50,7 +52,8 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
     @property
     def compared(self) -> int:
         """Number of cases in which the candidate was compared with the reference."""
-        return self.aligned + self.misaligned + self.known + self.crashed + self.timed_out + self.flaky
+        differing = self.misaligned + self.reference_off + self.known
+        return self.aligned + differing + self.crashed + self.timed_out + self.flaky
 
 
 #: Examples that are kept for each reason.
@@ -279,6 +282,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """Number of (test, candidate) pairs by outcome.
 
     Attributes:
+        reference_off: Pairs that differ only because the reference is wrong.
         known: Pairs that differ only in what a row of ``known`` accepts.
         broken: Number of broken tests.
         findings: Number of findings.
@@ -287,6 +291,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     aligned: int = 0
     misaligned: int = 0
+    reference_off: int = 0
     known: int = 0
     unsupported: int = 0
     crashed: int = 0

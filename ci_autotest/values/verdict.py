@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ci_autotest.errors import Unsupported
 
 Outcome: TypeAlias = Literal[
-    "aligned", "misaligned", "known", "unsupported", "crashed", "timed_out", "flaky", "not_run", "skipped"
+    "aligned", "misaligned", "reference_off", "known", "unsupported", "crashed", "timed_out", "flaky",
+    "not_run", "skipped",
 ]  # fmt: skip
 Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
@@ -26,13 +27,15 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, worst first: a test has the worst outcome of its cases.
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
-    "crashed", "timed_out", "misaligned", "flaky", "known", "unsupported", "not_run", "skipped", "aligned",
+    "crashed", "timed_out", "misaligned", "flaky", "reference_off", "known", "unsupported", "not_run", "skipped",
+    "aligned",
 )  # fmt: skip
 #: Those of a candidate that does not do what PyTorch does.
 FAILED_OUTCOMES: Final[frozenset[Outcome]] = frozenset({"crashed", "timed_out", "misaligned"})
 #: Outcomes as columns of a table: what is right, what is wrong, what was not compared.
 COLUMNS: Final[tuple[Outcome, ...]] = (
-    "aligned", "misaligned", "crashed", "timed_out", "known", "unsupported", "flaky", "not_run", "skipped",
+    "aligned", "misaligned", "crashed", "timed_out", "reference_off", "known", "unsupported", "flaky", "not_run",
+    "skipped",
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def slow(x):
 
 
 def keeping(x):
-    kept.append(torch.zeros(1 << 19))
+    kept.append(torch.zeros(1 << 21))
     return torch.tanh(x)
 
 
@@ -98,8 +98,8 @@ def test_run__kernels_that_are_right_and_odd__are_told_in_notes(tmp_path: Path):
         pytest.param(Cost(cases=19, candidate_s=0.9, reference_s=0.01), 0, id="90 times slower"),
         pytest.param(Cost(cases=19, candidate_s=0.04, reference_s=0.0001), 0, id="a few milliseconds"),
         pytest.param(Cost(cases=19, candidate_s=1.1, reference_s=0.01), 1, id="110 times slower"),
-        pytest.param(Cost(cases=19, watched=10, kept_bytes=1 << 23), 0, id="little is kept"),
-        pytest.param(Cost(cases=19, watched=10, kept_bytes=10 << 21), 1, id="2 MiB a case"),
+        pytest.param(Cost(cases=19, watched=10, kept_bytes=23 << 20), 0, id="little is kept"),
+        pytest.param(Cost(cases=19, watched=10, kept_bytes=10 << 23), 1, id="8 MiB a case"),
         pytest.param(Cost(cases=19, drawn="nothing"), 1, id="no draws"),
     ],
 )

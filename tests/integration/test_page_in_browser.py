@@ -98,7 +98,7 @@ def test_finding__opened__shows_program_graphs_and_values(page):
     assert panel.locator("svg.graph").count() == 2
     assert panel.locator(".backward .culprit").count() == 1
     assert panel.locator(".values dd").count() >= 2
-    assert panel.locator(".says").inner_text() == "In the case as found: only the last 3 of each row of 8"
+    assert panel.locator(".says").inner_text() == "As found: only the last 3 of each row of 8"
 
 
 def test_map__tolerance_moved__recounts_as_numpy_does(page):

@@ -25,6 +25,7 @@ from ci_autotest.alignment.element_text import hexadecimal
 from ci_autotest.alignment.elements import has_any, is_whole, metric_of, mismatches, ulp_distance, whole_distance, wide
 from ci_autotest.backends.sameness import dense
 from ci_autotest.program.targets import last_name
+from ci_autotest.values.amounts import times_words, ulp_words
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -
         own = "the reference's own operators in float64"
         off = "infinitely far off" if math.isinf(far) else f"off by up to {far:.3g}"
         return f"{own} agree with the {sides[1]}; the {sides[0]} is {off}"
-    return f"in float64 the {sides[0]} is {far / close:,.3g} times farther from the exact result than the {sides[1]}"
+    return f"in float64 the {sides[0]} is {times_words(far / close)} farther from the exact result than the {sides[1]}"
 
 
 def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: torch.Tensor) -> str:
@@ -281,5 +282,5 @@ def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: 
     if any(ulps is None for ulps in found) or has_any(bad & torch.isnan(exact)):
         return ""
     worst = [float(ulps[bad].max()) for ulps in found if ulps is not None]
-    shown = ["not finite" if math.isinf(ulps) else f"{ulps:,.0f} ULP" for ulps in worst]
-    return f" (candidate {shown[0]}, reference {shown[1]} from it)"
+    shown = ["" if math.isinf(ulps) else ulp_words(round(ulps), None) for ulps in worst]
+    return f" (candidate {shown[0]}, reference {shown[1]} from it)" if all(shown) else ""

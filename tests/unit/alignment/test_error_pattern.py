@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ci_autotest.alignment.error_pattern import DifferingTensor, error_pattern
+from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.values.error_pattern import CELLS_AT_MOST, NOT_FINITE, OUTSIDE, Everything
 from ci_autotest.values.tolerance import Tolerance
 from tests.unit.alignment.pattern_families import SEEN, TOLERANCE, is_right, noise, planted
@@ -82,3 +83,42 @@ def test_error_map__large_tensor__shares_cells_and_counts_every_element():
     assert found.levels[-1] >= OUTSIDE
     assert sum(count for _, count in found.counts) == reference.size
     assert found.is_absolute
+
+
+def _tail(strays, share=1.0):
+    """Return the sample of the last 24 of each row of 88, or a share of them, and of some other elements."""
+    rng = np.random.default_rng(11)
+    mask = np.zeros((64, 88), bool)
+    mask[:, -24:] = rng.random((64, 24)) < share
+    for index in strays:
+        mask[index] = True
+    return planted(rng, rng.normal(size=mask.shape), mask).sample
+
+
+@pytest.mark.parametrize(
+    ("strays", "share", "words"),
+    [
+        ([], 1.0, "only the last 24 of each row of 88"),
+        ([(5, 3)], 1.0, "the last 24 of each row of 88, and 1 other"),
+        ([(5, 3), (40, 17)], 1.0, "the last 24 of each row of 88, and 2 others"),
+        ([(5, 3)], 0.7, "the last 24 of each row of 88 (1,098 of these 1,536 elements), and 1 other"),
+    ],
+)
+def test_error_pattern__tail_and_strays__is_still_the_tail(strays, share, words):
+    assert pattern_sentence(error_pattern(_tail(strays, share))).startswith(words)
+
+
+def test_error_pattern__row_and_one_stray__is_still_the_row():
+    rng = np.random.default_rng(12)
+    mask = np.zeros((64, 88), bool)
+    mask[17] = mask[40, 3] = True
+    words = pattern_sentence(error_pattern(planted(rng, rng.normal(size=mask.shape), mask).sample))
+    assert words.startswith("row 17 of 64, and 1 other")
+
+
+def test_error_pattern__values_that_vanish__are_no_matter_of_a_bound_like_the_tolerance():
+    rng = np.random.default_rng(13)
+    reference = rng.uniform(0, 2e-5, size=400)
+    wrong = reference > TOLERANCE.atol + TOLERANCE.rtol * reference
+    sample = DifferingTensor(np.zeros(400), reference, wrong, {"x": reference}, Tolerance(1.3e-6, 1e-5))
+    assert error_pattern(sample).region is None

@@ -7,7 +7,7 @@ import torch as real
 
 from ci_autotest import constant, random_tensor, torch
 from ci_autotest.alignment.elements import difference, mismatches
-from ci_autotest.report.finding_message import amount_of
+from ci_autotest.values.amounts import amount_of
 from ci_autotest.values.tolerance import Tolerance
 from tests.engine import RULES, Rules, record, run_test, substitute, tried
 

@@ -1,0 +1,34 @@
+"""Amounts in words, as far as they help: a distance in ULP says little once it is large, and a huge ratio nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Greatest distance in ULP that is shown as a number; the relative difference says more of a larger one.
+_ULPS_SHOWN: Final = 10_000
+#: Greatest ratio that is shown as a number.
+_TIMES_SHOWN: Final = 1_000
+
+
+def amount_of(number: float, form: str) -> str:
+    """Return a difference as text; one of integers keeps all its digits, because it is exact."""
+    return f"{number:,}" if isinstance(number, int) else f"{number:{form}}"
+
+
+def ulp_words(ulps: int | None, relative: float | None) -> str:
+    """Return a distance in ULP, or that no digit is right; empty for one that only the relative difference tells.
+
+    Args:
+        ulps: The distance; ``None`` if the dtype has none.
+        relative: The relative difference of the tensor; ``None`` if it is not finite.
+    """
+    if ulps is None:
+        return ""
+    if ulps <= _ULPS_SHOWN:
+        return f"{ulps:,} ULP"
+    return "no digit is right" if relative is not None and relative >= 1 else ""
+
+
+def times_words(ratio: float) -> str:
+    """Return how many times, ``2.5 times``; of a huge ratio only that it is."""
+    return f"{ratio:,.3g} times" if ratio <= _TIMES_SHOWN else f"more than {_TIMES_SHOWN:,} times"
