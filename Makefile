@@ -29,9 +29,9 @@ IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 # The environment is made again when the pins or the project's requirements change.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools wheel
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --group dev --editable '.[torch]'
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools wheel
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt 'torch==2.13.0'
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --group dev --editable '.[torch]'
 	touch $(READY)
 
 run: $(READY)  ## what a run looks like: a few tests on a compiler with known differences, then kernels of which one has a fault
@@ -48,7 +48,7 @@ test: check  ## everything that needs torch only
 test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other frameworks
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray, onnxruntime, onnxscript, triton, numba, ninja' 2> /dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
+	  $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(PARTS)
 	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(THREE_MORE) $(END_TO_END)
 	$(BIN)/python -m pytest -m $(HEAVY) $(ALONE)
@@ -75,7 +75,7 @@ check: $(READY)  ## format, lint, types, floors, action and workflows
 	else echo "npm is not here: GitHub's own parser reads the workflows in \`make test-all\` only"; fi
 
 lock: $(READY)  ## the hashes of what the publisher and the images install; TORCH_CPU names a folder with torch's CPU build
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8'
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 'uv==0.13.8'
 	$(LOCK) --universal --python-version 3.10 --output-file locks/report.txt
 	$(LOCK) --extra torch $(IMAGE) --output-file locks/image-cuda.txt
 	$(LOCK) --extra torch $(IMAGE) --find-links $(TORCH_CPU) --output-file locks/image-cpu.txt
@@ -88,7 +88,7 @@ soak: $(READY)  ## the shipped suite against implementations that are different 
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.soak $(CASES)
 
 $(WRITER): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group docs
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt --group docs
 	touch $(WRITER)
 
 docs: $(WRITER)  ## the documentation as a site, in build/site, and its tables of the code; a broken link or an undocumented public name fails

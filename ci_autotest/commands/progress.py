@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_autotest.commands.line_width import shortened, wrapped
+from ci_autotest.findings.triage import FINDING_S
+from ci_autotest.values.amounts import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S: Final = 15.0
 _LINE_EVERY_S: Final = 0.1
-_MINUTE_S: Final = 60
 #: Cells of the bar, as a share of the line; fewer cells of a test's name than this say nothing.
 _BAR_SHARE: Final = 5
 _NAME_LEAST: Final = 12
@@ -65,9 +66,13 @@ class Progress:
                 self._live = None
 
     def stage(self, text: str) -> None:
-        """Show what the run is doing, on a terminal only."""
+        """Show what the run is doing: at once on a terminal, elsewhere in a line every few seconds."""
+        now = time.monotonic()
         if self._live is not None and self._console is not None:
             self._live.update(Text(shortened(text, self._console.width - 1), no_wrap=True), refresh=True)
+        elif not self._is_quiet and now - self._last_update >= _PLAIN_EVERY_S:
+            self._write(text)
+            self._last_update = now
 
     def begin(self, total: int, noun: str = "cases") -> None:
         """Begin to count cases.
@@ -88,10 +93,11 @@ class Progress:
         self._last_update = now
         rate = done / max(now - self._begun, 1e-6)
         left_s = max(self._total - done, 0) / rate if rate and done else 0.0
+        left_s += findings * FINDING_S
         suspected = f", {findings:,} suspected" if findings else ""
         counts, speed = (
             f"{done:,} / {self._total:,} {self._noun}",
-            f"{rate:,.0f} {self._noun}/s{suspected}, {_time(left_s)} left",
+            f"{rate:,.0f} {self._noun}/s{suspected}, {'about ' if findings else ''}{time_text(left_s)} left",
         )
         if self._live is not None and self._console is not None:
             self._live.update(_bar_line(done, self._total, (counts, speed, test), self._console.width), refresh=True)
@@ -140,10 +146,3 @@ def _bar_line(done: int, total: int, texts: tuple[str, str, str], width: int) ->
         line.add_column(no_wrap=True)
     line.add_row(*cells)
     return line
-
-
-def _time(seconds: float) -> str:
-    if seconds < _MINUTE_S:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), _MINUTE_S)
-    return f"{minutes} min {rest} s" if minutes < _MINUTE_S else f"{minutes // _MINUTE_S} h {minutes % _MINUTE_S} min"

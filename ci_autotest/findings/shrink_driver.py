@@ -123,7 +123,7 @@ def _shrunk(shown: ShownTrial, trial: ShrinkTrial, judge: Callable[[Proposal], S
         proposal = shrinker.propose()
         if proposal is None:
             break
-        trial.show(f"shrinking {shown.verdict.operator}: trial {shrinker.trials} of at most {most}, {_told(shrinker)}")
+        trial.show(f"shrinking: trial {shrinker.trials} of at most {most}, {_told(shrinker)}")
         shrinker.tell(judge(proposal))
     return shrinker.best
 

@@ -50,6 +50,13 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     Route.SETTLED: (),
     Route.DISMISSED: (),
 }
+#: What a stage that takes time is doing; shrinking says itself how far it is.
+_DOING: Final[Mapping[Stage, str]] = {
+    confirm: "confirming in a fresh process", confirm_probe: "confirming in a fresh process",
+    confirm_loss: "confirming the loss of its process",
+    confirm_loader: "confirming in a second process", verify: "running the repro alone",
+    verify_script: "running the repro alone",
+}  # fmt: skip
 
 
 def diagnosed(suspect: Suspect, tools: Tools, confirmed: Collection[str] = ()) -> Diagnosis:
@@ -81,6 +88,8 @@ def followed(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Take a diagnosis through the stages of its route, and of each route that a stage changes to."""
     route = diagnosis.route
     for stage in STAGES[route]:
+        if stage in _DOING:
+            inspection.tools.show(_DOING[stage])
         before, diagnosis = diagnosis, stage(diagnosis, inspection)
         # Another suspect has shown this finding already, and owns its folder.
         if diagnosis.is_confirmed and identity_id(diagnosis) in inspection.confirmed:

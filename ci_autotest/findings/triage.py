@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.config.known_differences import matches
@@ -14,6 +15,7 @@ from ci_autotest.findings.stages import diagnosed
 from ci_autotest.findings.unconfirmed import as_seen
 from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.standing import word_of
+from ci_autotest.values.amounts import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Suspects that are confirmed and shrunk; the rest are reported unconfirmed.
 CONFIRMED_AT_MOST: Final = 300
+#: Seconds that a finding takes until some are done: confirming, shrinking and running its repro.
+FINDING_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -72,8 +76,13 @@ def look_at(
         undivided: Returns a block that no signal interrupts, for the move.
     """
     triage.left[:] = [part for suspect in triage.left for part in _split(suspect, tools)]
+    begun, shown, count = time.monotonic(), tools.show, len(triage.left)
     for i, suspect in enumerate(tuple(triage.left)):
-        tools.show(f"finding {i + 1} of {len(triage.left) + i}: {_name(suspect)} on {suspect.candidate}")
+        each_s = (time.monotonic() - begun) / i if i else FINDING_S
+        left = time_text(each_s * (count - i))
+        head = f"finding {i + 1} of {count}, about {left} left: {_name(suspect)} on {suspect.candidate}"
+        tools = replace(tools, show=_headed(shown, head))
+        tools.show("looking at it")
         is_inspected = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
         # Read anew each time, because the suspects before have added findings.
         known = {finding.id: finding.confirmed for finding in triage.findings}
@@ -89,6 +98,10 @@ def look_at(
         if finding is not None and finding.id not in known:
             is_known = finding.known is not None or any(matches(row, finding) for row in tools.known)
             say(f"{'accepted' if is_known else word_of(finding)}: {finding.headline}")
+
+
+def _headed(show: Callable[[str], None], head: str) -> Callable[[str], None]:
+    return lambda text: show(f"{head}: {text}")
 
 
 def _name(suspect: Suspect) -> str:

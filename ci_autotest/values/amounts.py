@@ -1,4 +1,4 @@
-"""Amounts in words, as far as they help: a distance in ULP says little once it is large, and a huge ratio nothing."""
+"""Amounts in words, as far as they help: times, and differences that are not shown once they are huge."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 _ULPS_SHOWN: Final = 10_000
 #: Greatest ratio that is shown as a number.
 _TIMES_SHOWN: Final = 1_000
+_MINUTE_S: Final = 60
 
 
 def amount_of(number: float, form: str) -> str:
@@ -32,3 +33,11 @@ def ulp_words(ulps: int | None, relative: float | None) -> str:
 def times_words(ratio: float) -> str:
     """Return how many times, ``2.5 times``; of a huge ratio only that it is."""
     return f"{ratio:,.3g} times" if ratio <= _TIMES_SHOWN else f"more than {_TIMES_SHOWN:,} times"
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in the units that one reads: seconds, minutes, hours."""
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), _MINUTE_S)
+    return f"{minutes} min {rest} s" if minutes < _MINUTE_S else f"{minutes // _MINUTE_S} h {minutes % _MINUTE_S} min"

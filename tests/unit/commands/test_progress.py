@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ci_autotest.commands.progress import Progress, _bar_line, _time
+from ci_autotest.commands.progress import Progress, _bar_line
+from ci_autotest.values.amounts import time_text
 
 
 def test_progress__no_terminal__plain_lines_of_the_end_and_of_what_is_said():
@@ -22,7 +23,7 @@ def test_progress__no_terminal__plain_lines_of_the_end_and_of_what_is_said():
     said, last = stream.getvalue().splitlines()
     assert said == "misaligned: torch.exp"
     assert last.startswith("4 / 4 cases, ")
-    assert last.endswith(" cases/s, 1 suspected, 0 s left  a.py::two")
+    assert last.endswith(" cases/s, 1 suspected, about 5 s left  a.py::two")
 
 
 def test_progress__quiet__says_nothing_and_echoes():
@@ -49,5 +50,15 @@ def test_bar_line__any_width__is_one_line_that_fits(width: int):
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.2, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3_599, "59 min 59 s"), (7_300, "2 h 1 min")]
 )
-def test_time__seconds__are_in_units_that_one_reads(seconds: float, text: str):
-    assert _time(seconds) == text
+def test_time_text__seconds__are_in_units_that_one_reads(seconds: float, text: str):
+    assert time_text(seconds) == text
+
+
+def test_stage__no_terminal__is_a_line_once_nothing_was_written_for_a_while(monkeypatch):
+    stream, now = io.StringIO(), [100.0]
+    monkeypatch.setattr("ci_autotest.commands.progress.time.monotonic", lambda: now[0])
+    progress = Progress(stream, is_live=False)
+    for at, text in ((101, "confirming"), (116, "shrinking: trial 3"), (117, "shrinking: trial 4"), (140, "verifying")):
+        now[0] = at
+        progress.stage(text)
+    assert stream.getvalue().splitlines() == ["shrinking: trial 3", "verifying"]
