@@ -47,6 +47,10 @@ class ConfigError(AutotestError):
     """The configuration has an unknown key, a wrong type or a value out of range."""
 
 
+class NoCandidateError(ConfigError):
+    """A test that another tool runs has nothing to be compared with. The tests beside it go on."""
+
+
 class ProgramError(AutotestError):
     """A saved program is damaged, was edited or names a target that is not allowed."""
 

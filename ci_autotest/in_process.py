@@ -26,7 +26,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by, apply_known, check_known
 from ci_autotest.doc_links import Page, more
-from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
+from ci_autotest.errors import AuthorError, NoCandidateError, UnavailableError
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.record.user_operators import declare_operators
@@ -34,7 +34,7 @@ from ci_autotest.report.finding_message import About, finding_of, message_lines
 from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.loader_observer import Asked, judgement_of
 from ci_autotest.values.case import root_seed
-from ci_autotest.values.finding import counts_against
+from ci_autotest.values.finding import Location, counts_against
 from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class InProcessSetting(NamedTuple):
         seed: Root seed.
         cases: Number of cases from pytest's command line; overrides what the test declares.
         folders: Folders with the user's own modules, for a host.
+        location: Definition of the test.
+        needs_pytest: Whether the test takes fixtures, so that only pytest can run it again.
     """
 
     config: Config
@@ -71,9 +73,13 @@ class InProcessSetting(NamedTuple):
     seed: int
     cases: int | None
     folders: tuple[str, ...]
+    location: Location | None = None
+    needs_pytest: bool = False
 
 
-def setting_of(file: str, name: str, declared: str | None, arguments: str = "") -> InProcessSetting:
+def setting_of(
+    file: str, name: str, declared: str | None, arguments: str = "", line: int | None = None
+) -> InProcessSetting:
     """Return the setting of a test: the nearest ``autotest.yml`` above its file, else above the current folder.
 
     Args:
@@ -81,9 +87,11 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
         name: Its qualified name.
         declared: The id that it declares.
         arguments: ``[3-same]`` if it is called with arguments.
+        line: The line of its definition.
 
     Raises:
-        ConfigError: The configuration is wrong, or has no candidate: comparing torch with itself would always pass.
+        ConfigError: The configuration is wrong.
+        NoCandidateError: It has no candidate: comparing torch with itself would always pass.
     """
     source, options = Path(file).resolve(), PYTEST_OPTIONS.get()
     config, root = _configuration_of(source)
@@ -95,7 +103,7 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
             f"in or above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or "
             f"use `ci-autotest run --candidate NAME`.{more(Page.NO_CANDIDATE)}"
         )
-        raise ConfigError(message)
+        raise NoCandidateError(message)
     # Appended, so that the user's folders cannot shadow installed packages.
     for folder in (str(source.parent), str(root)):
         if folder not in sys.path:
@@ -104,7 +112,13 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
     folders = (str(source.parent), str(root))
     return InProcessSetting(
-        config, configuration.chosen(config, options.candidates), test, seed, options.cases, folders
+        config,
+        configuration.chosen(config, options.candidates),
+        test,
+        seed,
+        options.cases,
+        folders,
+        None if line is None else Location(file=_relative(source, root), line=line),
     )
 
 
@@ -288,11 +302,15 @@ def _failure(judged: Judged, candidate: Candidate, setting: InProcessSetting, pl
         return ""
     recording = to_recording(judged.live, repro_note(candidate, judged.live.program.steps))
     program = [f"    {line}".rstrip() for line in display_program(recording, finding).splitlines()]
-    again = f"  its smallest program and a repro: {_command(setting)}"
-    return "\n".join([*message_lines(finding), *program, again])
+    where = [f"  test: {setting.location}"] if setting.location is not None else []
+    what = "the same again" if setting.needs_pytest else "its smallest program and a repro"
+    return "\n".join([*message_lines(finding), *where, *program, f"  {what}: {_command(setting)}"])
 
 
 def _command(setting: InProcessSetting) -> str:
+    if setting.needs_pytest:
+        # What pytest calls a row of parametrize is not known here, so that it runs all rows.
+        return shlex.join(["pytest", setting.test.partition("[")[0], "--autotest-seed", str(setting.seed)])
     words = ["ci-autotest", "run", setting.test, "--seed", str(setting.seed)]
     words += ["--cases", str(setting.cases)] if setting.cases is not None else []
     words += [word for name in PYTEST_OPTIONS.get().candidates for word in ("--candidate", name)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ci_autotest.errors import SessionError
+from ci_autotest.errors import NoCandidateError, SessionError
 from ci_autotest.pytest_options import PYTEST_OPTIONS, PytestOptions
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
     """End the session with one usage error if the configuration or a candidate cannot be used.
 
+    A test without a candidate fails, and the others go on.
+
     An exception of this hook, unlike one of a test, reaches pytest's own handling of usage errors.
     """
     report = yield
@@ -76,6 +78,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
             raise pytest.UsageError(str(error))
         # A worker of pytest-xdist that ends with an exception is reported as a crash.
         report.longrepr = item.session.shouldfail = str(error)
+    if isinstance(error, NoCandidateError):  # Also of a test that is expected to fail: nothing was compared.
+        report.outcome, report.longrepr = "failed", str(error)
+        vars(report).pop("wasxfail", None)
     return report
 
 

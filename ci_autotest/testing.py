@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.call_capture.session import capture
 from ci_autotest.config import shapes_of
-from ci_autotest.errors import AuthorError, ConfigError, SessionError, UnavailableError
+from ci_autotest.errors import AuthorError, ConfigError, NoCandidateError, SessionError, UnavailableError
 from ci_autotest.in_process import NOTICE, run_here, run_loader_here, setting_of, stop_unittest
 from ci_autotest.loader.declaration import ATTRIBUTE as LOADER_ATTRIBUTE
 from ci_autotest.loader.declaration import loader_declared
 from ci_autotest.record.assumptions import assume
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.body_call import callers_signature, case_name, with_case
+from ci_autotest.record.body_call import callers_signature, case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration
 from ci_autotest.record.dependent_tensors import choice_tensor, index_tensor, permutation_tensor
@@ -222,7 +222,10 @@ def autotest(
                 return body(*args, **kwargs)  # one test calls another: the outer test records both
             __tracebackhide__ = True
             try:
-                return _run_here(declaration, *with_case(body, args, kwargs))
+                return _run_here(declaration, test, *with_case(body, args, kwargs))
+            except NoCandidateError:
+                stop_unittest(args)
+                raise
             except (ConfigError, UnavailableError) as error:
                 stop_unittest(args)
                 raise SessionError(str(error)) from None
@@ -282,13 +285,16 @@ def loadertest(
     return decorate
 
 
-def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _run_here(
+    declaration: Declaration, function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Run a test in the process that called it, with the same inputs as under ``ci-autotest run``."""
     __tracebackhide__ = True
     body = declaration.body
     refuse_duplicate(body.__code__.co_filename, body.__qualname__)
     called = case_name(body, args, kwargs)
-    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, called)
+    line = body.__code__.co_firstlineno
+    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, called, line)
     attempts, test = _attempts(shapes_of(setting.candidates)), setting.test
     refuse_lost_hooks()  # pytest resets the warning filters after each test
     key = test_key(setting.seed, test)
@@ -297,6 +303,9 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
     if may_have_grid(body.__code__.co_filename):
         grid = grid_points(lambda case: attempts.attempt(declaration, call, (key, test, case, 0)))
     declaration = replace(declaration, grid=grid)
+    is_method = "." in body.__qualname__ and "<locals>" not in body.__qualname__
+    fixtures = fixtures_of(body, parametrized(function, body)[0].given, is_method=is_method)
+    setting = setting._replace(needs_pytest=bool(fixtures))
     run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
 
 

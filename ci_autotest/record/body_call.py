@@ -13,7 +13,7 @@ import unittest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _CASE_NAMES: Final = frozenset({"test_case", "testcase", "case", "tc", "_", "self"})
 #: The address in the default ``repr`` of an object.
@@ -32,6 +32,18 @@ def takes_test_case(body: Callable[..., object]) -> bool:
     """Whether a function's first parameter is a test case, judged by its name."""
     wanted = required(body)
     return bool(wanted) and wanted[0].name in _CASE_NAMES
+
+
+def fixtures_of(body: Callable[..., object], given: Collection[str], *, is_method: bool) -> list[str]:
+    """Return the names of the arguments that only the user's own call, or a fixture of pytest, could give.
+
+    Args:
+        body: The function as written.
+        given: Names of the arguments that ``parametrize`` gives.
+        is_method: Whether its first parameter is an object of its class.
+    """
+    is_given = is_method or takes_test_case(body)
+    return [parameter.name for parameter in required(body)[is_given:] if parameter.name not in given]
 
 
 def with_case(

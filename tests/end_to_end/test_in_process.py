@@ -124,8 +124,8 @@ def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
     assert lines[at + 2].startswith("mismatched elements: ")
     assert lines[at + 3].startswith("first bad element at (0, 0): candidate ")
     assert lines[at + 4].startswith("candidate float32[")
-    assert lines[at + 5].startswith("pattern of the case as found: everything")
-    assert lines[at + 6].startswith("blame: candidate; in float64")
+    assert lines[at + 5].startswith("blame: candidate; in float64")
+    assert lines[at + 6].startswith("test: test_kernels.py:")
     assert "found = mykernels.tanh(x)" in lines[at:]
     assert (
         "its smallest program and a repro: ci-autotest run test_kernels.py::test_tanh_function --seed 0" in lines[at:]
@@ -206,7 +206,6 @@ REPLACED = "candidates: [{name: k, backend: substitute, replace: {torch.exp: %s}
 BROKEN = {
     "unknown key": ("casses: 3\n", "{folder}/autotest.yml: unknown key 'casses'. Did you mean 'cases'?"),
     "no YAML": ("candidates: [\n", "configuration {folder}/autotest.yml is not YAML, line 2, "),
-    "no candidate": ("cases: 3\n", "no candidate to compare "),
     "unavailable candidate": (
         REPLACED % "nokernels.exp",
         "candidate 'k' is not available: replacement 'nokernels.exp' cannot be imported: ModuleNotFoundError: No module "
@@ -245,6 +244,67 @@ def test_pytest__configuration_or_candidate_cannot_be_used__is_one_usage_error(t
     assert done.said.count(message.format(folder=tmp_path)) == 1, done.said
     assert f"ERROR: {message.format(folder=tmp_path)}" in done.err
     assert [word for word in ("Traceback", "in_process.py", "testing.py", "FAILURES") if word in done.said] == []
+
+
+def test_pytest__no_candidate__fails_that_test_and_the_others_go_on(tmp_path: Path):
+    project = unusable_project(tmp_path, "cases: 3\n")
+    project.write(
+        "test_plain.py",
+        "import pytest\n"
+        + UNUSABLE
+        + """
+
+@pytest.mark.xfail
+@autotest(n=1)
+def test_expected_to_fail():
+    return torch.exp(random_tensor())
+
+def test_plain():
+    assert True
+""",
+    )
+    done = python(
+        project,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+        "-k",
+        "function or plain or expected",
+        "test_plain.py",
+    )
+    assert done.status == pytest.ExitCode.TESTS_FAILED, done.said
+    assert done.said.count("no candidate to compare test_function with: ") == 2, done.said  # and the summary's line
+    assert "no candidate to compare test_expected_to_fail with: " in done.out
+    assert "Traceback" not in done.said
+
+
+def test_pytest__test_with_a_fixture__is_told_with_its_line_and_a_command_that_runs_it(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write("autotest.yml", REPLACED % "mykernels.exp")
+    project.write("mykernels.py", "import torch\n\ndef exp(x):\n    return torch.exp(x) + 1\n")
+    project.write(
+        "test_fixture.py",
+        "import pytest\n"
+        "from ci_autotest import autotest, random_tensor, torch\n"
+        """
+@pytest.fixture
+def width():
+    return 3
+
+
+@autotest(n=2)
+def test_exp(width):
+    return torch.exp(random_tensor(1, width))
+""",
+    )
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "--color=no")
+    lines = [line.removeprefix("E").strip() for line in done.out.splitlines()]
+    assert "test: test_fixture.py:9" in lines, done.said
+    (again,) = [line.partition(": ")[2] for line in lines if line.startswith("the same again: ")]
+    assert again == "pytest test_fixture.py::test_exp --autotest-seed 0"
+    assert python(project, "-m", *again.split(), "-p", "no:cacheprovider").status == pytest.ExitCode.TESTS_FAILED
 
 
 def test_pytest__helper_with_an_unusable_candidate__is_one_usage_error(tmp_path: Path):

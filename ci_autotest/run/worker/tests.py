@@ -26,7 +26,7 @@ from ci_autotest.loader.declaration import (
 from ci_autotest.loader.repro import file_module
 from ci_autotest.opinfo.families import FAMILIES, source_of
 from ci_autotest.opinfo.source import Source
-from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
+from ci_autotest.record.body_call import case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
 from ci_autotest.record.marks import MarkBearers, expected_failure_of, skip_reason_of
@@ -288,18 +288,13 @@ def _calls(
     """
     names: Counter[str] = Counter()
     for given, marks in parametrized(function, declaration.body):
-        if name.rpartition(".")[2].startswith("test") or not _missing(declaration.body, owner, given):
+        if name.rpartition(".")[2].startswith("test") or not fixtures_of(
+            declaration.body, given, is_method=owner is not None
+        ):
             called = case_name(declaration.body, (), given)
             names[called] += 1  # Different objects of one type have the same name.
             unique = called if names[called] == 1 else f"{called[:-1]}-{names[called]}]"
             yield _Declared(name, unique, declaration, owner, given, MarkBearers(marks, function, owner, module))
-
-
-def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:
-    """Return the names of the arguments that only the user's own call, or a fixture of pytest, could give."""
-    wanted = required(body)
-    is_given = owner is not None or takes_test_case(body)
-    return [parameter.name for parameter in wanted[is_given:] if parameter.name not in given]
 
 
 def _bound(declared: _Declared) -> Callable[[], object]:
@@ -308,7 +303,7 @@ def _bound(declared: _Declared) -> Callable[[], object]:
     reason = skip_reason_of(declared.marked)
     if reason is not None:
         return functools.partial(_skip, reason)
-    missing = _missing(body, owner, given)
+    missing = fixtures_of(body, given, is_method=owner is not None)
     if missing:
         message = (
             f"{declared.name}() takes {missing[0]!r}, but `ci-autotest run` provides only a test_case and the "
