@@ -26,8 +26,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.record.draw.profiles import LARGE_SHAPES
-from ci_autotest.speed.paired_ratio import paired_ratio, speed_verdict
-from ci_autotest.speed.repetition import combined, is_to_repeat
+from ci_autotest.speed.paired_ratio import combined, is_to_repeat, paired_ratio, speed_verdict
 from ci_autotest.speed.timing import Side, measured
 from ci_autotest.testing import random_tensor
 from ci_autotest.testing import torch as recorded

@@ -19,7 +19,7 @@ from ci_autotest.alignment.cases import Contender, accept, differentiate, try_ca
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.devices import device_of
-from ci_autotest.backends.operators.names import refuse_unknown_rows
+from ci_autotest.backends.operators.identity import refuse_unknown_rows
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend

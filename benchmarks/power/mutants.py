@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.power.children import in_child
 from benchmarks.power.samples import Sample, differs, outcome, samples_by_overload, told_apart
-from ci_autotest.power.decompositions import OverloadAnswering, Target, definition_of, function_of, overload_of, targets
+from ci_autotest.power.source_mutants import OverloadAnswering, Target, definition_of, function_of, overload_of, targets
 from ci_autotest.power.source_mutations import Mutation, mutations_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.public_operators import public_operators
-from ci_autotest.power.decompositions import OverloadAnswering, overload_of
+from ci_autotest.power.source_mutants import OverloadAnswering, overload_of
 from ci_autotest.program.random_calls import is_random
 
 if TYPE_CHECKING:

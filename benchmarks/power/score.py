@@ -12,8 +12,8 @@ from ci_autotest.alignment.cases import Contender, accept, differentiate, try_ca
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import SUITE, families
-from ci_autotest.power.decompositions import OverloadAnswering, function_of, overload_of
 from ci_autotest.power.mutated_torch import MutatedTorch
+from ci_autotest.power.source_mutants import OverloadAnswering, function_of, overload_of
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.values.case import test_key
 from ci_autotest.values.finding import TOLERATED_BLAMES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.power.mutants import Mutant
-    from ci_autotest.power.decompositions import Target
+    from ci_autotest.power.source_mutants import Target
     from ci_autotest.record.attempt import Attempts
     from ci_autotest.record.declaration import Declaration
 

@@ -1,4 +1,4 @@
-"""Aliasing: which values of a program share memory on each side.
+"""Aliasing: which values of a program share memory on each side, and which are one tensor.
 
 A view that became a copy misses every later write, and a result that shares its input's memory changes with the next
 write to the input. Values alone show neither before somebody writes.
@@ -7,7 +7,7 @@ write to the input. Values alone show neither before somebody writes.
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
+
 
 #: Operators that promise a view of their input.
 #: Source: https://docs.pytorch.org/docs/2.13/tensor_view.html, the list of view operators; without ``detach``,
@@ -134,3 +135,28 @@ def _is_seen(index: int, trace: Trace) -> bool:
 
 def _owner(program: Program, owner: int | None) -> str:
     return "has memory of its own" if owner is None else f"shares the memory of {names(program)[owner]}"
+
+
+# Tensor identity: which values of a program are the same tensor on one side and different tensors on the other.
+#
+# A fused kernel may return one tensor for two results, and an operator may return its argument on one side and a copy
+# on the other. Such a tensor receives the gradients of all values that it stands for. Its gradient is therefore
+# compared only if both sides have the same tensors; gradients of leaves are always compared.
+
+
+def of_one_side(candidate: Trace, reference: Trace) -> frozenset[int]:
+    """Return the steps that share their tensor with another step on one side only, judged by their gradient edges."""
+    ours, theirs = _groups(candidate), _groups(reference)
+    alone: frozenset[int] = frozenset()
+    every = [index for groups in (ours, theirs) for index, group in groups.items() if len(group) > 1]
+    return frozenset(index for index in every if ours.get(index, alone) != theirs.get(index, alone))
+
+
+def _groups(trace: Trace) -> dict[int, frozenset[int]]:
+    """Return, for each step with a gradient edge, all steps with the same edge."""
+    found: dict[Any, list[int]] = {}
+    for index, edge in enumerate(trace.edges):
+        if edge is not None:
+            # Two objects of Python may be one tensor to autograd, which this pair names.
+            found.setdefault((edge.node, edge.output_nr), []).append(index)
+    return {index: frozenset(group) for group in found.values() for index in group}

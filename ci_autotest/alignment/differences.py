@@ -19,8 +19,8 @@ from ci_autotest.alignment.compare import compare, placed
 from ci_autotest.alignment.device_copies import as_moved
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.gradients import gradient_differences
-from ci_autotest.alignment.rank_faults import with_rank_faults
-from ci_autotest.alignment.scalars import as_elements
+from ci_autotest.alignment.properties.call import nothing
+from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.alignment.value_places import value_place
@@ -30,7 +30,7 @@ from ci_autotest.backends.operators.user_operators import lacks_gradient
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.result_bands import OutOfBoundsError
 from ci_autotest.backends.sameness import is_same, same_bits
-from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.snapshots import metadata, observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import (
@@ -46,17 +46,20 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.refusal import Refusal, refused_as
 from ci_autotest.program.targets import last_name
-from ci_autotest.values.verdict import Call, Cotangent, Misalignment, State, Value
+from ci_autotest.values.dtypes import COMPLEX, FLOATING
+from ci_autotest.values.verdict import BackwardPass, Call, Cotangent, Gradient, Misalignment, State, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.alignment.blame.reference_error import InFloat64, Part
+    from ci_autotest.alignment.gradients import RestExamination
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import RankFault, Trace
     from ci_autotest.program.ir import Program, Step
-    from ci_autotest.values.verdict import Aspect, Kind
+    from ci_autotest.values.verdict import Aspect, Kind, Place
+
 
 #: Kinds of differences of a value other than its elements.
 _ASPECTS: Final[Mapping[str, Aspect]] = MappingProxyType({
@@ -154,7 +157,7 @@ class Examination:
                 left, right = observed(candidate.values[index]), observed(reference.values[index])
             if left is not None and right is not None:
                 arity = _arity(candidate.values[index], reference.values[index])
-                sides = as_elements((left, right), index, self.steps, reference)
+                sides = _as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
                 flags = self._has_flags and candidate.has_flags and not self._is_set_aside(index, "metadata")
                 flags = flags and not _is_argument(step, index, candidate, sides)
@@ -371,3 +374,94 @@ def _arity(left: Any, right: Any) -> Misalignment | None:
         return None
     shown = f"{len(left)} values" if isinstance(left, tuple | list) else f"one {type(left).__name__}"
     return Misalignment(kind="shape", step=-1, candidate=shown, reference=f"{len(right)} values")
+
+
+# Scalars that a body read from a tensor: they are compared as elements of that tensor, with its tolerance.
+#
+# A sum may differ in its last place, and so may the result of its ``item()``. A Python float would have to be equal.
+
+
+def _as_elements(
+    sides: tuple[Observation, Observation], index: int, steps: Sequence[Step], reference: Trace
+) -> tuple[Observation, Observation]:
+    """Return two numbers as 0-dim tensors of the dtype of the tensor that they were read from; other values as is.
+
+    Args:
+        sides: The candidate's and the reference's observation of the step.
+        index: Of the step.
+        steps: Of the program.
+        reference: Trace with snapshots.
+    """
+    kind = type(sides[1].data)
+    # Integers must be equal, and a number of another type is a difference by itself.
+    if kind not in {float, complex} or type(sides[0].data) is not kind:
+        return sides
+    dtype = _source_dtype(index, steps, reference)
+    if dtype not in (FLOATING if kind is float else COMPLEX):
+        return sides
+    left, right = (torch.tensor(side.data, dtype=getattr(torch, dtype)) for side in sides)
+    return Observation(metadata(left), left), Observation(metadata(right), right)
+
+
+def _source_dtype(index: int, steps: Sequence[Step], reference: Trace) -> str:
+    """Return the dtype of the tensor that a number was read from, also through ``tolist``; ``""`` if from none."""
+    refs = step_refs(steps[index])
+    while refs:
+        index = refs[0].index
+        found = reference.observations[index]
+        if found is not None and found.metadata is not None:
+            return found.metadata.dtype
+        refs = step_refs(steps[index])
+    return ""
+
+
+# What the ranks of a group do not agree on, as differences of kind ``rank``.
+
+
+def with_rank_faults(
+    found: list[Misalignment], candidate: Trace, examination: RestExamination, *, has_backward: bool = False
+) -> list[Misalignment]:
+    """Return differences with those of the ranks, each in place of what else differs there.
+
+    Args:
+        found: Differences of the values in the order of steps, or of the gradients from the output back.
+        candidate: The candidate's trace.
+        examination: The examination of the program.
+        has_backward: Whether they are those of the backward pass.
+    """
+    if not candidate.rank_faults:
+        return found
+    faults = [fault for fault in candidate.rank_faults if (fault.key is not None) is has_backward]
+    own = [
+        _difference(fault, examination) for fault in faults if fault.is_call or _is_defined(fault, examination.steps)
+    ]
+    # A value that the ranks do not agree on has no elements that could be compared.
+    places = {(item.step, str(item.at)) for item in own}
+    others = [item for item in found if (item.step, str(item.at)) not in places]
+    return sorted([*own, *others], key=lambda item: -item.step if has_backward else item.step)
+
+
+def _is_defined(fault: RankFault, steps: Sequence[Step]) -> bool:
+    """Whether anything is defined of the elements on which ranks differ; of uninitialized memory nothing is."""
+    row = row_of(step_operator(steps[maker_of(steps, fault.step)], steps))
+    return row is None or row.broken is not nothing
+
+
+def _difference(fault: RankFault, examination: RestExamination) -> Misalignment:
+    return Misalignment(
+        kind="rank", step=fault.step, at=_place(fault, examination), candidate=fault.seen, reference=fault.expected,
+        detail=fault.detail[:2000],
+    )  # fmt: skip
+
+
+def _place(fault: RankFault, examination: RestExamination) -> Place:
+    names = examination.names
+    if fault.state:
+        return State(name=fault.state)
+    if fault.key is None:
+        if fault.is_call:
+            return Call(name=names[fault.step])
+        return value_place(names, examination.steps, fault.step)
+    if fault.is_call:
+        return BackwardPass()
+    return Gradient(name=names[fault.step], parameter="" if isinstance(fault.key, int) else fault.key[1])

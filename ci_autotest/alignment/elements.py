@@ -1,4 +1,4 @@
-"""Compare the elements of two tensors: same bits, close, and by how much they differ.
+"""Compare the elements of two tensors: same bits, close, by how much they differ, and metrics of a tensor as a whole.
 
 Bits come first: a bitwise-equal pair costs about a microsecond. Other pairs are compared in float64, integers exactly.
 """
@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
 
-from ci_autotest.alignment.element_text import decimal, hexadecimal
-from ci_autotest.alignment.metrics import MeasuredMetric, measure, misaligned_as_a_whole
 from ci_autotest.backends.sameness import INTEGERS, dense
 from ci_autotest.values.dtypes import BITS, FLOATING
 from ci_autotest.values.tolerance import ANY, ULP_LIMIT, Tolerance
@@ -133,7 +131,7 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     """
     if not tolerance.is_of_elements:
         off = beyond_limit(candidate, reference, tolerance)
-        return misaligned_as_a_whole(wide(candidate), wide(reference), off, tolerance)
+        return _misaligned_as_a_whole(wide(candidate), wide(reference), off, tolerance)
     if is_whole(candidate, reference):
         if tolerance.is_strict or tolerance.rtol == tolerance.atol == 0:
             return dense(candidate) != dense(reference)
@@ -169,7 +167,7 @@ def beyond_limit(candidate: torch.Tensor, reference: torch.Tensor, tolerance: To
     return mismatches(candidate, reference, Tolerance(tolerance.rtol, tolerance.atol))
 
 
-def metric_of(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> MeasuredMetric:
+def metric_of(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> _MeasuredMetric:
     """Return the metric of two tensors of one shape by a tolerance that is not of elements."""
     off = beyond_limit(candidate, reference, tolerance)
     return measure(wide(candidate), wide(reference), off, tolerance)
@@ -244,7 +242,7 @@ def difference(
         greatest_index=_index(apart, int(apart.flatten().argmax() if whole is None else whole.argmax())),
         first_index=first,
         first_pair=(hexadecimal(dense(candidate)[first]), hexadecimal(dense(reference)[first])),
-        first_pair_decimal=(decimal(dense(candidate)[first]), decimal(dense(reference)[first])),
+        first_pair_decimal=(_decimal(dense(candidate)[first]), _decimal(dense(reference)[first])),
         rtol=tolerance.rtol,
         atol=tolerance.atol,
     )
@@ -261,3 +259,137 @@ def _finite(number: float) -> float | None:
 
 def _ulp(number: float) -> int | None:
     return min(int(number), _LARGEST) if math.isfinite(number) else None
+
+
+# Metrics of a tensor as a whole: norms, angles, and a share of elements that may be off.
+#
+# Elements that are not finite are never part of a metric: they must be the same on both sides, whatever the limit.
+
+
+#: Relative rounding of the metrics themselves, which are computed in float64.
+_ROUNDING = 1e-12
+
+
+class _MeasuredMetric(NamedTuple):
+    """A metric of two tensors.
+
+    Attributes:
+        is_met: Whether the metric is within its limit.
+        bound: An absolute difference that some element exceeds if the limit is not met.
+        text: The metric and its limit in words.
+    """
+
+    is_met: bool
+    bound: float
+    text: str
+
+
+def _misaligned_as_a_whole(
+    left: torch.Tensor, right: torch.Tensor, off: torch.Tensor, tolerance: Tolerance
+) -> torch.Tensor:
+    """Return which elements are misaligned: none if the metric is within its limit.
+
+    Args:
+        left: The candidate in float64 or complex128, any shape.
+        right: The reference, the same shape.
+        off: For metrics of elements: which are beyond the limit; bool, the same shape.
+        tolerance: With a metric or a share.
+    """
+    odd = _odd(left, right)
+    if bool(odd.any()):
+        return odd
+    found = measure(left, right, off, tolerance)
+    if found.is_met:
+        return torch.zeros_like(odd)
+    if tolerance.metric in {"elements", "ulp"}:
+        return off
+    # Some element must exceed the bound; if rounding hides which one, every element that differs counts.
+    beyond = torch.isfinite(left) & torch.isfinite(right) & ((left - right).abs() > found.bound * (1 - _ROUNDING))
+    return beyond if bool(beyond.any()) else left != right
+
+
+def measure(left: torch.Tensor, right: torch.Tensor, off: torch.Tensor, tolerance: Tolerance) -> _MeasuredMetric:
+    """Return the metric of the finite elements; arguments as for ``_misaligned_as_a_whole``."""
+    if tolerance.metric in {"elements", "ulp"}:
+        return _share(off, tolerance)
+    finite = torch.isfinite(left) & torch.isfinite(right)
+    ours, theirs = left[finite], right[finite]
+    if tolerance.metric == "cosine":
+        return _cosine(ours, theirs, tolerance.limit)
+    apart, length = _norm(ours - theirs), _norm(theirs)
+    if tolerance.metric == "snr_db":
+        decibel = _decibel(apart, length)
+        bound, is_met = length * 10 ** (-tolerance.limit / 20), decibel >= tolerance.limit
+        text = f"snr_db is {decibel:.4g}; at least {tolerance.limit:g} is allowed"
+    else:
+        ratio = apart / length if length else math.inf if apart else 0.0
+        bound, is_met = tolerance.limit * length, apart <= tolerance.limit * length
+        text = f"relative_norm is {ratio:.3g}; at most {tolerance.limit:g} is allowed"
+    return _MeasuredMetric(is_met, _each(bound, ours), text)
+
+
+def _decibel(apart: float, length: float) -> float:
+    """Return the ratio of a signal to the noise on it in decibels; infinite without noise."""
+    if not apart:
+        return math.inf
+    return 20 * math.log10(length / apart) if length else -math.inf
+
+
+def _each(bound: float, elements: torch.Tensor) -> float:
+    """Return what some element exceeds if the norm exceeds the bound: else the norm would be within it."""
+    return bound / math.sqrt(max(elements.numel(), 1))
+
+
+def _cosine(ours: torch.Tensor, theirs: torch.Tensor, limit: float) -> _MeasuredMetric:
+    """Return the cosine of the angle between two tensors; 1 if both are zero or have no element."""
+    lengths = _norm(ours), _norm(theirs)
+    if min(lengths):
+        value = float((torch.dot(ours.conj() / lengths[0], theirs / lengths[1])).real)
+    else:
+        value = 1.0 if lengths == (0.0, 0.0) else 0.0
+    is_met = value >= limit - _ROUNDING
+    # The nearest point of the other's direction is this far away; a candidate of the right length is farther.
+    bound = lengths[1] * math.sqrt(max(1 - limit * limit, 0.0))
+    text = f"cosine is {value:.12g}; at least {limit:.12g} is allowed"
+    return _MeasuredMetric(is_met, _each(bound, ours), text)
+
+
+def _share(off: torch.Tensor, tolerance: Tolerance) -> _MeasuredMetric:
+    count, total = int(off.sum()), off.numel()
+    what = f"{count:,} of {total:,} elements are off"
+    if tolerance.metric == "ulp":
+        what += f" by more than {tolerance.limit:g} ULP"
+    return _MeasuredMetric(count <= tolerance.share * total, 0.0, f"{what}; {tolerance.share:.4%} may be")
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    """Return the Euclidean norm; scaled, because the square of a large float64 overflows."""
+    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+    return largest * float((tensor / largest).abs().square().sum().sqrt()) if largest else 0.0
+
+
+def _odd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return where a side is not finite and the other is not the same."""
+    finite = torch.isfinite(left) & torch.isfinite(right)
+    return ~finite & ~((left == right) | (torch.isnan(left) & torch.isnan(right)))
+
+
+# Elements as text: exact, and in decimal.
+
+
+def hexadecimal(element: torch.Tensor) -> str:
+    """Return a 0-dim tensor's exact value: hexadecimal for floating point."""
+    value = element.item()
+    if element.is_complex():
+        return f"{float(value.real).hex()} + {float(value.imag).hex()}j"
+    return value.hex() if isinstance(value, float) else str(value)
+
+
+def _decimal(element: torch.Tensor) -> str:
+    """Return a 0-dim tensor's value with as many digits as its dtype resolves."""
+    value = element.item()
+    if isinstance(value, float):
+        bits = 1 - math.log2(torch.finfo(element.dtype).eps)  # of the significand
+        digits = math.ceil(1 + bits * math.log10(2))
+        return f"{value:.{digits}g}"
+    return str(value)

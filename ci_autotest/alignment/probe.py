@@ -14,9 +14,8 @@ import torch
 from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace, overwritten
-from ci_autotest.program.call_probe import probe, rewritten
+from ci_autotest.program.call_probe import SERIES_CALLS, SETS, probe, rewritten, series
 from ci_autotest.program.call_sequence import SequencePart, is_repeatable, placeholders, plain
-from ci_autotest.program.call_series import CALLS, SETS, series
 from ci_autotest.program.edit import keeping
 from ci_autotest.program.expectations import expected_input, without_expectations
 from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking, output_refs, used_by
@@ -128,7 +127,7 @@ def _series(
     if is_whole:
         program, sources, *_ = series(part, changed, with_parameters=with_parameters, is_joint=False)
         return program, sources, reference.run(program, sources, copied=rewritten(program))
-    whole, short = (series(part, changed, calls, with_parameters=with_parameters) for calls in (CALLS, SETS))
+    whole, short = (series(part, changed, calls, with_parameters=with_parameters) for calls in (SERIES_CALLS, SETS))
     seen = reference.run(short.program, short.data, copied=rewritten(short.program))
     if seen.failure is not None:
         return whole.program, whole.data, seen
@@ -142,7 +141,7 @@ def _series(
         else seen.copies
     )
     if whole.gradients is not None and short.gradients is not None:
-        trace.values[whole.gradients] = (None,) * (len(seen.values[short.gradients]) * CALLS // SETS)
+        trace.values[whole.gradients] = (None,) * (len(seen.values[short.gradients]) * SERIES_CALLS // SETS)
     return whole.program, whole.data, trace
 
 

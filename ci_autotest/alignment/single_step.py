@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.edit import keeping
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -60,7 +61,7 @@ class Live(NamedTuple):
     cotangents: Mapping[int, Any]
 
 
-def source_of(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
+def _source_of(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
     """Return the part of a tensor's storage that its elements span, and its spec with strides."""
     value = tensor.detach().resolve_conj().resolve_neg().cpu()
     shape, strides = tuple(value.shape), tuple(value.stride())
@@ -93,7 +94,7 @@ class _Builder:
     ) -> None:
         # The setup keeps its keys, and in a sequence of calls these need not be the first ones.
         key = next(key for key in (f"t{number}" for number in count()) if key not in self.sources)
-        self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
+        self.sources[key], spec = _source_of(tensor, requires_grad=requires_grad)
         if distribution is not None or state:
             spec = replace(spec, distribution=distribution, state=state)
         self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
@@ -299,3 +300,38 @@ def _changed(step: Step, program: Program) -> list[Ref]:
         if step.op == CALL_MODULE or step.target in _EFFECTS or on_module:
             found.append(receiver)
     return found
+
+
+# Replace a step by an input that holds the reference's value, so that the steps before it can be removed.
+
+
+_KEY: Final = "inlined"
+
+
+def inlined(live: Live, index: int, reference: Backend) -> Live:
+    """Return the program with one step replaced by an input, and without the steps that nothing uses any more.
+
+    Args:
+        live: The program.
+        index: A call of the body that gives a tensor.
+        reference: Computes the value, as it was at the step.
+
+    Raises:
+        ProgramError: The step returns no tensor.
+    """
+    program = live.program
+    at = index - len(program.setup)
+    step = program.body[at] if 0 <= at < len(program.body) else None
+    if step is None or step.op not in {CALL_FUNCTION, CALL_METHOD}:
+        message = f"step {index} is no call of the body and cannot be replaced by an input."
+        raise ProgramError(message)
+    before = reference.run(Program(program.setup, program.body[: at + 1]), live.sources)
+    value = before.values[index] if before.failure is None and len(before.values) > index else None
+    if not isinstance(value, torch.Tensor):
+        message = f"step {index}, {step.target}, returns no tensor and cannot be replaced by an input."
+        raise ProgramError(message)
+    key = f"{_KEY}{sum(name.startswith(_KEY) for name in live.sources)}"
+    source, spec = _source_of(value, requires_grad=value.requires_grad)
+    placed = step._replace(op=PLACEHOLDER, target=key, args=(spec,), kwargs=(), modes=(), seed=None)
+    body = (*program.body[:at], placed, *program.body[at + 1 :])
+    return pruned(Live(Program(program.setup, body), {**live.sources, key: source}, live.cotangents))

@@ -13,19 +13,16 @@ from ci_autotest.alignment.blame.oracle import Opinion, judge
 from ci_autotest.alignment.device_copies import written_copy
 from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
 from ci_autotest.alignment.localize.backward import PassSearch
-from ci_autotest.alignment.localize.error_growth import growth
-from ci_autotest.alignment.localize.search import Culprit, ExaminedProgram, TrialSides, examined
+from ci_autotest.alignment.localize.search import Culprit, ExaminedProgram, StepSearch, TrialSides, examined, growth
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
-from ci_autotest.alignment.operator_checks import checked_programs, has_right_values, is_failed_check
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.edit import users
-from ci_autotest.program.ir import EXPECT, follows_from, maker_of
-from ci_autotest.program.refusal import is_demanded
+from ci_autotest.program.ir import CANDIDATE_MODES, EXPECT, OPERATOR_CHECKS, REGISTERS, follows_from, maker_of
+from ci_autotest.program.refusal import is_demanded, refused_as
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
     Call,
@@ -46,6 +43,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
     from ci_autotest.values.error_pattern import ErrorPattern
     from ci_autotest.values.tolerance import Tolerance
+
 
 #: Most misalignments of one program that are judged before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
@@ -99,7 +97,7 @@ def judge_program(live: Live, sides: TrialSides) -> Judged:
     if guarded is not None and not _is_set_aside(guarded.verdict, sides):
         return guarded
     judged = _judged_as_it_is(live, sides)
-    is_checked = sides.checks_operators and has_right_values(judged.verdict)
+    is_checked = sides.checks_operators and _has_right_values(judged.verdict)
     checked = judged_operators(live, sides) if is_checked else None
     return judged if checked is None or _is_set_aside(checked.verdict, sides) else checked
 
@@ -111,9 +109,9 @@ def _is_set_aside(verdict: Verdict, sides: TrialSides) -> bool:
 
 def judged_operators(live: Live, sides: TrialSides) -> Judged | None:
     """Return the verdict on an operator that does not do what it declares to torch; ``None`` if all do."""
-    for program in checked_programs(live) if sides.candidate.has_operators() else ():
+    for program in _checked_programs(live) if sides.candidate.has_operators() else ():
         judged = _judged_as_it_is(program, sides)
-        if is_failed_check(judged.verdict):
+        if _is_failed_check(judged.verdict):
             return judged
     return None
 
@@ -129,7 +127,7 @@ def _judged_as_it_is(live: Live, sides: TrialSides) -> Judged:
     if unsupported is not None:
         return Judged(unsupported_verdict(unsupported), live)
     # A graph that departs from its own eager mode is wrong whatever the reference gives.
-    own = own_verdict(live, sides)
+    own = _own_verdict(live, sides)
     if own is not None and not _is_set_aside(own[0], sides):
         return Judged(*own)
     excused = None
@@ -139,7 +137,7 @@ def _judged_as_it_is(live: Live, sides: TrialSides) -> Judged:
         # A difference that is not the candidate's fault must not hide one that is: the first that counts is reported.
         if excused is None or excused.verdict.outcome == "aligned":
             excused = judged
-    graph = graph_verdict(live, sides) if sides.rules.check_graph else None
+    graph = _graph_verdict(live, sides) if sides.rules.check_graph else None
     if graph is not None and not _is_set_aside(graph[0], sides):
         return Judged(*graph)
     return excused or Judged(_ALIGNED, live)
@@ -405,3 +403,98 @@ def _pair(found: list[Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
 def _gradient_key(misalignment: Misalignment) -> GradientKey:
     parameter = misalignment.at.parameter if isinstance(misalignment.at, Gradient) else ""
     return (misalignment.step, parameter) if parameter else misalignment.step
+
+
+# The graph check: compare a candidate's compiled graph with its own eager result.
+# The candidate is to blame, as both results are its own; so it is if its body is not the single graph asked for.
+
+
+_WHY: Final = "the same program differs from the candidate's own eager result"
+
+
+def _graph_verdict(live: Live, sides: TrialSides) -> tuple[Verdict, Live] | None:
+    """Return the verdict on a candidate's graph mode with the program that shows it; ``None`` if it is aligned.
+
+    Args:
+        live: The program with its data.
+        sides: The candidate, whose eager result is aligned with the reference's.
+    """
+    graph = sides.candidate.as_graph()
+    if graph is None:
+        lacking = sides.candidate.lacks_graph
+        if not lacking:
+            return None
+        return unsupported_verdict(Unsupported(UnsupportedReason.NO_GRAPH, f"check_graph: {lacking}")), live
+    return _compared(live, sides._replace(candidate=graph, reference=sides.candidate))
+
+
+def _own_verdict(live: Live, sides: TrialSides) -> tuple[Verdict, Live] | None:
+    """Return how a candidate that is a graph mode departs from its own eager mode; ``None`` if it does not.
+
+    Args:
+        live: The program with its data.
+        sides: The candidate, of any kind.
+    """
+    eager = sides.candidate.as_eager()
+    return None if eager is None else _compared(live, sides._replace(reference=eager))
+
+
+def _compared(live: Live, own: TrialSides) -> tuple[Verdict, Live] | None:
+    differences, compiled, eager, _ = examined(live, own)
+    # A graph that tested nothing must not count as one that agrees.
+    if compiled.untested is not None:
+        why = Unsupported(compiled.untested.reason, f"check_graph: {compiled.untested.detail}")
+        return unsupported_verdict(why), live
+    if not differences:
+        return None
+    return _verdict_on_graph(StepSearch(live, (compiled, eager), own).culprit(differences[0]))
+
+
+def _verdict_on_graph(culprit: Culprit) -> tuple[Verdict, Live]:
+    steps = culprit.live.program.steps
+    found = culprit.misalignment
+    at = culprit.step
+    # Otherwise the finding names a step that the candidate computes itself.
+    if not culprit.is_alone:
+        at = answered_step(steps, at, culprit.candidate.answered, has_backward=found.kind == "gradient")
+    step = steps[at]
+    detail = found.detail or f"{found.kind} of the graph differs"
+    misalignment = msgspec.structs.replace(found, kind="graph", detail=detail)
+    verdict = Verdict(
+        outcome="misaligned", operator=step_operator(step, steps), target=spelled(step), kind="graph",
+        blame="candidate", step=culprit.step, accumulated=culprit.accumulated, misalignment=misalignment, oracle=_WHY,
+    )  # fmt: skip
+    return verdict, culprit.live
+
+
+# Programs in which the operators of a candidate's libraries are checked: a mode at each call, one check a program.
+# A check is an error of its call, so that localizing, shrinking and repros treat a failure as they do any other.
+
+
+def _checked_programs(live: Live) -> Iterator[Live]:
+    """Yield a program with each check: first of the schema, last of a graph with the gradient."""
+    program, start = live.program, len(live.program.setup)
+    if any(not CANDIDATE_MODES.isdisjoint(step.modes) for step in program.steps):
+        return
+    for mode in OPERATOR_CHECKS:
+        body = list(program.body)
+        for index, step in program.calls:
+            # A random operator differs from itself, in a graph as elsewhere.
+            if step.seed is None and refused_as(step) is None and REGISTERS[0] not in step.modes:
+                body[index - start] = step._replace(modes=(*step.modes, mode))
+        yield live._replace(program=program.with_body(body))
+
+
+def _is_failed_check(verdict: Verdict) -> bool:
+    """Whether a verdict is that an operator does not do what it declares."""
+    found = verdict.misalignment
+    return found is not None and found.kind == "metadata" and isinstance(found.at, Call)
+
+
+def _has_right_values(verdict: Verdict) -> bool:
+    """Whether nothing is wrong with the values of a case, which a failed check must not hide."""
+    found = verdict.misalignment
+    if verdict.outcome != "misaligned" or found is None:
+        return verdict.outcome == "aligned"
+    # A gradient that is missing may be what a check explains; one of another value is not.
+    return found.kind == "metadata" or (is_of_backward(found.at) and found.difference is None)

@@ -15,9 +15,8 @@ from ci_autotest.backends.isolated_kernels import IsolatedBackend
 from ci_autotest.backends.mapping.table import MappingTable, has_table, load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
-from ci_autotest.backends.operators.names import refuse_unknown
-from ci_autotest.backends.operators.registration import register
-from ci_autotest.backends.operators.user_operators import find, is_module_class
+from ci_autotest.backends.operators.identity import refuse_unknown
+from ci_autotest.backends.operators.user_operators import find, is_module_class, register
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,6 @@ from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.backends.operators.user_operators import find
 from ci_autotest.backends.result_bands import ResultBands
-from ci_autotest.backends.serialization import load, save
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import CONSTANTS
@@ -44,6 +44,25 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Argument, Step
+
+
+# Tensors that are saved to memory and loaded again, as ``torch.save`` and ``torch.load`` do with files.
+#
+# A program may come from outside, so nothing here opens a file, and what is loaded is always ``weights_only``.
+
+
+def save(values: Sequence[torch.Tensor]) -> bytes:
+    """Return what ``torch.save`` writes for a list of tensors."""
+    memory = io.BytesIO()
+    torch.save(list(values), memory)
+    return memory.getvalue()
+
+
+def load(content: bytes, map_location: torch.device | None = None) -> list[torch.Tensor]:
+    """Return the tensors that ``save`` has written; on ``map_location`` if it is given."""
+    found: list[Any] = torch.load(io.BytesIO(content), map_location=map_location, weights_only=True)
+    return found
+
 
 GRAD: Final = "torch.autograd.grad"
 _Module: Final = torch.nn.Module

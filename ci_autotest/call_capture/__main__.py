@@ -7,6 +7,8 @@ down when the program ends, however it does; new calls are written down at once.
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.util
 import io
 import os
 import runpy
@@ -19,10 +21,60 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.call_capture.journal import Journal
 from ci_autotest.call_capture.observation import Capture
 from ci_autotest.call_capture.tensor_spool import TensorSpool
-from ci_autotest.call_capture.torch_import import TorchImport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+
     from ci_autotest.call_capture.mode import CallMode
+
+
+# A hook that acts as soon as a program has imported torch.
+#
+# The program imports torch when it wants, because what it sets before (environment variables, for example) counts then.
+
+
+class _TorchImport(importlib.abc.MetaPathFinder):
+    """Call a function once torch is imported.
+
+    Args:
+        then: The function.
+    """
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the signature is given from outside
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Return torch's own spec with a loader that calls the function after loading."""
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is not None and spec.loader is not None:
+            spec.loader = _TorchLoader(spec.loader, self._then)
+        return spec
+
+
+class _TorchLoader(importlib.abc.Loader):
+    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._then()
+
 
 _HERE: Final = str(Path(__file__).parent)
 
@@ -51,7 +103,7 @@ def main(arguments: list[str]) -> None:
     # A compiled function is one kernel for the mode; in eager mode it is the operators that the program wrote.
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     session = _Session(Journal(Path(journal)), TensorSpool(Path(spool)) if spool else None)
-    sys.meta_path.insert(0, TorchImport(session.begin))
+    sys.meta_path.insert(0, _TorchImport(session.begin))
     try:
         if kind == "module":
             sys.argv = [target, *rest]

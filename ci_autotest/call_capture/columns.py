@@ -7,8 +7,7 @@ import keyword as python_keywords
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.call_groups import NumberPlace
-from ci_autotest.call_capture.layout_text import Bracketed, call, flat, laid_out
-from ci_autotest.call_capture.number_text import bounds_of, number_text
+from ci_autotest.call_capture.layout_text import Bracketed, bounds_of, call, flat, laid_out, number_text
 from ci_autotest.call_capture.observation import Elements
 from ci_autotest.program.ir import Ref
 from ci_autotest.program.python_names import is_name

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.call_groups import NumberPlace, Repeated, written_tensor
 from ci_autotest.call_capture.columns import TAKEN, Columns
-from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out
+from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, call, flat, keyword, laid_out, number_text
 from ci_autotest.call_capture.layouts import PLAIN
-from ci_autotest.call_capture.number_text import number_text
 from ci_autotest.call_capture.stored_data import key_of
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import PREFIX_SIGNS, SIGNS

@@ -16,7 +16,15 @@ import torch
 from msgspec.structs import replace
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.call_capture.arguments import UnsupportedArgumentError, argument, call_key, spec_of
+from ci_autotest.call_capture.arguments import (
+    UnsupportedArgumentError,
+    argument,
+    call_key,
+    elements_of,
+    seen_again,
+    spec_of,
+    stored_bytes,
+)
 from ci_autotest.call_capture.callees import (
     callee_of,
     defaults_of,
@@ -26,7 +34,6 @@ from ci_autotest.call_capture.callees import (
     keyword_of,
     sparse_layout,
 )
-from ci_autotest.call_capture.elements import elements_of, seen_again, stored_bytes
 from ci_autotest.call_capture.layouts import base_size, elements_shape
 from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
 from ci_autotest.call_capture.observed_calls import Observed

@@ -11,7 +11,7 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.run.instruction_request import Counted, count_instructions, has_callgrind
 from ci_autotest.run.messages import Broken, Measure
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.speed.repetition import combined, is_to_repeat
+from ci_autotest.speed.paired_ratio import combined, is_to_repeat
 from ci_autotest.values.speed import SpeedResult, against_baseline
 
 if TYPE_CHECKING:

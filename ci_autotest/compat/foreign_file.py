@@ -29,7 +29,7 @@ import torch
 
 from ci_autotest.compat.global_tensors import to_global
 from ci_autotest.compat.missing_names import MissingName
-from ci_autotest.compat.oneflow_generators import GeneratorValues
+from ci_autotest.compat.oneflow_names import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
 from ci_autotest.record.values import identity
 

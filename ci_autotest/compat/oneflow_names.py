@@ -14,15 +14,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.compat.global_tensors import NAMES as GLOBAL_TENSORS
-from ci_autotest.compat.oneflow_generators import BaseGenerator
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.context import CURRENT, recorder_for
 from ci_autotest.record.declaration import ATTRIBUTE
 from ci_autotest.record.dependent_tensors import choice_tensor as own_choice_tensor
+from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.dtypes import random_dtype as own_random_dtype
 from ci_autotest.record.draw.generators import Either, Generator, settle
 from ci_autotest.record.draw.profiles import ORDINARY
+from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.draw.variables import (
     DEFAULT_HIGH,
     DEFAULT_LOW,
@@ -36,14 +37,57 @@ from ci_autotest.record.draw.variables import (
 )
 from ci_autotest.record.options import declared
 from ci_autotest.record.tensors import NDIM, draw_tensor
+from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.torch_namespace import Namespace
 
     F = TypeVar("F", bound=Callable[..., Any])
+
+
+# Generators of OneFlow's AutoTest that a file makes or uses by itself: derived classes, and values at import.
+
+
+class BaseGenerator(Generator):
+    """``generator``, from which a file derives its own: its value is what ``_calc_value`` returns.
+
+    Args:
+        children: Generators that the value is made of.
+    """
+
+    def __init__(self, children: Iterable[object] = ()) -> None:
+        self.children = list(children)
+
+    def _calc_value(self) -> object:
+        raise NotImplementedError
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - the file's own class draws
+        """Return the value that the file's class computes."""
+        return self._calc_value()
+
+    def parts(self) -> tuple[object, ...]:
+        """Return the generators that the value is made of."""
+        return tuple(self.children)
+
+
+class GeneratorValues:
+    """What ``.value()`` gives in a file; outside of a test no case draws it, so it is the same in every run."""
+
+    def __init__(self) -> None:
+        self._drawer: Drawer | None = None
+
+    def value(self, owner: Any) -> Any:
+        """Return ``owner.value()``; a recorded tensor is its own value, because earlier versions drew tensors too."""
+        if isinstance(owner, RecordedTensor):
+            return owner
+        if not isinstance(owner, Generator) or CURRENT.get() is not None:
+            return owner.value()
+        if self._drawer is None:
+            self._drawer = Drawer(Streams(), (0, 0), {})
+        return owner.value(self._drawer)
+
 
 #: Where OneFlow draws elements that have no range. Half of our attempts draw them from our own, signed ranges.
 _OWN_RANGE: Final = Either((True, False), 0.5)

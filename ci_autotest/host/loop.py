@@ -7,23 +7,23 @@ job. So if a job stops while others are pending, or if waiting fails, each job r
 
 from __future__ import annotations
 
+import ctypes
 import json
-from contextlib import nullcontext
+import os
+import sys
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.host.backward import backward, record_backward_error
 from ci_autotest.host.binding import has, storage_of
-from ci_autotest.host.cpu_affinity import Processor
-from ci_autotest.host.deferred_reads import DeferredReads
-from ci_autotest.host.forward import forward
-from ci_autotest.host.graph_mode import as_graph
-from ci_autotest.host.response import ResponseEncoder
+from ci_autotest.host.forward import as_graph, forward, record_error
+from ci_autotest.host.response import DeferredReads, ResponseEncoder
 from ci_autotest.host.shared_program import SharedProgram
-from ci_autotest.host.step_errors import record_error
 from ci_autotest.program.json_values import program_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.host.trace import RunTrace
     from ci_autotest.host.wire import Wire
     from ci_autotest.program.ir import Program
+
 
 #: In place of the index of a step: the backward pass; and no job or step at all.
 IN_BACKWARD: Final = -2
@@ -262,3 +263,50 @@ def _cotangents(fields: dict[str, Any], buffers: Sequence[memoryview]) -> dict[i
 
 def _encoded(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+# CPU affinity of a host: all its threads on one processor while it works.
+#
+# Threads that poll each other for work keep two processors busy with the work of one. The second processor belongs to
+# the worker, which prepares the next cases meanwhile. On one processor the threads take turns instead.
+
+
+_TASKS = Path("/proc/self/task")
+
+
+class Processor:
+    """The processor that the calling thread is on, for all threads of this process.
+
+    The system chooses it anew whenever it wakes the calling thread. So processes need no agreement, and no process is
+    kept away from a free processor.
+    """
+
+    def __init__(self) -> None:
+        # With OMP_NUM_THREADS above 1, threads share one computation and wait for each other in busy loops. Each then
+        # needs a processor of its own.
+        self._is_useful = sys.platform == "linux" and os.environ.get("OMP_NUM_THREADS") == "1"
+        self._all = os.sched_getaffinity(0) if self._is_useful else set()
+        self._here = -1
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Keep all threads on one processor inside the block; afterwards the calling thread may run anywhere again."""
+        if not self._is_useful or len(self._all) == 1:
+            yield
+            return
+        # Python's `os` does not have this function of Linux.
+        here = ctypes.CDLL(None).sched_getcpu()
+        # A thread may end before it is moved, and pinning only saves time.
+        with suppress(OSError):
+            if here == self._here:
+                # The other threads are there still: only this one was let go.
+                os.sched_setaffinity(0, {here})
+            else:
+                for task in _TASKS.iterdir():
+                    os.sched_setaffinity(int(task.name), {here})
+                self._here = here
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.sched_setaffinity(0, self._all)

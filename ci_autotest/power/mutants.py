@@ -23,13 +23,16 @@ from ci_autotest.power.argument_mutants import (
     swapped,
 )
 from ci_autotest.power.call import attempt_of, tensors_in
-from ci_autotest.power.gradient_mutants import detached, dropped_term, gradient_tail, has_gradient
 from ci_autotest.power.result_mutants import (
     ELEMENT_MUTANTS,
     WIDE,
     beyond_tolerance,
     bfloat16,
     copy_of_input,
+    detached,
+    dropped_term,
+    gradient_tail,
+    has_gradient,
     int32,
     of_result,
     stale,

@@ -1,13 +1,18 @@
-"""Why a mutant survived: a call that tells it from the reference, or that there is none."""
+"""Why a mutant survived: a call that tells it from the reference, or that there is none of the calls that are tried."""
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import torch
+
 from ci_autotest.alignment.properties.table import UNINITIALIZED, row_of
+from ci_autotest.power.argument_mutants import other_values
 from ci_autotest.power.outcome import Departure, Outcome, departure, hidden, outcome, reference
-from ci_autotest.power.variations import Variation, variations
+from ci_autotest.power.result_mutants import has_gradient
 from ci_autotest.values.power import HOLLOW, MutantKind, MutantResult, SurvivalReason
 
 if TYPE_CHECKING:
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from ci_autotest.power.call_comparison import CallComparison, CallDifference
     from ci_autotest.power.mutants import Mutant
     from ci_autotest.power.mutated_torch import Noted
+
 
 #: Calls of a test that are varied.
 _VARIED: Final = 3
@@ -29,7 +35,7 @@ class _Varied(NamedTuple):
     """A variation of a call, and its name among those of the operator."""
 
     key: tuple[int, str, int]
-    variation: Variation
+    variation: _Variation
     noted: Noted
 
 
@@ -112,12 +118,12 @@ class Survivors:
             change = mutant.start()
             if mutant.kind is MutantKind.STALE:
                 outcome(change, noted)
-            for position, each in enumerate(variations(mutant.operator, noted.call, argument)):
+            for position, each in enumerate(_all_variations(mutant.operator, noted.call, argument)):
                 varied = self._made((number, argument, position), each, noted)
                 if varied is not None:
                     yield varied, change
 
-    def _made(self, key: tuple[int, str, int], variation: Variation, noted: Noted) -> _Varied | None:
+    def _made(self, key: tuple[int, str, int], variation: _Variation, noted: Noted) -> _Varied | None:
         if key not in self._varied:
             self._varied[key] = None
             with suppress(Exception):  # Not every tensor can be varied like this.
@@ -132,7 +138,7 @@ class Survivors:
             self._right[varied.key] = outcome(reference, varied.noted, around=self._comparison.around)
         return self._right[varied.key]
 
-    def _of_variation(self, mutant: Mutant, variation: Variation, found: Departure) -> MutantResult:
+    def _of_variation(self, mutant: Mutant, variation: _Variation, found: Departure) -> MutantResult:
         if mutant.kind is MutantKind.STALE:  # A run calls bodies again with other values, within the same tolerance.
             return self._hidden(mutant, found) or _result(mutant, SurvivalReason.REPEAT)
         # Every variation has gradients; where only these differ, the draws are not what is missing.
@@ -161,3 +167,117 @@ def _result(mutant: Mutant, reason: SurvivalReason | None = None, evidence: str 
         operator=mutant.operator, kind=mutant.kind, detail=mutant.detail, reason=reason, evidence=evidence,
         **{"outcome": "survived", **fields},
     )  # fmt: skip
+
+
+# Variations of a test's calls: other arguments, shapes, values and dtypes than its cases draw.
+#
+# They are the brute force that tells a surviving mutant from the reference. The variation that does so is the reason
+# why it survived. A mutant that none of them distinguishes from the reference is equivalent.
+
+
+#: Draws of values for each call.
+_DRAWS: Final = 2
+#: Operators whose kernels in torch 2.13 read outside of their tensors where values are not finite.
+_UNSAFE: Final = re.compile("pool|grid_sample|embedding|ctc|linalg|interpolate|upsample")
+_FLOATS: Final = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class _Variation(NamedTuple):
+    """A call that a test does not make.
+
+    Attributes:
+        reason: Why the test misses a mutant that the call shows.
+        words: What is varied: ``keepdim=True``, ``float16``.
+        make: Returns the call; raises where it cannot be varied like this.
+    """
+
+    reason: SurvivalReason
+    words: str
+    make: Callable[[], OperatorCall]
+
+
+def _all_variations(operator: str, call: OperatorCall, argument: str = "") -> Iterator[_Variation]:
+    """Yield variations of a call, those of ``argument`` first."""
+    if argument:
+        yield from _of_argument(call, argument)
+    yield _Variation(SurvivalReason.NO_GRADIENT, "", partial(call.mapped, _with_gradient))
+    yield from _of_shapes(call)
+    yield from _of_values(operator, call)
+    for dtype in _FLOATS:
+        name = str(dtype).removeprefix("torch.")
+        yield _Variation(SurvivalReason.DTYPE, name, partial(call.mapped, partial(_in_dtype, dtype)))
+
+
+def _with_gradient(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(has_gradient(tensor))
+
+
+def _in_dtype(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
+    return _with_gradient(tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+
+def _of_argument(call: OperatorCall, name: str) -> Iterator[_Variation]:
+    argument = call.arguments().get(name)
+    if argument is None:
+        return
+    for value in other_values(argument):
+        words = f"{name}={value if isinstance(value, torch.dtype) else repr(value)}"
+        yield _Variation(SurvivalReason.ARGUMENT, words, partial(call.changed(argument, value).mapped, _with_gradient))
+
+
+def _of_shapes(call: OperatorCall) -> Iterator[_Variation]:
+    for words, change in (("a first dimension of twice the size", _doubled), ("one dimension more", _stacked)):
+        yield _Variation(SurvivalReason.SHAPE, words, partial(call.mapped, partial(_changed, change)))
+    several = call.tensors()[:2] if len(call.tensors()) > 1 else []
+    for place, tensor in several:
+        if tensor.ndim and tensor.shape[0] > 1:
+            smaller = call.given(place, tensor[:1])
+            yield _Variation(
+                SurvivalReason.SHAPE, f"an input {place} that is broadcast", partial(smaller.mapped, _with_gradient)
+            )
+
+
+def _changed(change: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    return _with_gradient(change(tensor.detach()))
+
+
+def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.cat([tensor, tensor]) if tensor.ndim else tensor
+
+
+def _stacked(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack([tensor, tensor.flip(0) if tensor.ndim else tensor])
+
+
+def _of_values(operator: str, call: OperatorCall) -> Iterator[_Variation]:
+    fills: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [
+        *(("other values", partial(_drawn, number)) for number in range(_DRAWS)),
+        ("the elements in another order", lambda flat: flat.roll(1)),
+        ("larger values", lambda flat: flat * 64),
+        ("smaller values", lambda flat: flat / 256),
+        ("whole numbers and ties", torch.round),
+    ]
+    if not _UNSAFE.search(operator):
+        fills.append(("nan, inf and -0.0", _special))
+    for words, fill in fills:
+        yield _Variation(SurvivalReason.VALUES, words, partial(call.mapped, partial(_filled, fill)))
+
+
+def _filled(fill: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with other elements; integers may be indices, so that only their order changes."""
+    if not has_gradient(tensor):
+        return ~tensor if tensor.dtype is torch.bool else tensor.reshape(-1).roll(1).reshape(tensor.shape)
+    flat = tensor.detach().reshape(-1)
+    return fill(flat).to(tensor.dtype).reshape(tensor.shape).requires_grad_()
+
+
+def _drawn(seed: int, flat: torch.Tensor) -> torch.Tensor:
+    return torch.randn(flat.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _special(flat: torch.Tensor) -> torch.Tensor:
+    found = flat.clone()
+    for at, item in enumerate((float("nan"), float("inf"), -float("inf"), -0.0)):
+        if found.numel():
+            found[(7 * at) % found.numel()] = item
+    return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import torch
 
-from ci_autotest.backends.serialization import load, save
+from ci_autotest.backends.torch_steps import load, save
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import CALL_FUNCTION, LOAD, SAVE, List, Step, ref_to
 from ci_autotest.record.arguments import one

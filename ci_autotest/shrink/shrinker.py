@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ci_autotest.program.ir import EXPECT
 from ci_autotest.shrink.calls import fewer_calls, given_back, plain_calls, same_calls
 from ci_autotest.shrink.data import simpler_data
-from ci_autotest.shrink.draws import simpler_draws
-from ci_autotest.shrink.inputs import simpler_inputs
+from ci_autotest.shrink.passes import fewer_steps, simpler_draws, simpler_inputs
 from ci_autotest.shrink.ranks import simpler_ranks
 from ci_autotest.shrink.size import Size, size
-from ci_autotest.shrink.steps import fewer_steps
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -8,7 +8,9 @@ which a call waited for a processor does not: on a loaded machine, that is most 
 from __future__ import annotations
 
 import gc
+import os
 import random
+import threading
 import time
 from contextlib import closing, contextmanager
 from statistics import median
@@ -19,10 +21,10 @@ from torch.utils import benchmark
 
 from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.speed.paired_ratio import paired_ratio
-from ci_autotest.speed.run_queue import RunQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
 
 #: Fewest and most pairs of a measurement. It ends between them as soon as the interval is narrow; that does not look at
 #: where the interval lies, so equal code is called slower no more often.
@@ -189,3 +191,38 @@ def _leaves(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             found[id(variable)] = variable
         left += [target for target, _ in node.next_functions if target is not None]
     return list(found.values())
+
+
+# Seconds that this thread was ready to run and had to wait for a processor, which no call is to blame for.
+
+
+_NS: Final = 1e-9
+
+
+class RunQueue:
+    """The time that the current thread has waited; always 0 where the system does not tell.
+
+    Time in which the thread sleeps or waits for something else is not part of it, so it stays in the time of a call.
+
+    Source:
+        ``/proc/<pid>/task/<tid>/schedstat``, second field: nanoseconds spent waiting on a runqueue (Linux,
+        Documentation/scheduler/sched-stats.rst).
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = -1
+
+    def waited_s(self) -> float:
+        """Return the seconds so far."""
+        if self._file < 0:
+            return 0.0
+        return int(os.pread(self._file, 64, 0).split()[1]) * _NS
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

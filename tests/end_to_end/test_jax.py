@@ -14,7 +14,7 @@ import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
-from ci_autotest.backends.mapping.argument_names import WITHOUT_MEANING, arguments
+from ci_autotest.backends.mapping.argument_binding import WITHOUT_MEANING, arguments
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend

@@ -17,7 +17,7 @@ from ci_autotest import random_tensor
 from ci_autotest import torch as recording
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.remote import backend as remote_backend
-from ci_autotest.backends.remote.channel import Channel
+from ci_autotest.backends.remote.backend import Channel
 from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.backends.remote.response import about_of
 from ci_autotest.commands.downloaded_report import read_downloaded

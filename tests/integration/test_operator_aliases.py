@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.argument_names import respelled
+from ci_autotest.backends.mapping.argument_binding import respelled
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.backends.substitute import Replacing

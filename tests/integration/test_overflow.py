@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.blame.summation_order import Formulas, worst_results
+from ci_autotest.alignment.blame.overflow import Formulas, worst_results
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from tests.engine import substitute, tried
 from tests.quality import right_kernels as right

@@ -36,9 +36,8 @@ from ci_autotest.backends.ranks.rank_node import (
     _Ranks,
     interface_of,
 )
-from ci_autotest.backends.ranks.rank_reception import Reception
 from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
-from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, _dealt, _store
+from ci_autotest.backends.ranks.remote_ranks import Reception, RemoteRanks, _dealt, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError

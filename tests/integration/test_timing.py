@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ci_autotest.speed.run_queue import RunQueue
-from ci_autotest.speed.timing import LONGEST_S, PAIRS, Side, Times, measured
+from ci_autotest.speed.timing import LONGEST_S, PAIRS, RunQueue, Side, Times, measured
 
 
 def leaf(*shape: int) -> torch.Tensor:

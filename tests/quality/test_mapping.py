@@ -7,7 +7,7 @@ import importlib
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.argument_names import respelled
+from ci_autotest.backends.mapping.argument_binding import respelled
 from ci_autotest.backends.mapping.table import MappingRow, MappingTable, load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.operators.signatures import forms, resolved

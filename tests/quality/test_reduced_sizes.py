@@ -6,8 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.reduced_sizes import reduced_size
-from ci_autotest.alignment.tolerance_rules import Called, Rules, ToleranceRow
+from ci_autotest.alignment.tolerance_rules import Called, Rules, ToleranceRow, reduced_size
 from tests.engine import is_sure, record, substitute, tried
 
 F = torch.nn.functional

@@ -10,29 +10,40 @@ an operator takes from the dtype are written out first, so that they are the sam
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs, owed_by_steps, owed_by_terms
 from ci_autotest.alignment.blame.float64_value import Float64Question, Float64Runs, chosen, wanted
-from ci_autotest.alignment.blame.gradcheck import third_opinion
-from ci_autotest.alignment.blame.limits import limit_of
 from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse_by_reference
-from ci_autotest.alignment.element_text import hexadecimal
-from ci_autotest.alignment.elements import has_any, is_whole, metric_of, mismatches, ulp_distance, whole_distance, wide
+from ci_autotest.alignment.elements import (
+    has_any,
+    hexadecimal,
+    is_whole,
+    metric_of,
+    mismatches,
+    ulp_distance,
+    whole_distance,
+    wide,
+)
 from ci_autotest.backends.sameness import dense
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import output_refs
 from ci_autotest.program.targets import last_name
 from ci_autotest.values.amounts import times_words, ulp_words
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.trace import GradientKey, ReferenceBackend
     from ci_autotest.values.tolerance import Tolerance
     from ci_autotest.values.verdict import Blame
+
 
 #: Operators that mean something else in float64: the next number, and ranks, whose threshold depends on the dtype.
 _OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse", "lstsq"})
@@ -206,7 +217,7 @@ def _beside_the_limit(question: Float64Question, errors: Errors, candidate: torc
     wrong = errors.bad & (errors.candidate > errors.allowed)
     if candidate.is_complex() or not has_any(wrong) or has_any(wrong & ~is_odd):
         return None
-    limit = limit_of(question)
+    limit = _limit_of(question)
     if limit is None or limit.shape != candidate.shape:
         return None
     agrees = (limit == candidate) | ((limit - candidate).abs() <= errors.allowed)
@@ -284,3 +295,143 @@ def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: 
     worst = [float(ulps[bad].max()) for ulps in found if ulps is not None]
     shown = ["" if math.isinf(ulps) else ulp_words(round(ulps), None) for ulps in worst]
     return f" (candidate {shown[0]}, reference {shown[1]} from it)" if all(shown) else ""
+
+
+# Check whether the reference's gradient formula is the derivative of its forward pass.
+#
+# The float64 oracle computes gradients by the reference's formulas. A wrong formula is wrong in float64, too, and only
+# finite differences of the forward pass show it. They are taken along one random direction of all inputs and for one
+# random projection of all outputs, so the Jacobian has one element whatever the sizes are.
+
+
+#: Most elements of all inputs together for which the check runs.
+_ELEMENTS: Final = 4096
+
+
+def third_opinion(live: Live) -> str:
+    """Return the result of PyTorch's ``gradcheck`` for a program in float64, ``""`` if it cannot run.
+
+    Args:
+        live: In float64, with inputs that require grad.
+
+    Source:
+        ``torch.autograd.gradcheck`` (PyTorch 2.13), of the program along one direction. Its own ``fast_mode`` projects
+        in the same way, but on failure it computes both full Jacobians for a message that nobody reads here.
+    """
+    keys = [step.target for step in live.program.body if (spec := step.spec) is not None and spec.requires_grad]
+    leaves = {key: live.sources[key].detach() for key in keys}
+    is_small = sum(leaf.numel() for leaf in leaves.values()) <= _ELEMENTS
+    if not leaves or not is_small or not all(_is_smooth(leaf) for leaf in leaves.values()):
+        return ""
+    directions = _directions(leaves)
+
+    def along(distance: torch.Tensor) -> torch.Tensor:
+        return _projected(live, {key: leaf + distance * directions[key] for key, leaf in leaves.items()})
+
+    origin = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    try:
+        agrees = torch.autograd.gradcheck(
+            along, (origin,), raise_exception=False, check_undefined_grad=False, atol=1e-4
+        )  # fmt: skip
+    except Exception:  # noqa: BLE001 - a failing check must not lose the finding
+        return ""
+    if agrees:
+        return "; gradcheck confirms the float64 gradient"
+    return "; gradcheck does not confirm the float64 gradient: the input is at a kink, or the formula is no derivative"
+
+
+def _is_smooth(leaf: torch.Tensor) -> bool:
+    return leaf.dtype is torch.float64 and bool(torch.isfinite(leaf).all())
+
+
+def _directions(leaves: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return one direction of length 1 over all leaves, in their shapes."""
+    # Seeded, so that a finding has the same sentence in every run.
+    generator = torch.Generator().manual_seed(0)
+    drawn = {key: torch.randn(leaf.shape, generator=generator, dtype=torch.float64) for key, leaf in leaves.items()}
+    length = math.sqrt(sum(float(part.square().sum()) for part in drawn.values()))
+    return {key: part / max(length, 1e-300) for key, part in drawn.items()}
+
+
+def _projected(live: Live, leaves: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return a weighted sum of all outputs, 0-dim; the weights are the same in each call."""
+    trace = TorchBackend().run(live.program, {**live.sources, **leaves})
+    found = [trace.values[ref.index] for ref in output_refs(live.program)]
+    generator = torch.Generator().manual_seed(1)
+    total = torch.zeros((), dtype=torch.float64)
+    for value in found:
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            flat = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+            weights = torch.randn(flat.shape, generator=generator, dtype=torch.float64)
+            total = total + (flat * weights).sum() / max(float(weights.norm()), 1e-300)
+    return total
+
+
+# Limits: what a float64 result tends to when ever larger numbers replace the infinities among its inputs.
+#
+# Float64 repeats the reference's formula, including the NaN that it makes of infinities: the running mean of ``[inf,
+# 0]`` is ``inf - inf / 2``. The limit distinguishes such a NaN from a correct one, for example from a NaN among the
+# inputs.
+
+
+#: The two numbers that replace infinity in turn; the square of both is finite in float64.
+_LARGE: Final = (1e60, 1e120)
+#: Sets of factors for the infinities: a limit must not depend on which of them is greater.
+_PATTERNS: Final = 3
+#: Factor by which a result must grow to count as infinite in the limit.
+_GROWTH: Final = 1e20
+_NEAR: Final = 1e-9
+
+
+def _limit_of(question: Float64Question) -> torch.Tensor | None:
+    """Return the limit in the shape of the result, NaN where it does not exist; ``None`` if no input is infinite.
+
+    Args:
+        question: About all elements of a real result.
+    """
+    data = [*question.wider.sources.values(), *question.wider.cotangents.values()]
+    if not any(map(_is_infinite, data)):
+        return None
+    generator = torch.Generator().manual_seed(0)
+    found: torch.Tensor | None = None
+    for _ in range(_PATTERNS):
+        # Both numbers get the same factors, so that only the size of the infinities changes.
+        factors = generator.get_state()
+        answers = [_answer(question, large, generator.set_state(factors)) for large in _LARGE]
+        first, second = answers
+        if first is None or second is None or first.is_complex() or first.shape != second.shape:
+            return None
+        tends = _tends(first, second)
+        found = tends if found is None else torch.where(_is_same(found, tends), found, torch.nan)
+    return found
+
+
+def _answer(question: Float64Question, large: float, generator: torch.Generator) -> torch.Tensor | None:
+    sources = _grown(question.wider.sources, large, generator)
+    return question.answer(sources, _grown(question.wider.cotangents, large, generator))
+
+
+def _grown(data: Mapping[Any, torch.Tensor], large: float, generator: torch.Generator) -> dict[Any, torch.Tensor]:
+    """Return the data with a different large number in place of each infinity."""
+    found = dict(data)
+    for key, value in data.items():
+        if _is_infinite(value):
+            factors = 1 + 15 * torch.rand(value.shape, generator=generator, dtype=torch.float64)
+            found[key] = torch.where(torch.isinf(value), torch.sign(value) * factors * large, value)
+    return found
+
+
+def _is_infinite(value: torch.Tensor) -> bool:
+    return value.dtype is torch.float64 and has_any(torch.isinf(value))
+
+
+def _tends(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return what two results tend to, the second from larger inputs; NaN where they show no limit."""
+    # The sign must stay, because a result that changes it has no limit.
+    grows = (second.abs() >= _GROWTH * first.abs()) & (second.abs() >= _GROWTH) & (first.sign() == second.sign())
+    stays = torch.isfinite(second) & ((second - first).abs() <= _NEAR * second.abs().clamp_min(_NEAR))
+    return torch.where(grows, second.sign() * torch.inf, torch.where(stays, second, torch.nan))
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one == other) | ((one - other).abs() <= _NEAR * one.abs().clamp_min(_NEAR))

@@ -14,24 +14,35 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 import torch
 
-from ci_autotest.alignment.aliasing import joined_results, lost_aliases
+from ci_autotest.alignment.aliasing import joined_results, lost_aliases, of_one_side
 from ci_autotest.alignment.blame.float64_value import Float64Runs
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.localize.output_aliases import (
-    is_absent_on_one_side,
-    with_aliases,
-    with_zeros,
-)
+from ci_autotest.alignment.elements import difference
 from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
-from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import ending_at, users
 from ci_autotest.program.expectations import without_expectations
-from ci_autotest.program.ir import EXPECT, Program, follows_from, is_unpacking, maker_of, output_refs
-from ci_autotest.values.verdict import Call, Cotangent, is_of_backward
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    EXPECT,
+    OUTPUT,
+    PLACEHOLDER,
+    Program,
+    Ref,
+    Step,
+    follows_from,
+    is_unpacking,
+    maker_of,
+    output_refs,
+    refs,
+    renumbered_step,
+    step_refs,
+)
+from ci_autotest.values.tolerance import Tolerance
+from ci_autotest.values.verdict import Call, Cotangent, StepError, is_of_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +52,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
     from ci_autotest.values.verdict import Misalignment
+
 
 #: Steps that are tried alone before the error is called accumulated.
 TRIED_AT_MOST: Final = 16
@@ -128,7 +140,7 @@ def examined(live: Live, sides: TrialSides) -> ExaminedProgram:
     """
     found = _examined(live, sides)
     # Two results that are one tensor have one gradient. Aliases would hide that from a body that asks for one of them.
-    aliased = with_aliases(live) if found.differences else None
+    aliased = _with_aliases(live) if found.differences else None
     is_joined = any(is_unpacking(live.program.steps[i]) for i in of_one_side(found.candidate, found.reference))
     if aliased is None or is_joined:
         return found
@@ -138,9 +150,9 @@ def examined(live: Live, sides: TrialSides) -> ExaminedProgram:
 def _agrees_outside(aliased: Live, sides: TrialSides) -> bool:
     """Whether both sides agree on a program with aliases, also on which gradients there are."""
     unfilled = _examined(aliased, sides)
-    if is_absent_on_one_side(aliased.program, unfilled.candidate, unfilled.reference):
+    if _is_absent_on_one_side(aliased.program, unfilled.candidate, unfilled.reference):
         return False
-    other = _examined(with_zeros(aliased), sides)
+    other = _examined(_with_zeros(aliased), sides)
     # A reference that raises leaves nothing to compare, which is no proof that the sides agree.
     is_defined = other.reference.failure is None and other.reference.backward_failure is None
     is_defined &= other.candidate.untested is None
@@ -326,3 +338,123 @@ def weights_of(live: Live, reference: Trace) -> dict[int, object]:
         if isinstance(key, int) and gradient is not None:
             found[key] = gradient.detach()
     return found
+
+
+# Give each output whose gradient a body reads an alias of its own, so that the gradient comes from outside the call.
+#
+# Inside torch's LSTM cell the hidden state is computed from the cell state. A hook on the cell state therefore sees the
+# gradient that arrives through the hidden state, too. A fused kernel computes both at once and has no such path. Both
+# are right, so gradients at the outputs of one call are defined only by what arrives from other steps (SEMANTICS, rule
+# 26). An alias has exactly this gradient on both sides: the rest of the program uses the alias, and the call itself
+# does not. An alias that nothing else uses has no gradient, so ``autograd.grad`` returns ``None`` there instead of
+# raising.
+
+
+_GRAD: Final = "torch.autograd.grad"
+#: Steps by which a body reads or changes the gradient of a value that is no leaf.
+READS_GRADIENT: Final = frozenset({
+    "retain_grad", "register_hook", "backward", "torch.autograd.backward", _GRAD,
+})  # fmt: skip
+
+
+def _with_aliases(live: Live) -> Live | None:
+    """Return the program with aliases; ``None`` if it reads no gradient at one of several outputs of a call."""
+    steps = live.program.steps
+    read = {
+        ref.index
+        for step in steps
+        if step.target in READS_GRADIENT
+        for ref in _read_by(step)
+        if is_unpacking(steps[ref.index])
+    }
+    if not read:
+        return None
+    body: list[Step] = []
+    places: dict[int, int] = {}
+    count = len(live.program.setup)
+    for index, step in enumerate(steps):
+        places[index] = index if index < count else count + len(body)
+        if index < count:
+            continue
+        is_asked = step.target == _GRAD and any(ref.index in read for ref in _read_by(step))
+        taken_on = renumbered_step(step, places)
+        body.append(_with(taken_on, "allow_unused") if is_asked else taken_on)
+        if index in read:
+            taken = Ref(places[index])
+            # From here on the steps use the alias.
+            places[index] += 1
+            # A view copies nothing, and autograd knows it as a tensor of its own.
+            body.append(Step(CALL_METHOD, "view_as", (taken, taken), (), step.name))
+    return live._replace(program=live.program.with_body(body))
+
+
+def _with_zeros(live: Live) -> Live:
+    """Return the program with zeros for each ``None`` of ``autograd.grad``, so that later steps can compute with it."""
+    body = tuple(
+        _with(step, "materialize_grads") if dict(step.kwargs).get("allow_unused") else step
+        for step in live.program.body
+    )
+    return live._replace(program=live.program.with_body(body))
+
+
+def _is_absent_on_one_side(program: Program, candidate: Trace, reference: Trace) -> bool:
+    """Whether ``autograd.grad`` returns a gradient on one side and ``None`` for it on the other."""
+    steps = program.steps
+    for index, sides in enumerate(zip(candidate.observations, reference.observations, strict=False)):
+        left, right = sides
+        if left is None or right is None or steps[maker_of(steps, index)].target != _GRAD:
+            continue
+        if (left.data is None) is not (right.data is None):
+            return True
+    return False
+
+
+def _read_by(step: Step) -> Iterable[Ref]:
+    """Yield the values whose gradient a step reads; of ``autograd.grad`` these are its inputs, not its outputs."""
+    if step.target != _GRAD:
+        return step_refs(step)
+    return refs(step.args[1] if len(step.args) > 1 else dict(step.kwargs)["inputs"])
+
+
+def _with(step: Step, flag: str) -> Step:
+    return step._replace(kwargs=tuple({**dict(step.kwargs), flag: True}.items()))
+
+
+# Error growth: if no step is misaligned alone, show how the error grows from step to step.
+
+
+#: Most steps that are reported.
+_REPORTED: Final = 32
+_EVERYTHING: Final = Tolerance(0.0, 0.0)
+
+
+def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepError, ...]:
+    """Return how far the sides are apart after each step of the body that both show; nothing if they agree everywhere.
+
+    Args:
+        program: What was run.
+        candidate: Trace with snapshots.
+        reference: Trace with snapshots of the same steps.
+    """
+    found, named = [], names(program)
+    for index, step in enumerate(program.steps):
+        if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
+            continue
+        if index >= min(len(candidate.observations), len(reference.observations)):
+            break  # A side that raised has no later values.
+        left, right = candidate.observations[index], reference.observations[index]
+        if left is None or right is None or left.metadata is None or right.metadata is None:
+            continue
+        if not isinstance(left.data, torch.Tensor) or left.data.shape != right.data.shape:
+            continue
+        apart = difference(left.data, right.data, _EVERYTHING)
+        absolute = apart.greatest_absolute if apart else 0.0
+        found.append(
+            StepError(
+                step=index,
+                what=named[index],
+                greatest_absolute=absolute,
+                greatest_ulp=apart.greatest_ulp if apart else 0,
+            )
+        )
+    return tuple(found[:_REPORTED]) if any(item.greatest_absolute != 0 for item in found) else ()

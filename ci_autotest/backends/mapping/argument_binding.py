@@ -6,11 +6,12 @@ target and on the types of the arguments, not on their values, so it is computed
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.backends.mapping.argument_names import INPUT, OF_PYTHON, WITHOUT_MEANING, respelled
-from ci_autotest.backends.operators.signatures import ANYTHING, GATHERED, SPELLED, forms
+from ci_autotest.backends.operators.identity import spellings
+from ci_autotest.backends.operators.signatures import ANYTHING, GATHERED, SPELLED, forms, resolved
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR, Device, DType, FrameworkConstant, List, Ref
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.operators.signatures import Parameter
     from ci_autotest.program.ir import Argument, Step
+
 
 #: Spellings whose first operand is the second of their operator: ``torch.rsub(x, 2)`` is ``2 - x``.
 _REFLECTED: Final = frozenset({
@@ -90,7 +92,7 @@ class Binder:
             UnsupportedError: Torch has no signature that names a positional argument.
         """
         if step.op == GET_ATTR or step.target == "builtins.getattr":
-            return {INPUT: step.args[0]}
+            return {_INPUT: step.args[0]}
         plan = self._plan(step, operator)
         count = len(plan.positional)
         found: dict[str, Argument] = dict(zip(plan.positional, step.args, strict=False))
@@ -108,7 +110,7 @@ class Binder:
             UnsupportedError: Torch has no signature that names a positional argument.
         """
         if step.op == GET_ATTR or step.target == "builtins.getattr":
-            return (INPUT,)
+            return (_INPUT,)
         plan = self._plan(step, operator)
         given = (*plan.positional[: len(step.args)], *(plan.named[key] for key, _ in step.kwargs))
         return given if plan.gathered is None else (*given, plan.gathered)
@@ -191,7 +193,7 @@ def _planned(step: Step, operator: str) -> BindingPlan:
                 return _reflected(plan) if target.rpartition(".")[2] in _REFLECTED else plan
     # Even without a signature, a single positional argument can only be the input.
     if not step.kwargs and len(step.args) == 1 and op in {CALL_METHOD, CALL_FUNCTION}:
-        return BindingPlan((INPUT,), None, {}, {})
+        return BindingPlan((_INPUT,), None, {}, {})
     message = f"torch has no signature of {target} that names the arguments of the call {_shown(step)}."
     raise UnsupportedError(message, operator)
 
@@ -263,7 +265,7 @@ def _gathered(positional: Sequence[Parameter], args: Sequence[Argument]) -> Para
 
 
 def _reflected(plan: BindingPlan) -> BindingPlan:
-    swapped = {INPUT: "other", "other": INPUT}
+    swapped = {_INPUT: "other", "other": _INPUT}
     names = tuple(swapped.get(name, name) for name in plan.positional)
     return plan._replace(positional=names, named={key: swapped.get(name, name) for key, name in plan.named.items()})
 
@@ -292,3 +294,51 @@ def _all_accept(parameter: Parameter, values: Iterable[Argument], *, is_strict: 
 def _shown(step: Step) -> str:
     names = [type(value).__name__ for value in step.args]
     return f"({', '.join([*names, *(f'{key}=' for key, _ in step.kwargs)])})"
+
+
+# The names that torch's documentation gives the arguments of an operator, whatever spelling the call has.
+#
+# A schema's ``self``, and the receiver of a method, is ``input``.
+
+
+#: The name of a method's receiver and of a schema's ``self``.
+_INPUT: Final = "input"
+#: Arguments that a spelling names differently from its operator's documentation, by the function's or method's name.
+_RESPELLED: Final[dict[str, dict[str, str]]] = {
+    "split": {"tensor": "input", "split_size": "split_size_or_sections"},
+    "tensor": {"t": "data"},
+    "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
+    "det": {"input": "A"},
+    "slogdet": {"input": "A"},
+    "inverse": {"input": "A"},
+    "orgqr": {"input2": "tau"},
+}
+#: Arguments that choose how torch computes a result, not which.
+WITHOUT_MEANING: Final = frozenset({
+    "_stacklevel", "cudnn_enabled", "cudnn_enable", "non_blocking", "pin_memory", "layout", "generator", "sparse_grad",
+})  # fmt: skip
+#: Arguments that torch's Python bindings accept and no schema lists.
+OF_PYTHON: Final = ("requires_grad", "out")
+
+
+def respelled(target: str, name: str) -> str:
+    """Return the name that the documentation of a target's operator gives an argument."""
+    documented = _INPUT if name == "self" else name
+    return _RESPELLED.get(target.rpartition(".")[2], {}).get(documented, documented)
+
+
+@lru_cache(maxsize=2048)
+def arguments(operator: str) -> frozenset[str]:
+    """Return the names of the arguments that an operator has in any of its spellings."""
+    bare = operator.rpartition(".")[2]
+    targets = {(path, "") for name in (operator, f"torch.{bare}", f"torch.{bare}_") for path in spellings(name)}
+    found = {
+        respelled(target, parameter.name)
+        for target, op in targets
+        if resolved(target) is not None
+        for form in forms(target.removeprefix("torch.Tensor."), CALL_METHOD if "torch.Tensor." in target else op)
+        for parameter in form
+    }
+    if operator.startswith("torch.Tensor."):
+        found.add(_INPUT)
+    return frozenset({*found, *OF_PYTHON}) if found else frozenset()

@@ -6,18 +6,12 @@ framework is never blamed for what differs by definition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from ci_autotest.backends.mapping.call import CallTranslator
+from ci_autotest.backends.mapping.argument_binding import OF_PYTHON, Binder, is_same
 from ci_autotest.backends.mapping.module_lowering import has_modules, lowered
-from ci_autotest.backends.mapping.program_writer import Writer
+from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
 from ci_autotest.backends.mapping.table import ADAPTERS
-from ci_autotest.backends.mapping.untranslatable import (
-    refuse_float8,
-    refuse_foreign,
-    refuse_random_modules,
-    refuse_refusals,
-)
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.hook_names import idle_hooks
@@ -26,19 +20,30 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     EXPECT,
+    GET_ATTR,
+    HOOK,
     LOADS_STATE,
     OUTPUT,
     PLACEHOLDER,
+    REGISTERS,
     UNPACK,
     Program,
+    Ref,
+    Step,
+    autocast_dtype,
+    ref_to,
 )
-from ci_autotest.program.refusal import bare, bare_at_end, refused_as
+from ci_autotest.program.random_calls import drawing_modules, draws, may_be_quiet
+from ci_autotest.program.refusal import bare, bare_at_end, refusals, refused_as
+from ci_autotest.program.written_values import is_in_place
+from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.mapping.table import MappingTable
-    from ci_autotest.program.ir import Step
+    from ci_autotest.backends.mapping.table import MappingRow, MappingTable
+    from ci_autotest.program.ir import Argument
+
 
 #: Targets that every framework's tensors support under the same name, unless the table has a row.
 _OF_PYTHON: Final = frozenset({
@@ -77,7 +82,7 @@ class Translator:
     def __init__(self, table: MappingTable, *, takes_float8: bool = False) -> None:
         self.table = table
         self._takes_float8 = takes_float8
-        self._calls = CallTranslator(table)
+        self._calls = _CallTranslator(table)
         self._promotions = {f"{ADAPTERS}{row.promote}" for row in table.rows.values() if row.promote}
 
     def translated(self, program: Program, sources: Mapping[str, Any] | None = None) -> Translated:
@@ -93,11 +98,11 @@ class Translator:
         """
         program = bare_at_end(program)
         if not self._takes_float8:
-            refuse_float8(program, self.table)
+            _refuse_float8(program, self.table)
         if self.table.like_torch:
-            refuse_random_modules(program, self.table)
+            _refuse_random_modules(program, self.table)
         elif has_modules(program):
-            refuse_refusals(program, self.table)
+            _refuse_refusals(program, self.table)
             whole = lowered(program, self._is_answered, sources)
             found = self._mapped(whole.program)
             places = found.moved
@@ -129,7 +134,7 @@ class Translator:
         found = self._write(bare(step), steps, writer)
         # A cast of the operands is refused by no framework: it is the call after it that is to be refused.
         if sum(written.target not in self._promotions for written in writer.steps[before:]) != 1:
-            refuse_refusals(Program((), (step,)), self.table)
+            _refuse_refusals(Program((), (step,)), self.table)
         writer.steps[found] = writer.steps[found]._replace(modes=step.modes)
         return found
 
@@ -140,7 +145,7 @@ class Translator:
         if step.target == EXPECT:  # A candidate's own result is compared.
             step = step._replace(op=CALL_METHOD, target="clone", args=step.args[:1])
         if step.modes:
-            refuse_foreign(step, self.table)
+            _refuse_foreign(step, self.table)
         if step.in_setup and step.target == LOADS_STATE:
             # The framework's module may lack parts of the state. The recorder added this step, not the test, so it
             # loads what the module has, and the host reports what was left out.
@@ -172,3 +177,206 @@ class Translator:
 def translated(program: Program, table: MappingTable, sources: Mapping[str, Any] | None = None) -> Translated:
     """Return the translation of one program; for many programs, a ``Translator`` is faster because it caches."""
     return Translator(table).translated(program, sources)
+
+
+# Translate one call: rename, drop, fill in and adapt its arguments by its row of the table.
+#
+# In a table with ``like_torch``, a row without ``to`` keeps the spelling and only drops and renames arguments.
+
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class _CallTranslator:
+    """Translate calls by one framework's table."""
+
+    def __init__(self, table: MappingTable) -> None:
+        self._table = table
+        self._binder = Binder()
+        self._targets: dict[str, str] = {}
+
+    def write(self, step: Step, operator: str, row: MappingRow, writer: Writer) -> int:
+        """Write the framework's call, with the steps of its adapters around it; return the index of its value.
+
+        Raises:
+            UnsupportedError: An argument has no counterpart, or the framework has no in-place form.
+        """
+        given = self._binder.bound(step, operator)
+        target = self._target(step, operator, row, given)
+        if not target:
+            self._drop(given, operator, row)
+            return self.keep(step, operator, writer, row)
+        is_random = _draws(step)
+        if is_random and may_be_quiet(operator) and not row.draws:
+            self._refuse_drawn(operator)
+        given.pop("inplace", None)  # `_target` has already chosen the in-place function.
+        self._drop(given, operator, row)
+        # Frameworks have neither `out` nor `requires_grad`, so a row must say what becomes of them.
+        for name in OF_PYTHON:
+            if name in given and name not in row.rename and name not in row.adapt:
+                self._refuse(operator, name, given[name], row)
+        places = row.positional and row.positional[: _count(row.positional, given)]
+        values = [self._positional(name, step, operator, row, given) for name in places]
+        args = tuple(
+            writer.adapted(step, row.adapt.get(name), value) for name, value in zip(places, values, strict=True)
+        )
+        args = writer.promoted(step, row.promote, args) if row.promote else args
+        kwargs = {}
+        for name, value in given.items():
+            if name not in places:
+                kwargs[row.rename.get(name, name)] = writer.adapted(step, row.adapt.get(name), value)
+        named = {row.rename.get(name, name) for name in places}
+        for name, value in row.fill.items():
+            if name not in named:
+                kwargs.setdefault(name, literal(value))
+        seed = step.seed if is_random else None
+        called = Step(CALL_FUNCTION, target, args, tuple(kwargs.items()), step.name, step.modes, seed, step.in_setup)
+        found = writer.add(called)
+        return writer.add(adapter_step(row.result, (ref_to(found),), step)) if row.result else found
+
+    def keep(self, step: Step, operator: str, writer: Writer, row: MappingRow | None = None) -> int:
+        """Write a call as the test spelled it, under the framework's name; return the index of its value.
+
+        Required arguments become positional: frameworks keep torch's order more often than its names.
+
+        Raises:
+            UnsupportedError: The call draws random numbers.
+        """
+        if step.seed is not None:
+            is_random = step.op != CALL_MODULE and _draws(step)
+            if is_random and (operator not in self._table.same_generator or writer.is_narrow):
+                self._refuse_drawn(operator)
+            step = step if is_random else step._replace(seed=None)
+        target = self._alike(step)
+        if row is None and (not step.kwargs or step.op == CALL_MODULE or step.in_setup):
+            return writer.keep(step if target == step.target else step._replace(target=target))
+        dropped = frozenset(row.default) if row is not None else _NOTHING
+        renamed = row.rename if row is not None else {}
+        try:
+            args, kwargs = self._binder.respelled(step, operator, dropped, renamed)
+        except UnsupportedError:
+            if row is not None:
+                raise
+            args, kwargs = step.args, step.kwargs  # Torch has no names for them, so they stay as the test wrote them.
+        return writer.keep(step._replace(target=target, args=args, kwargs=kwargs))
+
+    def _drop(self, given: dict[str, Argument], operator: str, row: MappingRow) -> None:
+        """Drop arguments without counterpart if they have an allowed value, and refuse them otherwise."""
+        for name, values in row.only.items():
+            if name in given and not any(is_same(given[name], value) for value in values):
+                self._refuse(operator, name, given[name], row)
+        for name, allowed in row.default.items():
+            if name in given and not is_same(given[name], allowed):
+                self._refuse(operator, name, given[name], row)
+            given.pop(name, None)
+
+    def _alike(self, step: Step) -> str:
+        target = step.target
+        if step.op in {CALL_METHOD, GET_ATTR} or not target.startswith("torch."):
+            return target
+        found = self._targets.get(target)
+        if found is None:
+            found = self._targets[target] = f"{self._table.namespace}{target.removeprefix('torch')}"
+        return found
+
+    def _target(self, step: Step, operator: str, row: MappingRow, given: Mapping[str, Argument]) -> str:
+        """Return the framework's function, the in-place one for an in-place spelling; empty to keep the target."""
+        writes = is_in_place(step.target) or given.get("inplace") is True
+        found = row.inplace if writes else row.to
+        if not found and not self._table.like_torch:
+            form = "in-place form" if writes else "form that is not in place"
+            message = f"the table of {self._table.label} has no {form} of {operator}."
+            raise UnsupportedError(message, operator)
+        return found
+
+    def _positional(
+        self, name: str, step: Step, operator: str, row: MappingRow, given: Mapping[str, Argument]
+    ) -> Argument:
+        """Return the value of a positional argument: the call's, else the row's constant, else torch's default."""
+        if name in given:
+            return given[name]
+        filled = row.rename.get(name, name)
+        if filled in row.fill:
+            return literal(row.fill[filled])
+        # A later positional argument is given, so torch's default must be written out.
+        defaults = self._binder.defaults(step, operator)
+        if name not in defaults:
+            message = f"{operator} is called without {name!r}, which {row.to} of {self._table.label} needs."
+            raise UnsupportedError(message, operator, name)
+        return literal(defaults[name])
+
+    def _refuse_drawn(self, operator: str) -> NoReturn:
+        message = f"{operator} draws random numbers, and {self._table.label} draws different ones from the same seed."
+        raise UnsupportedError(message, operator)
+
+    def _refuse(self, operator: str, name: str, value: Argument, row: MappingRow) -> NoReturn:
+        shown = "a tensor" if isinstance(value, Ref) else repr(value)
+        why = f": {row.reason}" if row.reason else ""
+        message = f"{self._table.label} has no counterpart of argument {name!r} of {operator}, here {shown}{why}"
+        raise UnsupportedError(message, operator, name)
+
+
+def _count(positional: Sequence[str], given: Mapping[str, Argument]) -> int:
+    """Return how many arguments become positional: all up to the last one that the call gives."""
+    return 1 + max((place for place, name in enumerate(positional) if name in given), default=-1)
+
+
+def _draws(step: Step) -> bool:
+    """Whether a call has a seed and uses it."""
+    return step.seed is not None and draws(step.target, step.args, dict(step.kwargs))
+
+
+# Refuse what no table can translate: hooks, autocast, and modules that draw random numbers.
+
+
+def _refuse_foreign(step: Step, table: MappingTable) -> None:
+    """Refuse a step in a mode that means something else in another framework.
+
+    Raises:
+        UnsupportedError: The step belongs to a hook, or runs under autocast in a framework that is not like torch.
+    """
+    if HOOK[0] in step.modes or REGISTERS[0] in step.modes:
+        message = f"hooks on gradients are not translated to {table.label}."
+        raise UnsupportedError(message, "torch.Tensor.register_hook")
+    # Frameworks cast the inputs of different operators under autocast, so results would differ by definition.
+    if not table.like_torch and any(autocast_dtype(mode) for mode in step.modes):
+        message = f"autocast is not translated to {table.label}, whose own casts the inputs of other operators."
+        raise UnsupportedError(message, "torch.autocast")
+
+
+def _refuse_float8(program: Program, table: MappingTable) -> None:
+    """Refuse a program with an input of 8 bits, which few frameworks have and NumPy cannot hold.
+
+    Raises:
+        UnsupportedError: The program has such an input.
+    """
+    for step in program.steps:
+        spec = step.spec
+        if spec is not None and spec.dtype in FLOAT8:
+            message = f"tensors of {spec.dtype} are not passed to {table.label or 'another interpreter'}."
+            raise UnsupportedError(message, "torch.Tensor.to")
+
+
+def _refuse_refusals(program: Program, table: MappingTable) -> None:
+    """Refuse a program whose body goes on after an expected refusal: its translation takes several steps.
+
+    Raises:
+        UnsupportedError: The program has such a step.
+    """
+    for index in refusals(program.steps):
+        message = f"a body that goes on after an expected refusal is not translated to several steps of {table.label}."
+        raise UnsupportedError(message, program.steps[index].target)
+
+
+def _refuse_random_modules(program: Program, table: MappingTable) -> None:
+    """Refuse a program with a module that draws random numbers in its forward.
+
+    Raises:
+        UnsupportedError: A called module, or a part of it, draws random numbers in its mode.
+    """
+    for index in sorted(drawing_modules(program)):
+        target = program.steps[index].target
+        message = (
+            f"{target} draws random numbers in training, and {table.label} draws different ones from the same seed."
+        )
+        raise UnsupportedError(message, target)

@@ -3,11 +3,12 @@
 For example ``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the call inside ``torch.nn.Softmax``
 are one operator. The canonical name is ``torch.nn.functional.X`` if PyTorch documents the operator there, else
 ``torch.X``, else ``torch.special.X``, else ``torch.Tensor.X``. A trailing underscore and Python's operators are other
-spellings of the same operator.
+spellings of the same operator. The names that a user writes are checked, too.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import resolve_name
 
+from ci_autotest.backends.operators.signatures import resolved
+from ci_autotest.errors import ConfigError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -35,7 +38,8 @@ from ci_autotest.program.targets import DISPATCHER, OPS, is_own, last_name, own_
 from ci_autotest.values.operator_aliases import ALIASES, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
 
 #: Python's operators by the name that the ``operator`` module and the special methods share.
 PYTHON_OPERATORS: Final[dict[str, str]] = {
@@ -256,3 +260,65 @@ def _module_operator(target: str) -> str:
 
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+# Check the operator names that a user writes: refuse a name that torch lacks, and suggest the nearest one.
+
+
+_SPACES: Final = {
+    "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor,
+    "torch.linalg": torch.linalg, "torch.fft": torch.fft, "torch.special": torch.special,
+}  # fmt: skip
+
+
+def refuse_unknown(operator: str, location: str) -> None:
+    """Refuse the name of an operator that torch lacks.
+
+    Args:
+        operator: As the user wrote it, for example ``torch.nn.functional.softmax``.
+        location: Place of the name, for the message.
+
+    Raises:
+        ConfigError: Torch has no operator of that name.
+    """
+    name = operator.rpartition(".")[2]
+    if operator.startswith("torch.") and name[:1].islower() and _has(operator):
+        return
+    known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
+    _refuse(operator, location, known, "Write it as torch.nn.functional.softmax.")
+
+
+def refuse_unknown_rows(operators: Iterable[str], key: str) -> None:
+    """Refuse a row with a name that torch lacks; patterns and operators from elsewhere pass.
+
+    Args:
+        operators: The operator of each row of ``tolerances`` or ``known``.
+        key: The key that the rows stand under, for the message.
+
+    Raises:
+        ConfigError: Torch has neither an operator nor a module of that name.
+    """
+    for number, operator in enumerate(operators):
+        is_in_torch = operator.startswith("torch.") and not operator.startswith("torch.ops.")
+        if is_in_torch and "*" not in operator and not _has(operator) and not _is_module_name(operator):
+            known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
+            known += [f"torch.nn.{key}" for key in vars(torch.nn)]
+            _refuse(operator, f"{key}[{number}]", known, "Correct its spelling, or write a pattern with *.")
+
+
+def _has(operator: str) -> bool:
+    # The last part of the name decides, because `torch.relu` and `torch.nn.functional.relu` are one operator.
+    if any(hasattr(space, operator.rpartition(".")[2]) for space in _SPACES.values()):
+        return True
+    return callable(resolved(operator))
+
+
+def _is_module_name(operator: str) -> bool:
+    return hasattr(torch.nn, operator.rpartition(".")[2])
+
+
+def _refuse(operator: str, location: str, known: list[str], otherwise: str) -> None:
+    nearest = difflib.get_close_matches(operator, known, 1, 0.6)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else otherwise
+    message = f"{location}: torch has no operator {operator!r}. {hint}"
+    raise ConfigError(message)

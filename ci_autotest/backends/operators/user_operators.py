@@ -1,12 +1,13 @@
 """Operators of the user: functions, classes of modules and entries of torch.ops for which torch has no name of its own.
 
 An operator is found in the modules that this process has imported and is never imported by its name, because a program
-may come from outside.
+may come from outside. Only the row of a candidate names libraries to load and modules to import.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ci_autotest.errors import AuthorError, ProgramError
+from ci_autotest.errors import AuthorError, ProgramError, UnavailableError, error_text, import_failure
 from ci_autotest.program.targets import OPS, is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ci_autotest.config import Candidate
+
 
 #: Prefix of the names under which a worker imports test files.
 TEST_MODULE: Final = "autotest_file_"
@@ -123,3 +127,28 @@ def _modules(name: str) -> Iterator[ModuleType]:
 def _name_of(module: ModuleType) -> str:
     is_file = module.__name__.startswith(TEST_MODULE) or module.__name__ == "__main__"
     return Path(module.__file__).stem if is_file and module.__file__ else module.__name__
+
+
+# What registers a candidate's own operators with torch: its libraries and its modules.
+
+
+def register(candidate: Candidate) -> None:
+    """Load the libraries and import the modules with which a candidate registers operators.
+
+    Raises:
+        UnavailableError: One cannot be loaded or imported.
+    """
+    for path in candidate.load:
+        try:
+            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            message = (
+                f"library {path!r} of `load` cannot be loaded: {error_text(error)}. Build it, or correct the path."
+            )
+            raise UnavailableError(message) from error
+    for name in candidate.imports:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            message = f"module {name!r} of `import` cannot be imported: {import_failure(error, name)}"
+            raise UnavailableError(message) from error

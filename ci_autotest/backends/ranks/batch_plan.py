@@ -1,4 +1,4 @@
-"""How a case runs on ranks that share its batch, as ``lockstep`` finds it out."""
+"""How a case runs on ranks that share its batch, as ``slice_reference`` finds it out."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.operators.registration import register
+from ci_autotest.backends.operators.user_operators import register
 from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, REACH_S, connected, wire_of
 from ci_autotest.backends.ranks.module_rank import ModuleRank
 from ci_autotest.backends.ranks.process_activity import could_run

@@ -11,23 +11,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan
-from ci_autotest.backends.ranks.batch_split import ranks_of, sliced, with_own_rows, with_sizes
-from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined
-from ci_autotest.backends.ranks.lockstep import Lockstep
+from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan, raised_on_slice, weighted_backward
+from ci_autotest.backends.ranks.batch_split import ranks_of, rows_of, sliced, split_dimension, with_own_rows, with_sizes
+from ci_autotest.backends.ranks.joins import EACH, SAME, Join, is_close, joined, rows_join, total
+from ci_autotest.backends.ranks.slice_comparison import SliceComparison
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Expectation, Failure, Raised, Trace
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import UnsupportedReason
-from ci_autotest.program.ir import PARAMETER, output_refs
+from ci_autotest.host.steps import execute_step
+from ci_autotest.program.distribution import REPLICATE, Distribution, shard
+from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, Ref, output_refs
+from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.backends.ranks.batch_split import Slices
     from ci_autotest.backends.ranks.slice_comparison import Decisions
-    from ci_autotest.program.ir import Program
+    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.ir import Program, Step
+
 
 _Tensor: Final = torch.Tensor
 _MIXED: Final = (
@@ -92,17 +99,17 @@ def plan_of(
         raise NotSplitError(UnsupportedReason.NO_PARAMETERS, "the test has no parameters that ranks could train")
     if cotangents:
         reference.backward(program, whole, cotangents)
-    lockstep, plan = _planned(Lockstep(program, slices, whole, shares_buffers=shares_buffers), cotangents)
+    lockstep, plan = _planned(_Lockstep(program, slices, whole, shares_buffers=shares_buffers), cotangents)
     if plan.is_mixed and lockstep.comparison.is_ambiguous:
         # A sum whose parts and whole are all zero could also be a mean: then the gradients decide.
-        summed = Lockstep(program, slices, whole, prefer="sum", shares_buffers=shares_buffers)
+        summed = _Lockstep(program, slices, whole, prefer="sum", shares_buffers=shares_buffers)
         other = _planned(summed, cotangents)
         if not other[1].is_mixed:
             lockstep, plan = other
     return plan if plan.mixes is not None else plan._replace(expectation=_expectation(lockstep, plan))
 
 
-def _planned(lockstep: Lockstep, cotangents: Mapping[int, Any]) -> tuple[Lockstep, RankPlan]:
+def _planned(lockstep: _Lockstep, cotangents: Mapping[int, Any]) -> tuple[_Lockstep, RankPlan]:
     lockstep.forward()
     return lockstep, lockstep.plan(cotangents)
 
@@ -114,7 +121,7 @@ def _trains(program: Program, whole: Trace) -> bool:
     return any(spec.state == PARAMETER and spec.requires_grad for step in program.body if (spec := step.spec))
 
 
-def _expectation(lockstep: Lockstep, plan: RankPlan) -> Expectation | None:
+def _expectation(lockstep: _Lockstep, plan: RankPlan) -> Expectation | None:
     """Return what the ranks are held against; ``None`` for the whole batch."""
     decisions = lockstep.comparison.decisions
     if not (decisions.is_mixed or plan.of_slices):
@@ -129,7 +136,7 @@ def _expectation(lockstep: Lockstep, plan: RankPlan) -> Expectation | None:
 class SliceTrace(Trace):
     """A trace of the slices, which a backward pass goes on from."""
 
-    def __init__(self, lockstep: Lockstep) -> None:
+    def __init__(self, lockstep: _Lockstep) -> None:
         super().__init__()
         whole = lockstep.whole
         self.lockstep = lockstep
@@ -165,7 +172,7 @@ class SliceReference:
         # The setup of a program in float64 is longer.
         slices = with_sizes(sliced(program, sources, ranks_of(program, 0)), [first + at for at in decisions.sized])
         try:
-            lockstep = Lockstep(program, slices, whole, decisions=decisions, shares_buffers=decisions.shares_buffers)
+            lockstep = _Lockstep(program, slices, whole, decisions=decisions, shares_buffers=decisions.shares_buffers)
             lockstep.forward()
         except NotSplitError as error:
             whole.failure = Failure(len(program.steps) - 1, type(error).__name__, error.why.detail, error.why)
@@ -188,7 +195,7 @@ class SliceReference:
         trace.backward_failure = lockstep.whole.backward_failure
 
 
-def _joined_trace(lockstep: Lockstep) -> SliceTrace:
+def _joined_trace(lockstep: _Lockstep) -> SliceTrace:
     """Return the run of the whole batch, with what is that of slices in its place."""
     trace = SliceTrace(lockstep)
     decisions, buffers = lockstep.comparison.decisions, lockstep.buffers_of_body()
@@ -212,7 +219,7 @@ def _joined_trace(lockstep: Lockstep) -> SliceTrace:
     return trace
 
 
-def _state(lockstep: Lockstep, index: int) -> dict[str, torch.Tensor]:
+def _state(lockstep: _Lockstep, index: int) -> dict[str, torch.Tensor]:
     """Return the state of a module: its buffers are those of slices, and its parameters too if rows are mixed."""
     owner, decisions = lockstep.whole.values[index], lockstep.comparison.decisions
     owned = {name for name, _ in owner.named_buffers()}
@@ -225,7 +232,7 @@ def _state(lockstep: Lockstep, index: int) -> dict[str, torch.Tensor]:
     return state
 
 
-def _of_whole(lockstep: Lockstep) -> dict[int, torch.Tensor]:
+def _of_whole(lockstep: _Lockstep) -> dict[int, torch.Tensor]:
     """Return the outputs of the whole batch that are not those of the slices."""
     apart = {}
     for index in {ref.index for ref in output_refs(lockstep.program)} & lockstep.joins.keys():
@@ -235,3 +242,249 @@ def _of_whole(lockstep: Lockstep) -> dict[int, torch.Tensor]:
         ):  # fmt: skip
             apart[index] = whole.detach()
     return apart
+
+
+# The slices of a batch in one process: they run step by step beside one another.
+#
+# After each backward pass the gradients of parameters are added over the slices, as ranks do, and before each forward
+# pass the slices get the buffers of the first one, if ranks do. This tells how the values of the ranks are joined. What
+# mixes rows, for example the statistics of a BatchNorm in training, is not that of the whole batch by its definition.
+
+
+_Module: Final = torch.nn.Module
+
+
+class _Lockstep:
+    """The slices of a case in this process.
+
+    Args:
+        program: The program of the whole batch.
+        slices: Its parts.
+        whole: The run of the whole batch, with snapshots and gradients.
+        prefer: Which join a value has that fits several.
+        decisions: What an earlier run found out; ``None`` to find it out.
+        shares_buffers: Whether ranks get the buffers of the first one before each forward pass.
+
+    Attributes:
+        values: The value of each step, for each slice.
+        joins: How inputs, modules and outputs are joined, by index.
+        comparison: What they give, held against the whole batch.
+    """
+
+    def __init__(
+        self, program: Program, slices: Slices, whole: Trace, *,
+        prefer: str = "mean", decisions: Decisions | None = None, shares_buffers: bool = True,
+    ) -> None:  # fmt: skip
+        self.program, self.slices, self.whole = program, slices, whole
+        self._shares_buffers = shares_buffers
+        self.comparison = SliceComparison(
+            program, whole, slices.shares, prefer=prefer, decisions=decisions, shares_buffers=shares_buffers
+        )
+        self._steps = TorchSteps(is_candidate=True)
+        self._bindings = [self._steps.binding(sources) for sources in slices.sources]
+        self.values: list[list[Any]] = [[] for _ in slices.programs]
+        self._weights: dict[int, list[float]] = {}
+        self._distributions: dict[int, Distribution] = {}
+        self.joins: dict[int, Join] = {}
+        self._has_unused = False
+
+    def forward(self) -> None:
+        """Run the steps, and find out how the outputs are joined."""
+        program = self.program
+        begins = {part.indices[0] for part in parts_of_body(program) if part.is_forward}
+        for index, step in enumerate(program.steps):
+            if index in begins:
+                self._share_buffers()
+            self._execute(index, step)
+            if step.op != OUTPUT and not step.in_setup:
+                self._note_distribution(index)
+        outputs = {
+            ref.index: self.comparison.output(ref.index, [values[ref.index] for values in self.values])
+            for ref in output_refs(program)
+        }
+        self.joins = {**self._inputs(), **{index: join for index, join in outputs.items() if join is not None}}
+
+    def backward(self, cotangents: Mapping[int, Any]) -> list[dict[int, torch.Tensor]]:
+        """Run the automatic backward pass; return the part of each rank in what goes into it."""
+        given = self._cotangents(cotangents, self.joins)
+        if cotangents:
+            self._backward(given)
+            self.comparison.take_gradients(self._keys(), self.values)
+        return given
+
+    def plan(self, cotangents: Mapping[int, Any]) -> RankPlan:
+        """Return how the case runs on ranks, once the slices have run forward."""
+        given = self.backward(cotangents)
+        of_slices = self.comparison.of_slices(self.values)
+        if not self._shares_buffers and (self.comparison.decisions.is_mixed or of_slices):
+            self.joins.update(dict.fromkeys(self.buffers_of_body(), EACH))
+        count = len(self.values)
+        weighted = [{at: weight * count for at, weight in own.items()} for own in given]
+        return RankPlan(
+            self.joins, {at: [weight * count for weight in own] for at, own in self._weights.items()}, weighted,
+            self._keys(), self.modules(), of_slices, self._has_unused, self.comparison.why_not_held(),
+            self._distributions, self._buffers(), self.comparison.decisions.is_mixed,
+        )  # fmt: skip
+
+    def _share_buffers(self) -> None:
+        """Give each slice the buffers of the first one."""
+        if not self._shares_buffers:
+            return
+        first, *others = self.values
+        with torch.no_grad():
+            for values in others:
+                for index, value in enumerate(values):
+                    if isinstance(value, _Module):
+                        own = dict(first[index].named_buffers())
+                        for name, buffer in value.named_buffers():
+                            buffer.copy_(own[name])
+                for index in self.buffers_of_body():
+                    if index < len(values):
+                        values[index].copy_(first[index])
+
+    def _keys(self) -> list[GradientKey]:
+        """Return the leaves and parameters that have gradients."""
+        steps = self.program.steps
+        return [key for key in self.whole.gradients if isinstance(key, tuple) or steps[key].op == PLACEHOLDER]
+
+    def _buffers(self) -> frozenset[tuple[int, str]]:
+        """Return all buffers of modules."""
+        return frozenset(
+            (index, name) for index in self.modules() for name, _ in self.whole.values[index].named_buffers()
+        )
+
+    def buffers_of_body(self) -> list[int]:
+        """Return the buffers that the body holds besides its modules."""
+        steps = enumerate(self.program.steps)
+        return [i for i, step in steps if not step.in_setup and (spec := step.spec) and spec.state == BUFFER]
+
+    def _execute(self, index: int, step: Step) -> None:
+        if step.target == BACKWARD and not step.in_setup:
+            self._own_backward(index, step)
+            return
+        if step.op == OUTPUT:
+            for values in self.values:
+                values.append(None)
+            return
+        before = _seeded(step) if step.seed is not None and not step.in_setup else None
+        for rank, values in enumerate(self.values):
+            try:
+                values.append(execute_step(self.slices.programs[rank].steps[index], values, self._bindings[rank]))
+            except FOREIGN as error:
+                pass_interrupt(error)
+                rows = self.slices.rows
+                raised = f"{step.target} raises {type(error).__name__} on {rows[rank]} of {sum(rows)} rows"
+                raise raised_on_slice(raised, error) from error
+        if before is not None and not torch.equal(before, torch.default_generator.get_state()):
+            self.comparison.draws = self.comparison.draws or step.name
+
+    def _own_backward(self, index: int, step: Step) -> None:
+        """Run a backward pass of the body on each slice, with the part that it has in the loss."""
+        root = step.args[0]
+        assert isinstance(root, Ref)  # noqa: S101 - the receiver of a method
+        parts = [values[root.index] for values in self.values]
+        seen = self.whole.observations[root.index]
+        join = self.comparison.join(root.index, parts, seen.data) if seen is not None else None
+        weights = self._weights[index] = (join or Join("mean")).weights(self.slices.shares)
+
+        def run() -> None:
+            for values, weight, binding in zip(self.values, weights, self._bindings, strict=True):
+                weighted_backward(step, values, weight, binding)
+                values.append(None)
+
+        try:
+            self._summed(run)
+        except FOREIGN as error:
+            pass_interrupt(error)
+            raised = f"a backward pass of the body raises {type(error).__name__} on the rows of one rank"
+            raise raised_on_slice(raised, error) from error
+
+    def _summed(self, run: Any) -> None:
+        """Run backward passes, and add what each slice gives to a parameter."""
+        owned = [self._parameters(values) for values in self.values]
+        held = [[parameter.grad for parameter in parameters] for parameters in owned]
+        for parameters in owned:
+            for parameter in parameters:
+                parameter.grad = None
+        run()
+        for number in range(len(owned[0])):
+            given = [parameters[number].grad for parameters in owned]
+            present = [gradient for gradient in given if gradient is not None]
+            self._has_unused |= not present
+            for parameters, earlier in zip(owned, held, strict=True):
+                before, now = earlier[number], total(present) if present else None
+                parameters[number].grad = before if now is None else now if before is None else before + now
+
+    def _parameters(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        found: dict[int, torch.Tensor] = {}
+        for index, step in enumerate(self.program.steps[: len(values)]):
+            spec = step.spec
+            if spec is not None and spec.state == PARAMETER and spec.requires_grad:
+                found[id(values[index])] = values[index]
+            elif isinstance(values[index], _Module):
+                found.update((id(each), each) for each in values[index].parameters() if each.requires_grad)
+        return list(found.values())
+
+    def modules(self) -> list[int]:
+        """Return the steps whose values are modules."""
+        return [index for index, value in enumerate(self.whole.values) if isinstance(value, _Module)]
+
+    def _note_distribution(self, index: int) -> None:
+        """Note how a value lies on the ranks, for a step that takes it alone."""
+        seen, parts = self.whole.observations[index], [values[index] for values in self.values]
+        if seen is None or not isinstance(seen.data, _Tensor) or not all(isinstance(part, _Tensor) for part in parts):
+            return
+        join = rows_join(parts, seen.data)
+        lies = REPLICATE if join is None else shard(join.dimension)
+        self._distributions[index] = Distribution((len(parts),), (lies,))
+
+    def _inputs(self) -> dict[int, Join]:
+        """Return how inputs and what modules hold are joined."""
+        found = dict.fromkeys(self.modules(), SAME)
+        for index, step in enumerate(self.program.steps):
+            spec = step.spec
+            if spec is not None and not step.in_setup:
+                dimension = split_dimension(spec)
+                found[index] = SAME if dimension is None else Join("rows", dimension)
+        return found
+
+    def _cotangents(self, cotangents: Mapping[int, Any], joins: Mapping[int, Join]) -> list[dict[int, torch.Tensor]]:
+        """Return the part of each rank in what goes into the backward pass."""
+        found: list[dict[int, torch.Tensor]] = [{} for _ in self.values]
+        refs = output_refs(self.program)
+        for position, whole in cotangents.items():
+            join = joins.get(refs[position].index)
+            if join is None:
+                continue
+            for rank, weight in enumerate(join.weights(self.slices.shares)):
+                part = rows_of(whole, join.dimension, self._sizes(refs[position].index, join), rank) if (
+                    join.kind == "rows"
+                ) else whole.detach()  # fmt: skip
+                found[rank][position] = part * weight
+        return found
+
+    def _sizes(self, index: int, join: Join) -> list[int]:
+        return [values[index].shape[join.dimension] for values in self.values]
+
+    def _backward(self, given: Sequence[Mapping[int, torch.Tensor]]) -> None:
+        refs = output_refs(self.program)
+
+        def run() -> None:
+            for values, own in zip(self.values, given, strict=True):
+                pairs = [(values[refs[at].index], weight) for at, weight in own.items()]
+                pairs = [(value, weight) for value, weight in pairs if value.requires_grad]
+                if pairs:
+                    torch.autograd.backward([value for value, _ in pairs], [weight for _, weight in pairs])
+
+        try:
+            self._summed(run)
+        except FOREIGN as error:
+            pass_interrupt(error)
+            raised = f"the backward pass raises {type(error).__name__} on the rows of one rank"
+            raise raised_on_slice(raised, error) from error
+
+
+def _seeded(step: Step) -> torch.Tensor:
+    """Return the state of the generator as a random step finds it."""
+    assert step.seed is not None  # noqa: S101 - the caller looked
+    return torch.default_generator.manual_seed(step.seed).get_state()

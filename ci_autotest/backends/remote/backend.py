@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ci_autotest.backends.memory_filling import filling_program
+import torch
+
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.protocol import Backend, out_of_scope
-from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.backends.remote.process import HostLostError, HostProcess, end_as
 from ci_autotest.backends.remote.request import HostMessage, Outstanding, outside, placed
-from ci_autotest.backends.remote.response import ResponseError, about_of, recorded_step
+from ci_autotest.backends.remote.response import ResponseError, about_of, readers_of, recorded_step
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
+from ci_autotest.host.loop import NOWHERE
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.program.hook_names import idle_hooks
-from ci_autotest.program.ir import HOOK, REGISTERS
+from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, REGISTERS, Program, Ref, Step
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    import torch
 
     from ci_autotest.backends.mapping.translation import Translated, Translator
     from ci_autotest.backends.protocol import Enter, Submission
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.process import Host
     from ci_autotest.backends.remote.response import HostDescription, Reader
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.program.ir import Program
+
 
 _HOOKS: Final = frozenset({*HOOK, *REGISTERS})
 
@@ -189,7 +190,7 @@ class RemoteBackend(Backend):
             by_dtype.setdefault(tensor.dtype, []).append((tensor, count))
         # A host keeps the values of its last program until it runs another one, so an empty one goes first and last.
         for own in ([], *by_dtype.values(), []):
-            program, sources = filling_program(own)
+            program, sources = _filling_program(own)
             self.run(program, sources)
 
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -313,3 +314,105 @@ def _left_out(trace: Trace, why: Unsupported) -> bool:
     """Note why a program is not compared, and that none of its values is shown: it did not run."""
     trace.untested, trace.shown = why, frozenset()
     return False
+
+
+# A program that writes numbers to a host's free memory and releases it.
+
+
+def _filling_program(blocks: Sequence[tuple[torch.Tensor, int]]) -> tuple[Program, dict[str, torch.Tensor]]:
+    """Return a program and its inputs; the results are blocks of memory with numbers in them, kept until its end.
+
+    Args:
+        blocks: Tensors of one dtype with half of each number, and how many blocks of that size to make.
+    """
+    given = [*(tensor for tensor, _ in blocks), torch.zeros(1)]
+    steps = [Step(PLACEHOLDER, f"r{i}", (contiguous_spec(tensor),), name=f"r{i}") for i, tensor in enumerate(given)]
+    adds = [
+        Step(CALL_FUNCTION, "torch.add", (Ref(i), Ref(i)), name="residue")
+        for i, (_, count) in enumerate(blocks)
+        for _ in range(count)
+    ]
+    outputs = tuple(Ref(len(steps) + i) for i in range(len(adds)))
+    program = Program((), (*steps, *adds, Step(OUTPUT, "output", outputs, name="output")))
+    return program, {f"r{i}": tensor for i, tensor in enumerate(given)}
+
+
+# The channel to a host: requests, their responses in order, and the job that the host is working on.
+
+
+#: Seconds between two looks at the job in flight while an answer is awaited.
+_LOOK_S: Final = 0.05
+
+
+class Channel:
+    """The channel to one host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._received: deque[Reader] = deque()
+        self._owed = 0
+        self._on_job: Callable[[int], None] | None = None
+        self._seen = (NOWHERE, NOWHERE)
+
+    def send(self, message: HostMessage, on_job: Callable[[int], None] | None = None) -> None:
+        """Send jobs to the host, which owes an answer to each.
+
+        Args:
+            message: The jobs.
+            on_job: Called with the number of the job in flight, while answers are awaited and when the host is lost.
+
+        Raises:
+            HostLostError: The host is gone.
+        """
+        self._on_job, self._seen = on_job, (NOWHERE, NOWHERE)
+        self._owed += len(message.jobs)
+        self._host.send(message.head, message.buffers)
+
+    def send_backward(self, cotangents: dict[str, Any], buffers: Sequence[memoryview]) -> None:
+        """Request the backward pass of the job that ran last.
+
+        Raises:
+            HostLostError: The host is gone.
+        """
+        self._owed += 1
+        self._host.send({"backward": {"cotangents": cotangents}}, buffers)
+
+    def next(self) -> Reader:
+        """Return the next answer.
+
+        Raises:
+            HostLostError: The host is gone.
+            ResponseError: It sent an invalid answer, or more answers than jobs.
+        """
+        while not self._received:
+            self._wait()
+            received = readers_of(*self._host.receive(), self._fetch)
+            self._owed -= len(received)
+            if self._owed < 0:
+                message = f"the host sent more answers than it had jobs ({-self._owed} more)."
+                raise ResponseError(message)
+            self._received.extend(received)
+        return self._received.popleft()
+
+    def _wait(self) -> None:
+        while not self._host.is_ready(_LOOK_S):
+            self.report()
+
+    def report(self, *, is_lost: bool = False) -> None:
+        """Report the job in flight, if it or its step has changed since the last report.
+
+        Args:
+            is_lost: Whether the host is gone. Its job is then reported again, because another batch may have been
+                reported meanwhile. If no job was in flight, the first one is reported: the host was waiting for the
+                results of all of them.
+        """
+        job, step = self._host.in_flight()
+        if is_lost:
+            self._seen, job = (NOWHERE, NOWHERE), max(job, 0) if self._owed else job
+        if self._on_job is not None and job != NOWHERE and (job, step) != self._seen:
+            self._seen = job, step
+            self._on_job(job)
+
+    def _fetch(self, numbers: list[int]) -> list[memoryview]:
+        self._host.send({"fetch": numbers})
+        return self._host.receive()[1]

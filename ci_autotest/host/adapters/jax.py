@@ -9,10 +9,7 @@ from ci_autotest.host.adapters.jax_arithmetic import *
 from ci_autotest.host.adapters.jax_creation import *
 from ci_autotest.host.adapters.jax_indexing import *
 from ci_autotest.host.adapters.jax_layers import *
-from ci_autotest.host.adapters.jax_matrices import *
 from ci_autotest.host.adapters.jax_promotion import common_dtype, common_float, floating
 from ci_autotest.host.adapters.jax_reductions import *
-from ci_autotest.host.adapters.jax_shape import *
-from ci_autotest.host.adapters.jax_sorting import *
 from ci_autotest.host.adapters.jax_windows import *
 from ci_autotest.host.adapters.sizes import size

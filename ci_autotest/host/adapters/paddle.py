@@ -6,10 +6,8 @@ Paddle, so that the case is unsupported. Functions that adapters share and that 
 ``paddle_promotion`` and ``sizes``. Sources: the documentation of PyTorch 2.13 and of Paddle 3.3.1.
 """
 
-from ci_autotest.host.adapters.paddle_arguments import *
 from ci_autotest.host.adapters.paddle_layers import *
 from ci_autotest.host.adapters.paddle_pairs import *
-from ci_autotest.host.adapters.paddle_pooling import *
 from ci_autotest.host.adapters.paddle_recurrent import *
 from ci_autotest.host.adapters.paddle_tensors import *
 from ci_autotest.host.adapters.sizes import size

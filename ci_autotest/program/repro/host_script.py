@@ -8,19 +8,13 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import OWN_NAMED
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.function_source import definitions
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    PLACEHOLDER,
-    Program,
-    cotangent_key,
-    output_refs,
-)
+from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, PLACEHOLDER, Program, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.json_values import program_of
 from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_outputs
@@ -29,26 +23,25 @@ from ci_autotest.program.repro.candidates import block, environment_lines
 from ci_autotest.program.repro.carried_values import carried_flags, mapping_text
 from ci_autotest.program.repro.entry_points import WATCH
 from ci_autotest.program.repro.framework_code import code_of
-from ci_autotest.program.repro.host_parts import (
-    framework_texts,
-    host_comparison_texts,
-    host_entry,
-    host_last_line,
-    host_main_text,
-    host_needs_of,
-    observed_text,
-)
 from ci_autotest.program.repro.host_template import READER
 from ci_autotest.program.repro.host_values import array_pair, carried_by_name, has_stored, host_output_texts
-from ci_autotest.program.repro.rank_processes import lies_text, rank_body_lines, rank_setup_lines, start_text
-from ci_autotest.program.repro.torch_template import END, LEAVE
+from ci_autotest.program.repro.rank_processes import (
+    lies_text,
+    rank_body_lines,
+    rank_code,
+    rank_setup_lines,
+    ranks_of,
+    start_text,
+)
+from ci_autotest.program.repro.torch_template import END, LEAVE, SAID, SAID_BY_WATCHER, SAID_IF_RUN
 from ci_autotest.program.targets import is_function
+from ci_autotest.values.dtypes import FLOATING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Recording
-    from ci_autotest.program.repro.host_parts import HostNeeds
+
 
 #: The module of a framework's dtypes and constants, if it is not the framework's own.
 NAMESPACES: Final = {"jax": "jax.numpy"}
@@ -79,7 +72,7 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
     host = {**host, "program": program}
-    needs = host_needs_of(recording, details, host)
+    needs = _host_needs_of(recording, details, host)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *_leaves(program)]))
@@ -87,7 +80,7 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     calls = rank_body_lines(program) if needs.ranks else body_lines(program, namespace=namespace)
     setup = [*_bindings(recording, program), *made, _returned(given)]
     body = [*calls, f"return {output_text(program)}"]
-    framework, entry = framework_texts(needs, module), host_entry(needs)
+    framework, entry = _framework_texts(needs, module), _host_entry(needs)
     uses_device = any(re.search(r"\bdevice\b", text) for text in [*setup, *body, *framework])
     blocks = [
         _head(recording, details, host, needs.ranks, has_adapters=bool(adapters)),
@@ -98,11 +91,11 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         _values(recording, details, host, needs),
         *([adapters] if adapters else ()),
         *framework,
-        *([observed_text(needs, takes, given)] if entry != "graphed" else ()),
-        *host_comparison_texts(details, needs),
-        host_main_text(needs, module),
+        *([_observed_text(needs, takes, given)] if entry != "graphed" else ()),
+        *_host_comparison_texts(details, needs),
+        _host_main_text(needs, module),
         *([WATCH % {"timeout_s": details["timeout_s"]}] if entry == "watched" else ()),
-        END % {"usable": "", "entry": entry, "said": host_last_line(needs), "leave": LEAVE},
+        END % {"usable": "", "entry": entry, "said": _host_last_line(needs), "leave": LEAVE},
     ]
     return "\n\n\n".join(text.strip("\n") for text in blocks if text) + "\n"
 
@@ -132,7 +125,7 @@ def _head(
     }
 
 
-def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any], needs: HostNeeds) -> str:
+def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any], needs: _HostNeeds) -> str:
     """Return the results of the reference, and the tolerance."""
     program = host["program"]
     named = names(program)
@@ -259,3 +252,196 @@ def _leaves(program: Program) -> list[str]:
 
 def _returned(given: Sequence[str]) -> str:
     return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
+
+
+# The parts of a framework's repro that a finding needs: functions, and lines of ``main``.
+
+
+#: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
+_FORWARD: Final = frozenset({"value", "shape", "dtype", "metadata", "nondeterminism"})
+#: The exit status if the candidate raises, for kinds where that says something about the finding.
+_STATUS_OF_RAISING: Final = {"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1, "rank": 1}
+
+
+class _HostNeeds(NamedTuple):
+    """The parts of a framework's repro that its finding needs, besides the values of the outputs.
+
+    Attributes:
+        kind: Of the finding.
+        graph: The body as one graph.
+        backward: The backward pass.
+        flags: What is compared of outputs besides their elements.
+        after: What inputs and states are after the run.
+        refused: How steps were refused.
+        plain: Values that are no tensors.
+        mixed: Values of other than one floating-point dtype on both sides.
+        views: Inputs whose layout is not that of their shape.
+        ranks: Number of ranks of the candidate; 0 if it is no group.
+    """
+
+    kind: str
+    graph: bool
+    backward: bool
+    flags: bool
+    after: bool
+    refused: bool
+    plain: bool
+    mixed: bool
+    views: bool
+    ranks: int = 0
+
+    @property
+    def observed(self) -> list[str]:
+        """The names of what ``observed`` returns."""
+        return [
+            "outputs",
+            *(("gradients",) if self.backward else ()),
+            *(("output_flags",) if self.flags else ()),
+            *(("after", "after_flags") if self.after else ()),
+        ]
+
+
+def _host_needs_of(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any]) -> _HostNeeds:
+    """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
+    kind, program, module = details["kind"], recording.program, host["module"]
+    is_graph = kind == "graph" or host.get("graph") is True
+    # Without code for graphs the script says that it cannot show the finding.
+    has_graph = is_graph and bool(code_of(module).graph)
+    # A finding in the forward pass needs no gradients, which keeps the script short.
+    is_forward = (kind in _FORWARD and not details["has_backward"]) or (
+        is_graph and not code_of(module).has_graph_gradients
+    )
+    has_backward = any(program.cotangents) and not is_forward
+    has_after = kind in {"mutation", "state"}
+    is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
+    inputs = [step.args[0] for step in program.steps if step.op == PLACEHOLDER]
+    specs = [*recording.expected.values(), *(inputs if has_after else ())]
+    is_float = all(isinstance(spec, TensorSpec) and spec.dtype in FLOATING for spec in specs)
+    is_array = any(step.target == ARRAY for _, step in program.calls)
+    return _HostNeeds(
+        kind=kind,
+        graph=has_graph,
+        backward=has_backward,
+        flags=kind == "metadata",
+        after=has_after,
+        # A translation ends without the mark if the last step is the refused one: its exception ends the candidate.
+        refused=bool(refused_outputs(host["program"])),
+        plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
+        mixed=not is_float or is_plain or is_array or not details["check_dtype"] or (has_after and bool(program.setup)),
+        ranks=ranks_of(host),
+        views=any(isinstance(spec, TensorSpec) and not spec.is_contiguous for spec in [*inputs, *program.cotangents]),
+    )
+
+
+def _framework_texts(needs: _HostNeeds, module: str) -> list[str]:
+    """Return the functions that make, read and differentiate tensors."""
+    code = rank_code() if needs.ranks else code_of(module)
+    texts = [
+        (needs.views and code.tensor_of_view) or code.tensor,
+        template.ELEMENTS % {
+            "otherwise": ", any other value as it is compared" if needs.plain else "",
+            "tensor_class": code.tensor_class,
+            "other": "plain(value)" if needs.plain else template.NO_TENSOR,
+            "elements": code.elements,
+        },
+        *([code.flags] if needs.flags or needs.after else ()),
+        *([code.run] if needs.backward or (needs.graph and code.has_graph_gradients) else ()),
+        *([code.graph] if needs.graph else ()),
+    ]  # fmt: skip
+    return [text.replace("%(module)s", module) for text in texts]
+
+
+def _observed_text(needs: _HostNeeds, takes: list[str], given: list[str]) -> str:
+    """Return the function that runs the candidate.
+
+    Args:
+        needs: What it returns.
+        takes: Names of what the program takes, in order.
+        given: Names of what ``inputs`` returns: those, then leaves that the program does not take.
+    """
+    words = {
+        "outputs": "its outputs",
+        "gradients": "gradients",
+        "output_flags": "the flags of outputs",
+        "after": "what inputs and states are afterwards",
+        "after_flags": "their flags",
+    }
+    source = "given" if needs.after else "inputs()"
+    called = f"**{source}" if takes == given else f"**{{name: {source}[name] for name in TAKES}}"
+    weights = "{i: elements(weight) for i, weight in weights.items()}" if needs.backward else "{}"
+    forward = template.AS_GRAPH if needs.graph else template.FORWARD % {"given": called}
+    lines = [
+        template.OBSERVED % {"described": ", ".join(words[name] for name in needs.observed)},
+        *([template.BACKWARD] if needs.backward else [*([template.GIVEN] if needs.after else ()), forward]),
+        *([template.OUTPUT_FLAGS] if needs.flags else ()),
+        *([template.AFTER % {"weights": weights}] if needs.after else ()),
+        template.OUTPUTS,
+    ]  # fmt: skip
+    return f"{''.join(lines)}    return {', '.join(needs.observed)}"
+
+
+def _host_comparison_texts(details: Mapping[str, Any], needs: _HostNeeds) -> list[str]:
+    """Return the functions that compare."""
+    is_tolerant = details["strictness"] == "tolerance"
+    strict = template.TOLERANT if is_tolerant else template.STRICT
+    limits = {"rtol": "RTOL", "atol": "ATOL"} if is_tolerant else {"rtol": "0", "atol": "0"}
+    differs = template.DIFFERS % {
+        "plain": template.PLAIN if needs.plain else "",
+        "dtype": " or dtype != wanted" if details["check_dtype"] else "",
+        "unequal": (template.MIXED if needs.mixed else template.FLOATS) % {"strict": strict},
+    }
+    return [
+        *([differs] if needs.kind != "nondeterminism" else ()),
+        *([template.SHOWN_PLAIN if needs.plain else template.SHOWN] if needs.kind != "nondeterminism" else ()),
+        *([template.PLAIN_VALUES % limits] if needs.plain else ()),
+        *([template.FLAGS_DIFFER] if needs.flags or needs.after else ()),
+        *([template.MEMBERS] if needs.after else ()),
+        *([template.IS_OWN] if needs.kind in _STATUS_OF_RAISING else ()),
+    ]
+
+
+def _host_main_text(needs: _HostNeeds, module: str) -> str:
+    """Return the function that runs the candidate and compares it with what the reference gave."""
+    if needs.kind == "graph":
+        return "" if needs.graph else template.NO_GRAPH
+    if needs.kind == "nondeterminism":
+        results = "[*outputs, *gradients.values()]" if needs.backward else "outputs"
+        return template.REPEATED % {"observed": ", ".join(needs.observed), "results": results}
+    names = ", ".join(needs.observed)
+    status = _STATUS_OF_RAISING.get(needs.kind)
+    observe = template.OBSERVE if status is None else template.OBSERVE_RAISING
+    return template.MAIN % {
+        "module": module,
+        "observe": observe % {"observed": names, "status": status},
+        "checks": "".join(_checks(needs)),
+    }
+
+
+def _checks(needs: _HostNeeds) -> list[str]:
+    is_accepted = needs.kind == "leniency" and not needs.refused
+    weights = "COTANGENTS" if needs.backward else "{}"
+    # The reference raised, so that there are no values to compare with.
+    if is_accepted and not needs.backward:
+        return [template.ACCEPTED]
+    return [
+        *([template.ACCEPTED_BACKWARD] if is_accepted else ()),
+        template.VALUES % {"refused": template.REFUSED if needs.refused else ""},
+        *([template.FLAGS] if needs.flags else ()),
+        *([template.GRADIENTS] if needs.backward else ()),
+        *([template.AFTERWARDS % {"weights": weights}] if needs.after else ()),
+    ]
+
+
+def _host_entry(needs: _HostNeeds) -> str:
+    """Return the name of the function that the script begins with."""
+    if needs.ranks and needs.kind in {"crash", "timeout"}:
+        return "main"  # The process that starts the ranks watches them.
+    entries = {"crash": "watched", "timeout": "watched", "nondeterminism": "repeated"}
+    return "graphed" if needs.kind == "graph" and needs.graph else entries.get(needs.kind, "main")
+
+
+def _host_last_line(needs: _HostNeeds) -> str:
+    """Return the line that prints what the exit status means."""
+    if _host_entry(needs) == "watched":
+        return SAID_BY_WATCHER
+    return SAID_IF_RUN if needs.kind in {*_STATUS_OF_RAISING, "graph"} else SAID

@@ -1,6 +1,6 @@
 """The text of a repro for a candidate in its own interpreter: numpy and the framework, no torch.
 
-Each part has only what its finding needs; ``host_parts.py`` chooses. ``%(name)s`` marks what it fills in.
+Each part has only what its finding needs; ``host_script.py`` chooses. ``%(name)s`` marks what it fills in.
 """
 
 from typing import Final

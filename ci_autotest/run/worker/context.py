@@ -23,8 +23,7 @@ from ci_autotest.backends.devices import (
     prove,
     versions,
 )
-from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.operators.names import refuse_unknown_rows
+from ci_autotest.backends.operators.identity import operator_of, refuse_unknown_rows
 from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend

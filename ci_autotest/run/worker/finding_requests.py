@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ci_autotest.alignment.accepted import judged_beyond, rules_beyond
 from ci_autotest.alignment.cases import accept, accepts_of, differentiate
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.localize.inline import inlined
 from ci_autotest.alignment.localize.search import weights_of
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.repeatability import judge_confirmed
-from ci_autotest.alignment.single_step import isolate, pruned
+from ci_autotest.alignment.single_step import inlined, isolate, pruned
 from ci_autotest.alignment.stateful import alone, judge_sequence
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator

@@ -21,7 +21,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.instruction_request import CANDIDATE, PROGRAM, TENSORS, Counted
 from ci_autotest.run.worker.body_sides import sides_of
-from ci_autotest.speed.run_queue import RunQueue
+from ci_autotest.speed.timing import RunQueue
 from ci_autotest.values.speed import Instructions
 
 if TYPE_CHECKING:

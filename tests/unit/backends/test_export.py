@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 
-from ci_autotest.backends.onnx.backend import OnnxBackend
-from ci_autotest.backends.onnx.export import ExportedBody, reason
+from ci_autotest.backends.onnx.backend import ExportedBody, OnnxBackend, reason
 from ci_autotest.errors import UnavailableError
 
 

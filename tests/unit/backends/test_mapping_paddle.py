@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.backends.mapping.table import ADAPTERS, TABLES, load_table, read_table
-from ci_autotest.backends.mapping.table_check import ADAPTERS_FOLDER, _functions
+from ci_autotest.backends.mapping.table import ADAPTERS, ADAPTERS_FOLDER, TABLES, _functions, load_table, read_table
 from ci_autotest.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.backends.operators.names import refuse_unknown, refuse_unknown_rows
+from ci_autotest.backends.operators.identity import refuse_unknown, refuse_unknown_rows
 from ci_autotest.backends.registry import build
 from ci_autotest.config import Candidate
 from ci_autotest.errors import ConfigError

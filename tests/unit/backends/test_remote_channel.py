@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ci_autotest.backends.remote.channel import Channel
+from ci_autotest.backends.remote.backend import Channel
 from ci_autotest.backends.remote.request import HostMessage
 from ci_autotest.backends.remote.response import ResponseError
 from ci_autotest.host.loop import NOWHERE

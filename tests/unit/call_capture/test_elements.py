@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ci_autotest.call_capture.elements import elements_of, seen_again
+from ci_autotest.call_capture.arguments import elements_of, seen_again
 from ci_autotest.call_capture.observation import Elements
 
 INFINITY = float("inf")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from ci_autotest.call_capture.file_texts import file_stem, file_texts
 from ci_autotest.call_capture.mode import CallMode
 from ci_autotest.call_capture.observation import Capture, ObservedCall, Omission
 from ci_autotest.call_capture.session import capture
+from ci_autotest.call_capture.tests_folder import file_stem, file_texts
 from ci_autotest.errors import ProgramError, UsageError
 from tests.engine import record
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.call_capture.number_text import bounds_of, number_text
+from ci_autotest.call_capture.layout_text import bounds_of, number_text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ci_autotest.call_capture import tensor_spool
-from ci_autotest.call_capture.elements import stored_bytes
+from ci_autotest.call_capture.arguments import stored_bytes
 from ci_autotest.call_capture.layouts import elements_shape, layout_of
 from ci_autotest.call_capture.session import capture
 from ci_autotest.call_capture.stored_data import array_at

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ci_autotest import random_tensor
-from ci_autotest.compat.oneflow_generators import BaseGenerator, GeneratorValues
-from ci_autotest.compat.oneflow_names import oneof, random
+from ci_autotest.compat.oneflow_names import BaseGenerator, GeneratorValues, oneof, random
 from tests.engine import record
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ci_autotest.host.cpu_affinity import Processor
+from ci_autotest.host.loop import Processor
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors of their own elsewhere"),

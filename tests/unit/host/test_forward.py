@@ -13,10 +13,9 @@ import torch
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.host.backward import backward
 from ci_autotest.host.binding import adapter, elements, has, leaf, storage_of
-from ci_autotest.host.forward import forward
+from ci_autotest.host.forward import forward, needs_attribute
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.frameworks.torch_like import TorchLike
-from ci_autotest.host.step_errors import needs_attribute
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,

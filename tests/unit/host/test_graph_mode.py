@@ -9,8 +9,8 @@ from torch import fx
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.errors import UnsupportedReason
+from ci_autotest.host.forward import as_graph
 from ci_autotest.host.frameworks.torch_like import TorchLike
-from ci_autotest.host.graph_mode import as_graph
 from ci_autotest.program.ir import output_refs
 from tests.engine import record
 

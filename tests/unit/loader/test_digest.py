@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import torch
 
-from ci_autotest.loader.recorder import digest_of
+from ci_autotest.loader.epochs import digest_of
 
 DIFFERENT = {
     "pair": (1, 11), "pair the other way": (11, 1), "list": [1, 11], "nested": ((1,), 11), "text": "111", "number": 111,

@@ -8,14 +8,16 @@ from torch.nn import functional
 
 from ci_autotest.power.argument_mutants import axis, constant, ignored, no_broadcast, stuck, swapped
 from ci_autotest.power.call import OperatorCall, tensors_in
-from ci_autotest.power.gradient_mutants import detached, dropped_term, gradient_tail
 from ci_autotest.power.mutants import mutants_of
 from ci_autotest.power.mutated_torch import Mutating
 from ci_autotest.power.result_mutants import (
     beyond_tolerance,
     bfloat16,
     copy_of_input,
+    detached,
     divisor,
+    dropped_term,
+    gradient_tail,
     half_sum,
     int32,
     last_element,

@@ -9,7 +9,7 @@ import pytest
 
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.shrink.data import simpler_data
-from ci_autotest.shrink.draws import simpler_draws
+from ci_autotest.shrink.passes import simpler_draws
 from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, ShownTrial, Shrinker, TrialProgram, is_same
 from ci_autotest.values.case import Draw
 from ci_autotest.values.verdict import Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.speed.repetition import combined, is_to_repeat
+from ci_autotest.speed.paired_ratio import combined, is_to_repeat
 from ci_autotest.values.speed import Ratio, SpeedResult
 
 RATIOS = {

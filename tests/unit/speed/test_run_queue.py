@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ci_autotest.speed.run_queue import RunQueue
+from ci_autotest.speed.timing import RunQueue
 
 
 def test_waited_s__of_a_thread__never_falls_and_leaves_sleep_out():

@@ -1,30 +1,29 @@
-"""Simpler inputs of the shrunk program: contiguous, float32, fewer arguments, smaller sizes.
-
-Draws cannot change sizes that a test hard-codes or an earlier step computes. Equal sizes are treated as the same size,
-in inputs, states, cotangents and, as a variant, in the arguments. If that guess is wrong, the reference rejects the
-program and the trial is lost, which is harmless.
-"""
+"""What is tried to make a program smaller: simpler inputs, simpler draws and fewer steps."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ci_autotest.program.call_sequence import GRAD
+from ci_autotest.program.edit import ending_at
 from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     DType,
     Program,
     Recording,
+    Step,
     TensorSpec,
     contiguous_strides,
     cotangent_key,
     is_unpacking,
     mapped_step,
+    renumbered_step,
+    step_refs,
 )
 from ci_autotest.program.literals import array_of
 from ci_autotest.values.dtypes import FLOAT8, FLOATING, ITEM_SIZE
@@ -34,7 +33,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ci_autotest.program.ir import Argument, Step
+    from ci_autotest.program.ir import Argument
+    from ci_autotest.values.case import Draw, DrawnValue
+
+
+# Simpler inputs of the shrunk program: contiguous, float32, fewer arguments, smaller sizes.
+#
+# Draws cannot change sizes that a test hard-codes or an earlier step computes. Equal sizes are treated as the same
+# size, in inputs, states, cotangents and, as a variant, in the arguments. If that guess is wrong, the reference rejects
+# the program and the trial is lost, which is harmless.
 
 
 def simpler_inputs(best: Callable[[], Recording]) -> Iterator[Recording]:
@@ -172,3 +179,141 @@ def _with_step(recording: Recording, index: int, step: Step) -> Recording:
     steps[index] = step
     tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
     return Recording(recording.program.with_steps(steps), tensors, recording.note)
+
+
+# Simpler draws: sizes move toward 1, integers toward the simplest value, and optional arguments are dropped.
+#
+# The body runs again from the edited log, so that two tensors that share a size continue to share it.
+
+
+#: The order of draws. Those that simplify most come first: fewer dimensions, dropped arguments, then sizes and numbers.
+_ORDER: Final = {"ndim": 0, "choice": 1, "bool": 2, "dim": 3, "int": 4, "float": 5}
+
+
+@dataclass(slots=True)
+class DrawEdits:
+    """Edits that are proposed together. The caller sets ``kept`` if the finding still shows with them."""
+
+    edits: dict[str, DrawnValue]
+    kept: bool = False
+
+
+def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[DrawEdits]:
+    """Yield changes to the current log: all draws at once, then each alone, integers by bisection.
+
+    Args:
+        log: Returns the log of the best trial so far; it is called again after each change.
+    """
+    everything = {draw.site: draw.simplest for draw in log() if draw.value != draw.simplest}
+    # One trial instead of many if no draw matters.
+    if len(everything) > 1:
+        yield DrawEdits(everything)
+    for site in [draw.site for draw in sorted(log(), key=lambda draw: _ORDER.get(draw.kind, 9))]:
+        draw = _at(log(), site)
+        if draw is not None and draw.value != draw.simplest:
+            yield from _simpler(draw, log)
+
+
+def _simpler(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[DrawEdits]:
+    simplest = DrawEdits({draw.site: draw.simplest})
+    yield simplest
+    if simplest.kept or draw.kind not in {"ndim", "dim", "int"}:
+        return
+    # Bisection for the least value that still fails: `low` is known to pass, `high` to fail.
+    low, high = int(draw.simplest or 0), int(draw.value or 0)
+    while abs(high - low) > 1:
+        middle = (low + high) // 2
+        change = DrawEdits({draw.site: middle})
+        yield change
+        now = _at(log(), draw.site)
+        # With another draw edited the body may not reach this one, for example the size of a dimension that is gone.
+        if now is None:
+            return
+        low, high = (low, middle) if change.kept else (middle, high)
+
+
+def _at(log: tuple[Draw, ...], site: str) -> Draw | None:
+    return next((draw for draw in log if draw.site == site), None)
+
+
+# Fewer steps: cut off later steps, replace earlier ones by inputs, and delete others.
+#
+# A culprit that is misaligned alone arrives as a single call, because the worker has already cut it out with the
+# reference's inputs. These are for programs in which no single step is misaligned.
+
+
+def fewer_steps(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Recording | int]:
+    """Yield programs with fewer steps than the best one so far, or the index of a step to be replaced by an input.
+
+    Args:
+        best: Returns the best recording; it is called again after each trial.
+        gradient: Whether a gradient differs; then the output must stay, because the cotangents belong to it.
+    """
+    if not gradient:
+        yield from _cut(best)
+    yield from _inlined(best)
+    yield from _deleted(best)
+
+
+def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """Yield programs that end at an earlier call, the earliest first."""
+    # The first success is the shortest program, so that the later ones are not tried.
+    for index, _ in best().program.calls[:-1]:
+        program = best().program
+        # The best program may have become shorter since the list was made.
+        if index < program.calls[-1][0]:
+            yield _with(best(), ending_at(program, index))
+
+
+def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
+    """Yield calls to be replaced by inputs, the latest first, because everything only they need goes with them."""
+    tried: set[str] = set()
+    moved = True
+    while moved:
+        moved = False
+        calls = best().program.calls
+        for index, step in reversed(calls[:-1]):
+            # By name, because a trial that is kept renumbers the steps.
+            if step.name + step.target not in tried:
+                tried.add(step.name + step.target)
+                yield index
+                # The list is out of date, and a new one begins at the end again.
+                if best().program.calls != calls:
+                    moved = True
+                    break
+
+
+def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """Yield programs without one call; its uses take the call's first tensor argument instead."""
+    position = 0
+    while position < len(best().program.calls) - 1:
+        program = best().program
+        index, step = program.calls[position]
+        shorter = _without(program, index, step)
+        if shorter is None:
+            position += 1
+            continue
+        yield _with(best(), shorter)
+        # After a success the next call has moved to this position.
+        if best().program.calls == program.calls:
+            position += 1
+
+
+def _without(program: Program, index: int, step: Step) -> Program | None:
+    """Return the program without a call; ``None`` if the call has no tensor argument to replace its value."""
+    found = step_refs(step)
+    # A value of the setup is a module or its state, which cannot stand for a result.
+    stand_in = next((ref.index for ref in found if ref.index >= len(program.setup)), None)
+    if stand_in is None:
+        return None
+    indices = {i: i - (i > index) for i in range(len(program.steps))}
+    indices[index] = indices[stand_in]
+    return program.with_steps(renumbered_step(other, indices) for i, other in enumerate(program.steps) if i != index)
+
+
+def _with(recording: Recording, program: Program) -> Recording:
+    expected = recording.expected
+    keys = {step.target for step in program.steps} | {f"cotangent_{i}" for i in range(len(program.cotangents))}
+    # The reference's results belong to the longer program; they are computed again.
+    tensors = {key: data for key, data in recording.tensors.items() if key in keys and key not in expected}
+    return Recording(program, tensors, recording.note)
