@@ -29,7 +29,8 @@ RUN if [ "${VARIANT}" = cpu ]; then export PIP_EXTRA_INDEX_URL="${TORCH_CPU_INDE
  && python -c "import sys, torch; sys.exit(0 if (torch.version.cuda is None) == (sys.argv[1] == 'cpu') else f'torch {torch.__version__} is not of variant {sys.argv[1]}')" "${VARIANT}"
 
 # The package itself, in a layer of its own because it changes with every commit.
-COPY pyproject.toml LICENSE README.md /build/
+COPY pyproject.toml setup.py LICENSE README.md /build/
+COPY docs /build/docs
 COPY ci_autotest /build/ci_autotest
 RUN python -m pip install --no-deps --no-build-isolation /build && rm -rf /build \
  && ln -s /venv/bin/ci-autotest /usr/local/bin/ci-autotest

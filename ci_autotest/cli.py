@@ -337,6 +337,15 @@ def history(folders: tuple[Path, ...], output: Path | None) -> int:
 
 
 @cli.command()
+@click.argument("page", default="")
+def docs(page: str) -> int:
+    """Print a page of the documentation or a section, ``troubleshooting#flaky``; without PAGE, list the pages."""
+    from ci_autotest.commands.docs import docs as print_page  # noqa: PLC0415
+
+    return print_page(page, sys.stdout)
+
+
+@cli.command()
 @click.option("--ci", type=click.Choice(["github", "gitlab", "jenkins"]), default="github", help="The CI system.")
 def init(ci: System) -> int:
     """Write autotest.yml, a first test and the files of a CI system into this repository; existing files are kept."""

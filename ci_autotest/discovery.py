@@ -193,4 +193,6 @@ def nothing_found(selection: Selection) -> str:
     paths = ", ".join(f"'{path}'" for path in selection.asked)
     files = "1 file" if selection.read == 1 else f"{selection.read} files"
     defines = "it defines no" if selection.read == 1 else "none defines a"
-    return f"no test found in {paths}: {files} read, {defines} function decorated with `autotest`."
+    looked = "Without a path, autotests/ is searched, else every autotest_*.py and test_*.py"
+    found = f"no test found in {paths}: {files} read, {defines} function decorated with `autotest`."
+    return f"{found} {looked}; `ci-autotest init` writes a first test."

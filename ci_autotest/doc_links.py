@@ -5,8 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-#: Where this version's pages are read. A release replaces the organisation here as in every other file.
+#: Where a release's pages are read. It replaces the organisation here as in every other file.
 ADDRESS: Final = "https://github.com/org/ci-autotest/blob/v1/docs/"
+#: The organisation that stands here until a release replaces it: no such pages exist.
+_PLACEHOLDER: Final = "/org/"
 
 
 class Page(str, Enum):
@@ -30,8 +32,10 @@ class Page(str, Enum):
 
 
 def link(page: Page) -> str:
-    """Return the address of a page."""
-    return f"{ADDRESS}{page.value}"
+    """Return where a page is read: its address, or before a release the command that prints it."""
+    if _PLACEHOLDER not in ADDRESS:
+        return f"{ADDRESS}{page.value}"
+    return f"ci-autotest docs {page.value.replace('.md', '')}"
 
 
 def more(page: Page) -> str:

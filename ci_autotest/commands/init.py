@@ -100,7 +100,7 @@ def init(root: Path, stream: TextIO, system: System = "github") -> int:
         stream.write(f"{'wrote' if name in written else 'kept '} {name}\n")
     is_open = any(f"{PLACEHOLDER}/{_PROJECT}" in text for text in texts.values())
     pages = {"tutorial": Page.TUTORIAL, "configuration": Page.CONFIGURATION, "page": _PAGE[system]}
-    links = {name: filled(link(page), named) for name, page in pages.items()}
+    links = {name: link(page) for name, page in pages.items()}
     stream.write(_NEXT.format(organisation=about(named, is_open=is_open), last=_LAST[system], **links))
     return 0
 

@@ -21,6 +21,7 @@ from tests.projects import environment
 OPTIONS = {
     "init": {"ci"},
     "history": {"output"},
+    "docs": set(),
     "capture": {"output", "tests", "force", "data"},
     "doctor": {"config", "set"},
     "run": {

@@ -256,15 +256,15 @@ CAPTURE = {
 TESTS = {
     "no test in one file": Row(
         "run one.py",
-        "no test found in 'one.py': 1 file read, it defines no function decorated with `autotest`."
-        + more(Page.NO_TEST),
+        "no test found in 'one.py': 1 file read, it defines no function decorated with `autotest`. Without a path, autotests/ is searched, else every "
+        "autotest_*.py and test_*.py; `ci-autotest init` writes a first test." + more(Page.NO_TEST),
         status=3,
         files={"one.py": HEAD},
     ),
     "no test in a folder": Row(
         "run empty",
-        "no test found in 'empty': 4 files read, none defines a function decorated with `autotest`."
-        + more(Page.NO_TEST),
+        "no test found in 'empty': 4 files read, none defines a function decorated with `autotest`. Without a path, autotests/ is searched, else every "
+        "autotest_*.py and test_*.py; `ci-autotest init` writes a first test." + more(Page.NO_TEST),
         status=3,
         files={f"empty/{name}.py": "x = 1\n" for name in "abcd"},
     ),

@@ -103,5 +103,5 @@ def test_run__no_test_of_oneflow__says_so_in_a_sentence(ran: tuple[Project, Done
     project, _ = ran
     project.write("plain.py", "import oneflow\n\n\ndef helper():\n    return 1\n")
     done = project.run("plain.py", "--compat", "oneflow")
-    said = "no test found in 'plain.py': 1 file read, it defines no function decorated with `autotest`. More: "
+    said = "no test found in 'plain.py': 1 file read, it defines no function decorated with `autotest`. Without a "
     assert (done.status, done.err.startswith(said), len(done.err.splitlines())) == (3, True, 1)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,23 @@ def test_organisation__put_in_as_the_docs_say__leaves_nothing_open_and_the_tests
         capture_output=True, text=True, check=False, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.heavy
+def test_wheel__pages_of_the_documentation__are_in_it(tmp_path: Path):
+    for name in ("ci_autotest", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, tmp_path / name)
+    build = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
+    subprocess.run([sys.executable, "-m", *build], cwd=tmp_path, check=True, timeout=300)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        pages = {name.removeprefix("ci_autotest/") for name in files.namelist() if name.endswith(".md")}
+        files.extractall(tmp_path / "installed")
+    assert pages >= {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    printed = subprocess.run(
+        [sys.executable, "-m", "ci_autotest", "docs", "troubleshooting#flaky"], cwd=tmp_path / "installed",
+        env=os.environ | {"PYTHONPATH": "."}, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert printed.stdout.startswith("## flaky\n")

@@ -120,7 +120,8 @@ def test_select__no_such_family__names_the_nearest_or_those_there_are(project, p
 
 def test_nothing_found__one_file__says_so(project):
     assert nothing_found(select(["autotests/helper.py"], project, project)) == (
-        "no test found in 'autotests/helper.py': 1 file read, it defines no function decorated with `autotest`."
+        "no test found in 'autotests/helper.py': 1 file read, it defines no function decorated with `autotest`. Without a path, autotests/ is searched, else every "
+        "autotest_*.py and test_*.py; `ci-autotest init` writes a first test."
     )
 
 
@@ -130,7 +131,8 @@ def test_nothing_found__several__is_the_message_of_the_readme(tmp_path):
     for name in "abcd":
         (folder / f"{name}.py").write_text("x = 1")
     assert nothing_found(select((), tmp_path, tmp_path)) == (
-        "no test found in 'autotests': 4 files read, none defines a function decorated with `autotest`."
+        "no test found in 'autotests': 4 files read, none defines a function decorated with `autotest`. Without a path, autotests/ is searched, else every "
+        "autotest_*.py and test_*.py; `ci-autotest init` writes a first test."
     )
 
 
