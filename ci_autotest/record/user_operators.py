@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class RecordedOperator(UserOperator):
     """A user's function whose calls are recorded."""
 
-    def __init__(self, target: str, body: Callable[..., Any]) -> None:
-        super().__init__(target, body)
+    def __init__(self, target: str, body: Callable[..., Any], ties: int | None = None) -> None:
+        super().__init__(target, body, ties)
         self._function = Function(target, outside(body))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,8 +87,10 @@ class UserClass(Function):
 @overload
 def operator(function: T) -> T: ...
 @overload
-def operator(*, reference: str = "torch", gradient: Gradient = None) -> Callable[[T], T]: ...
-def operator(function: Any = None, *, reference: str = "torch", gradient: Gradient = None) -> Any:
+def operator(*, reference: str = "torch", gradient: Gradient = None, ties: int | None = None) -> Callable[[T], T]: ...
+def operator(
+    function: Any = None, *, reference: str = "torch", gradient: Gradient = None, ties: int | None = None
+) -> Any:
     """Declare a function as an operator: its body is the reference, and a call of it is one step of a test.
 
     Args:
@@ -96,17 +98,22 @@ def operator(function: Any = None, *, reference: str = "torch", gradient: Gradie
         reference: What the function takes and returns: tensors of ``torch``, or arrays of ``numpy``.
         gradient: For a function of arrays: ``gradient(cotangent, *args, **kwargs)`` returns an array for each tensor
             argument; ``"differences"`` for central differences in float64; ``None`` to compare no gradient.
+        ties: The output, counted from 0, that holds indices into the last dimension of the first argument. Where
+            elements are equal, either may be picked: the picked elements are compared, and not the indices.
 
     Raises:
         AuthorError: It is no function of a module, so no program can name it, or an option has no such value.
     """
-    _refuse_wrong(reference, gradient)
+    _refuse_wrong(reference, gradient, ties)
     if function is None:
-        return lambda function: _operator(function, reference, gradient)
-    return _operator(function, reference, gradient)
+        return lambda function: _operator(function, reference, gradient, ties)
+    return _operator(function, reference, gradient, ties)
 
 
-def _refuse_wrong(reference: str, gradient: Gradient) -> None:
+def _refuse_wrong(reference: str, gradient: Gradient, ties: object) -> None:
+    if ties is not None and (isinstance(ties, bool) or not isinstance(ties, int) or ties < 0):
+        message = f"@operator(ties={ties!r}): write the number of the output that holds indices, counted from 0."
+        raise AuthorError(message)
     if reference not in {"torch", "numpy"}:
         message = f"@operator(reference={reference!r}): write 'torch' or 'numpy', which the function takes and returns."
         raise AuthorError(message)
@@ -118,7 +125,7 @@ def _refuse_wrong(reference: str, gradient: Gradient) -> None:
         raise AuthorError(message)
 
 
-def _operator(function: Any, reference: str, gradient: Gradient) -> RecordedOperator:
+def _operator(function: Any, reference: str, gradient: Gradient, ties: int | None) -> RecordedOperator:
     target = path_of(function) if callable(function) and hasattr(function, "__qualname__") else ""
     if not target or not is_own(target) or isinstance(function, type):
         message = (
@@ -126,9 +133,8 @@ def _operator(function: Any, reference: str, gradient: Gradient) -> RecordedOper
             "module. Define the function at the top level of a module, and write @operator above it."
         )
         raise AuthorError(message)
-    return RecordedOperator(
-        target, function if reference == "torch" else NumpyFunction(function, gradient, is_standard=True)
-    )
+    body = function if reference == "torch" else NumpyFunction(function, gradient, is_standard=True)
+    return RecordedOperator(target, body, ties)
 
 
 def declare_operators(candidates: Iterable[Candidate]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from ci_autotest.alignment.elements import wide
 from ci_autotest.alignment.properties import matrices
 from ci_autotest.alignment.properties.call import is_drawn, is_unsorted, is_unstable, nothing
 from ci_autotest.backends.operators.identity import public_operator
+from ci_autotest.backends.operators.user_operators import ties_of
 from ci_autotest.program.random_calls import RANDOM, is_random
 from ci_autotest.program.targets import DISPATCHER
 
@@ -71,6 +73,25 @@ def _selects_distinct(call: SideCall) -> str:
     ordered = found.sort(_dim(call)).values
     steps = ordered.diff(dim=_dim(call))
     return "an element is selected twice" if bool((steps == 0).any()) else ""
+
+
+def _selects_ties(position: int, call: SideCall) -> str:
+    """Check that an output's indices select, along the last dimension, the elements that the reference's do."""
+    found, expected, source = call.output(position), call.reference[position], call.input.detach()
+    if found is None or expected is None or not found.numel() or found.shape != expected.shape:
+        return ""
+    if found.is_floating_point() or found.is_complex() or source.dim() - found.dim() not in {0, 1}:
+        return f"output {position} has no indices into the last dimension of the first argument, which `ties` says"
+    if int(found.min()) < 0 or int(found.max()) >= source.shape[-1]:
+        return f"an index is out of range: {source.shape[-1]} elements"
+    picked = [_gathered(source, -1, index.long()) for index in (found, expected)]
+    same = (picked[0] == picked[1]) | (picked[0].isnan() & picked[1].isnan())
+    if not bool(same.all()):
+        return "the indices select other values than the reference's"
+    is_list = found.dim() == source.dim()
+    twice = is_list and bool((found.sort(-1).values.diff(dim=-1) == 0).any())
+    was_twice = is_list and bool((expected.sort(-1).values.diff(dim=-1) == 0).any())
+    return "an element is selected twice" if twice and not was_twice else ""
 
 
 def _selects_value(call: SideCall) -> str:
@@ -305,6 +326,8 @@ def row_of(operator: str) -> PropertyRow | None:
     name = operator.rpartition(".")[2]
     if is_dispatched and name in _GIVEN_NUMBERS:
         return found
+    if found is None and (ties := ties_of(operator)) is not None:
+        return PropertyRow((ties,), partial(_selects_ties, ties), f"`ties={ties}` of {operator}")
     if found is None and (name in RANDOM or is_dispatched_draw):
         return PropertyRow((), _PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
     return found

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from ci_autotest.errors import AuthorError, ProgramError, UnavailableError, error_text, import_failure
-from ci_autotest.program.targets import OPS, is_own
+from ci_autotest.program.targets import OPS, is_own, is_path_of_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,12 +35,14 @@ class UserOperator:
     Args:
         target: The operator's dotted path.
         body: The function as written.
+        ties: The output that holds indices of equal elements in any order; ``None`` if all outputs are unique.
     """
 
-    def __init__(self, target: str, body: Callable[..., Any]) -> None:
+    def __init__(self, target: str, body: Callable[..., Any], ties: int | None = None) -> None:
         functools.update_wrapper(self, body)
         self.target = target
         self.body = body
+        self.ties = ties
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or let a mode answer the call."""
@@ -87,6 +89,12 @@ def lacks_gradient(target: str) -> bool:
         return False
     body = getattr(_of_modules(target), "body", None)
     return bool(getattr(body, "lacks_gradient", False))
+
+
+def ties_of(target: str) -> int | None:
+    """Return the output of an operator that is equal up to the order of ties; ``None`` if it declares none."""
+    found = _of_modules(target) if is_path_of_own(target) else None
+    return found.ties if isinstance(found, UserOperator) else None
 
 
 def _of_torch(target: str) -> Callable[..., Any] | None:
