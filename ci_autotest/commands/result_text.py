@@ -18,6 +18,7 @@ from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.help_pages import help_lines
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.report_json import text_of
+from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import in_reading_order, partial_sentences, partly_compared, verdict
 from ci_autotest.values.judgement import FAILED, NOTHING
@@ -107,7 +108,8 @@ def _lines(result: RunResult, width: int | None, verbosity: Verbosity) -> Iterat
     for line in (*_uncompared(result), *_in_part(result), *_of_tests(result)):
         yield Text(wrapped(line, width), style="yellow")
     notes = (f"note: {note}" for note in result.notes)
-    for line in (*notes, *map(sentence, result.coverage), *speed_lines(result), *help_lines(result)):
+    sizes = filter(None, [size_sentence(result)])
+    for line in (*notes, *map(sentence, result.coverage), *sizes, *speed_lines(result), *help_lines(result)):
         yield Text(wrapped(line, width))
     yield Text("")
 

@@ -15,6 +15,7 @@ from ci_autotest.page.operator_grid import LETTERS, grid
 from ci_autotest.page.power_table import power_table
 from ci_autotest.page.speed_table import speed_rows
 from ci_autotest.report.markdown_text import line
+from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_sentence
 from ci_autotest.report.standing import STATES
 from ci_autotest.report.verdict_line import in_reading_order, verdict
@@ -80,6 +81,7 @@ def render_page(result: RunResult, setting: Setting) -> str:
         speed=speed_rows(result),
         speed_sentence=speed_sentence(result),
         power=power_table(result),
+        sizes=size_sentence(result),
         notes=[line(note, 600) for note in result.notes[:_NOTES_SHOWN]],
         fixed=[line(name) for name in result.fixed[:_NOTES_SHOWN]],
         broken=[(line(item.test), line(item.message, 600)) for item in result.broken[:_NOTES_SHOWN]],

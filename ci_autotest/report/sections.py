@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.report.coverage import known_of
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.size_budget import Block, BlockForm, Region, fixed
+from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared
 from ci_autotest.values.verdict import COLUMNS
 
@@ -131,7 +132,8 @@ def fixed_part(result: RunResult, rank: int) -> Part:
 def tests_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of all tests with their profiles and times."""
     heads = ("test", "candidate", "outcome", "aligned / compared", "rejected", "profiles", "time")
-    lead = f"<details><summary>All tests</summary>\n\n{row(*heads)}{row(*['---'] * len(heads))}"
+    sizes = f"{text(sentence, 600)}.\n\n" if (sentence := size_sentence(result)) else ""
+    lead = f"<details><summary>All tests</summary>\n\n{sizes}{row(*heads)}{row(*['---'] * len(heads))}"
     forms = [BlockForm(rank, "tests", partial(_test_row, item)) for item in result.results]
     more = "\n{count} more tests are in report.json.\n\n"
     return Region(name="tests", lead=lead, tail="\n</details>\n\n", more=more), [
