@@ -134,7 +134,8 @@ def isolate(
         if ref.index not in builder.indices and ref.index >= len(program.setup):
             taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
             state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
-            _take(builder, before, ref.index, (distributions or {}).get(ref.index, lies), state)
+            lies = (distributions or {}).get(ref.index, lies)
+            _take(builder, before, ref.index, lies, state, _author_name(program.steps[ref.index]))
     if step.modes != NO_GRAD:
         _protect(builder, written_values(step, program.steps))
     moved = step._replace(
@@ -177,7 +178,14 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
             builder.setup.append(mode)
 
 
-def _take(builder: _Builder, before: Trace, index: int, distribution: Distribution | None, state: str) -> None:
+def _author_name(step: Step) -> str:
+    """Return the name of a test's own input; empty for what a call has made."""
+    return step.name if step.op == PLACEHOLDER else ""
+
+
+def _take(
+    builder: _Builder, before: Trace, index: int, distribution: Distribution | None, state: str, name: str
+) -> None:
     """Turn the value of an earlier step into an input: a placeholder for a tensor, a constant for anything else."""
     value = before.values[index]
     if isinstance(value, PackedSequence):
@@ -186,14 +194,16 @@ def _take(builder: _Builder, before: Trace, index: int, distribution: Distributi
         builder.body.append(Step(CALL_FUNCTION, PACKED, fields, (), "packed"))
         return
     builder.indices[index] = (
-        _placed(builder, value, distribution, state) if isinstance(value, torch.Tensor) else _constant(value)
+        _placed(builder, value, distribution, state, name) if isinstance(value, torch.Tensor) else _constant(value)
     )
 
 
-def _placed(builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None, state: str = "") -> Ref:
+def _placed(
+    builder: _Builder, value: torch.Tensor, distribution: Distribution | None = None, state: str = "", name: str = ""
+) -> Ref:
     found = builder.next()
     taken = sum(step.op == PLACEHOLDER for step in builder.body)
-    name = _NAMES[min(taken, len(_NAMES) - 1)]
+    name = name or _NAMES[min(taken, len(_NAMES) - 1)]
     builder.placeholder(value, name, requires_grad=value.requires_grad, distribution=distribution, state=state)
     return found
 

@@ -68,6 +68,15 @@ _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
 GRAPH_OPTIONS: Final = (("backend", "aot_eager"), ("fullgraph", True))
 #: Builtins that printed code calls. A value of such a name would hide the builtin.
 _CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr", "setattr"})
+#: Names that the scripts around it use: an input that its author calls so is printed as ``found_0``.
+_OF_SCRIPTS: Final = frozenset({
+    "all", "any", "bytearray", "bytes", "dict", "enumerate", "isinstance", "list", "map", "max", "min", "next",
+    "open", "print", "range", "repr", "set", "sorted", "str", "sum", "tuple", "type", "zip", "torch", "np", "numpy",
+    "json", "io", "os", "sys", "re", "math", "device", "found", "program", "candidate", "reference", "inputs",
+    "outputs", "gradients", "function", "stored", "weights", "leaves", "run", "main", "shown", "kernel", "data", "fx",
+    "ranks", "rank", "group", "mesh", "model", "module", "raised", "error", "status", "name", "side", "how", "given",
+    "wanted", "differs",
+})  # fmt: skip
 
 
 def names(program: Program) -> tuple[str, ...]:
@@ -77,7 +86,7 @@ def names(program: Program) -> tuple[str, ...]:
     found = []
     for step in program.steps:
         base = step.name if is_name(step.name) and step.name not in _KEYWORDS else "value"
-        if base in _CALLED:
+        if base in _CALLED or (step.op == PLACEHOLDER and base in _OF_SCRIPTS):
             base = f"{base}_0"
         name, count = base, 1
         while name in taken:

@@ -35,6 +35,7 @@ from ci_autotest.program.random_calls import draws, is_random
 from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
+from ci_autotest.record.author_names import author_name
 from ci_autotest.record.context import asking_module
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradient_calls import ends_the_graph
@@ -164,7 +165,8 @@ class Recorder:
         key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
         self.sources[key] = source
         value = place(source, spec, self.device)
-        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False, None)))
+        name = name or author_name() or usual_name
+        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name, (), None, False, None)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))
         if self.watched and index in self.watched:

@@ -93,13 +93,13 @@ def two_gradients():
 LATER_CALLS = [
     ("a workspace", two_calls, workspace(), "mutation", CHANGED.format("tanh")),
     ("a workspace whose value is used", first_call_used_later, workspace(), "mutation", CHANGED.format("tanh")),
-    ("an input's neighbour", row_of_a_matrix, beside, "mutation", CHANGED.format("x")),
+    ("an input's neighbour", row_of_a_matrix, beside, "mutation", CHANGED.format("matrix")),
     (
         "an input's neighbour that is returned",
         row_of_a_matrix_that_is_returned,
         beside,
         "mutation",
-        CHANGED.format("x"),
+        CHANGED.format("matrix"),
     ),
     ("a second backward pass", two_passes, Doubling.apply, "gradient", LATER),
     ("a second gradient", two_gradients, Doubling.apply, "gradient", LATER),
