@@ -146,8 +146,8 @@ def counted(
 def _sets(differing: Sequence[tuple[str, Finding]]) -> tuple[set[str], set[str], set[str]]:
     """Return the misaligned operators, those of which the reference is off, and those with known differences."""
     misaligned = {name for name, item in differing if item.known is None and counts_against(item)}
-    off = {name for name, item in differing if item.known is None} - misaligned
-    return misaligned, off, {name for name, _ in differing} - misaligned - off
+    off = {name for name, item in differing if item.known is None and item.blame == "reference"} - misaligned
+    return misaligned, off, {name for name, item in differing if item.known is not None} - misaligned - off
 
 
 def _is_dispatchers(operator: str) -> bool:

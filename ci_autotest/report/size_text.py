@@ -30,11 +30,12 @@ def size_sentence(result: RunResult) -> str:
     dimensions = [standings for sizes in by_test.values() for standings in sizes.values()]
     if not dimensions:
         return ""
-    parts = []
+    reached, missed = [], dict[str, list[str]]()
     for name, words in _CLASSES.items():
         standings = Counter(each[name] for each in dimensions if name in each)
-        if reached := standings.pop("reached", 0):
-            parts.append(f"{words} in {reached:,}")
+        if count := standings.pop("reached", 0):
+            reached.append(f"{words} in {count:,}")
         elif standings:
-            parts.append(f"{words} in none ({_WHY[standings.most_common(1)[0][0]]})")
-    return f"sizes of {plural(len(dimensions), 'free dimension')}: {', '.join(parts)}"
+            missed.setdefault(_WHY[standings.most_common(1)[0][0]], []).append(words)
+    parts = [", ".join(reached), *(f"none {' or '.join(names)} ({why})" for why, names in missed.items())]
+    return f"sizes of {plural(len(dimensions), 'free dimension')}: {'; '.join(filter(None, parts))}"
