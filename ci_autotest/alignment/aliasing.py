@@ -14,7 +14,8 @@ import torch
 from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.codegen import names
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, step_refs
+from ci_autotest.program.edit import maker_of
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.values.verdict import Misalignment, Value
 
 if TYPE_CHECKING:

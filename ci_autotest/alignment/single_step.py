@@ -132,8 +132,8 @@ def isolate(
             _as_it_was(builder, program, ref.index, before.values[ref.index])
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
-            taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
-            state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
+            taken = program.steps[ref.index].spec
+            state, lies = ("", None) if taken is None else (taken.state, taken.distribution)
             _take(builder, before, ref.index, (distributions or {}).get(ref.index, lies), state)
     if step.modes != NO_GRAD:
         _protect(builder, written_values(step, program.steps))

@@ -22,16 +22,8 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.call_probe import rewritten
 from ci_autotest.program.call_sequence import GRAD
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import ending_at, users
-from ci_autotest.program.ir import (
-    CALL_MODULE,
-    PLACEHOLDER,
-    Program,
-    Ref,
-    maker_of,
-    output_refs,
-    step_refs,
-)
+from ci_autotest.program.edit import ending_at, maker_of, users
+from ci_autotest.program.ir import CALL_MODULE, PLACEHOLDER, Program, Ref, output_refs, step_refs
 from ci_autotest.values.verdict import State, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.edit import users
-from ci_autotest.program.ir import CANDIDATE_MODES, EXPECT, OPERATOR_CHECKS, REGISTERS, follows_from, maker_of
+from ci_autotest.program.edit import follows_from, maker_of, users
+from ci_autotest.program.ir import CANDIDATE_MODES, EXPECT, OPERATOR_CHECKS, REGISTERS
 from ci_autotest.program.refusal import is_demanded, refused_as
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (

@@ -37,7 +37,6 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     Device,
     Ref,
-    TensorSpec,
     autocast_dtype,
     is_without_grad,
     output_refs,
@@ -81,8 +80,8 @@ def to_graph_module(program: Program, values: Sequence[Any], constant: Callable[
     for path, module in modules.items():
         _add(root, path, module)
     for index, path in tree.states.items():
-        spec, value = program.steps[index].args[0], values[index]
-        if isinstance(spec, TensorSpec) and spec.state == PARAMETER:
+        spec, value = program.steps[index].spec, values[index]
+        if spec is not None and spec.state == PARAMETER:
             value = torch.nn.Parameter(value.detach(), spec.requires_grad)
         _add(root, path, value)
     root.training = any(module.training for module in modules.values())

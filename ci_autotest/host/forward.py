@@ -11,6 +11,7 @@ from ci_autotest.host.binding import Binding
 from ci_autotest.host.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
 from ci_autotest.host.steps import execute_step
 from ci_autotest.host.trace import Facts, RunTrace, Snapshot
+from ci_autotest.program.edit import used_by
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -22,9 +23,7 @@ from ci_autotest.program.ir import (
     Mapping_,
     Program,
     Ref,
-    TensorSpec,
     output_refs,
-    used_by,
 )
 from ci_autotest.program.python_names import is_in_module
 
@@ -217,8 +216,7 @@ class _GraphBody:
         run, framework = self.run, self._framework
         # Unused placeholders are not passed in: some frameworks give every input of a graph a gradient of zeros.
         read = used_by(self._program.body)
-        steps = enumerate(self._program.steps)
-        inputs = [i for i, step in steps if step.op == PLACEHOLDER and not step.in_setup and i in read]
+        inputs = [i for i in self._program.inputs if i in read]
         modules = [i for i, value in enumerate(run.values) if value is not None and hasattr(value, "named_parameters")]
         first = next((i for i, _ in self._program.calls), 0)
 
@@ -297,7 +295,7 @@ def record_error(run: RunTrace, step: Step, index: int, error: BaseException, fr
     """
     message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
     # A leaf that the framework cannot hold, or a state that its module cannot load, is no error of the tested operator.
-    if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
+    if (spec := step.spec) is not None:
         text = f"it cannot make this {spec.dtype} tensor ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
     elif step.in_setup and step.target == LOADS_STATE:

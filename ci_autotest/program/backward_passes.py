@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import follows_from, step_refs
+from ci_autotest.program.edit import follows_from
+from ci_autotest.program.ir import step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

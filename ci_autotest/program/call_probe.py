@@ -16,7 +16,6 @@ from ci_autotest.program.call_sequence import (
     CallSequence,
     SequencePart,
     change_parameters,
-    placeholders,
     plain,
 )
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program, Ref, Step
@@ -59,7 +58,7 @@ def probe(
     setup = found.setup(part)
     given = found.inputs(part)
     first = {**setup, **given}
-    plain_specs = {index: plain(spec) for index, spec in placeholders(part.program).items()}
+    plain_specs = {index: plain(spec) for index, spec in part.program.inputs.items()}
 
     def written(receivers: Mapping[int, int], which: int) -> None:
         for index, values in changed.items():
@@ -102,7 +101,7 @@ def _over_old_memory(
 
     Their version counters start again, as they do when freed memory is reused.
     """
-    specs, made = placeholders(part.program), {}
+    specs, made = part.program.inputs, {}
     for index, (_, third) in changed.items():
         data = found.add(Step(CALL_FUNCTION, "builtins.getattr", (Ref(given[index]), "data"), (), "data"))
         found.write(data.index, found.placeholder(plain(specs[index]), third, "new"))
@@ -230,7 +229,7 @@ def _inputs(
 ) -> dict[int, int]:
     """Append inputs with one of the sets of values, each at an address of its own; return their indices."""
     given = {}
-    for index, spec in placeholders(part.program).items():
+    for index, spec in part.program.inputs.items():
         step = part.program.steps[index]
         own, data = spec, part.data[step.target]
         if values and index in changed:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.edit import keeping
+from ci_autotest.program.edit import arranged, keeping, used_by
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -27,7 +27,6 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
-    arranged,
     contiguous_strides,
     is_unpacking,
     mapped,
@@ -35,7 +34,6 @@ from ci_autotest.program.ir import (
     ref_to,
     renumbered_step,
     step_refs,
-    used_by,
 )
 from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import refusals
@@ -151,7 +149,7 @@ class CallSequence:
     def inputs(self, part: SequencePart, *, requires_grad: bool = True) -> dict[int, int]:
         """Append new inputs for a body, at addresses of their own; return the new index of each."""
         found = {}
-        for index, spec in placeholders(part.program).items():
+        for index, spec in part.program.inputs.items():
             step = part.program.steps[index]
             own = spec if requires_grad else replace(spec, requires_grad=False)
             found[index] = self.placeholder(own, part.data[step.target], step.name).index
@@ -285,12 +283,6 @@ def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
     return mapped(argument, lambda part: Copy(part) if isinstance(part, Ref) and part.index in tensors else part)
 
 
-def placeholders(program: Program) -> dict[int, TensorSpec]:
-    """Return the spec of each input of the body by index."""
-    start = len(program.setup)
-    return {index: spec for index, step in enumerate(program.body, start) if (spec := step.spec) is not None}
-
-
 def joined(
     parts: Collection[SequencePart], *, forwards_first: bool = False, repeats: bool = False
 ) -> tuple[Program, dict[str, Any]]:
@@ -326,9 +318,7 @@ def without_gradients(program: Program) -> Program:
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in dropped)
     last = program.body[-1]._replace(args=outputs)
     # The gradients from which the passes started.
-    dropped |= set(placeholders(program)) - used_by(
-        step for i, step in enumerate((*steps[:-1], last)) if i not in dropped
-    )
+    dropped |= set(program.inputs) - used_by(step for i, step in enumerate((*steps[:-1], last)) if i not in dropped)
     return keeping(program.with_body((*program.body[:-1], last)), set(range(len(steps))) - dropped)[0]
 
 

@@ -4,12 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.program.ir import CALL_METHOD, OUTPUT, Program, Ref, Step, ref_to, renumbered_step, step_refs
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    OUTPUT,
+    Program,
+    Ref,
+    Step,
+    is_unpacking,
+    ref_to,
+    renumbered_step,
+    step_refs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ci_autotest.program.ir import Argument
+    from ci_autotest.program.ir import Argument, TensorSpec
+
+
+def maker_of(steps: Sequence[Step], index: int) -> int:
+    """Return the index of the call that made a value; for an unpacking, however deep, that of the tuple's call."""
+    while is_unpacking(steps[index]):
+        index = step_refs(steps[index])[0].index
+    return index
+
+
+def follows_from(steps: Sequence[Step], index: int) -> set[int]:
+    """Return the steps that a step depends on, and the step itself."""
+    found = {index}
+    # One pass backward is enough, because a step refers to earlier ones only.
+    for i in range(index, -1, -1):
+        if i in found:
+            found.update(ref.index for ref in step_refs(steps[i]))
+    return found
+
+
+def used_by(steps: Iterable[Step]) -> set[int]:
+    """Return the indices of the values that any of some steps uses."""
+    return {ref.index for step in steps for ref in step_refs(step)}
 
 
 def readers(program: Program, index: int) -> list[int]:
@@ -45,6 +77,22 @@ def keeping(program: Program, kept: Collection[int]) -> tuple[Program, dict[int,
     """Return the program of some of its steps, which use no others, and the new index of each."""
     places = {old: new for new, old in enumerate(sorted(kept))}
     return program.with_steps(renumbered_step(program.steps[old], places) for old in places), places
+
+
+def arranged(
+    steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = (), order: Sequence[int] | None = None
+) -> Program:
+    """Return the program of recorded steps: the setup first, references renumbered.
+
+    Args:
+        steps: As recorded.
+        cotangents: Of the outputs.
+        order: Indices of the steps in their new order, the setup first; by default, the order is otherwise kept.
+    """
+    if order is None:
+        order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    indices = {old: new for new, old in enumerate(order)}
+    return Program.of((renumbered_step(steps[old], indices) for old in order), cotangents)
 
 
 def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -> Program:

@@ -16,10 +16,10 @@ depart from the design").
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import EllipsisType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from ci_autotest.values.dtypes import HALF
 
@@ -264,6 +264,11 @@ class Step(NamedTuple):
         spec = self.args[0] if self.op == PLACEHOLDER and self.args else None
         return spec if isinstance(spec, TensorSpec) else None
 
+    def with_spec(self, **changes: Any) -> Step:
+        """Return the input with a changed spec; any other step as it is."""
+        spec = self.spec
+        return self if spec is None else self._replace(args=(replace(spec, **changes),))
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -301,6 +306,18 @@ class Program:
         """The spec of each input, state and cotangent, by the key of its data."""
         found = {step.target: spec for step in self.steps if (spec := step.spec) is not None}
         return found | {cotangent_key(i): spec for i, spec in enumerate(self.cotangents) if spec is not None}
+
+    @property
+    def inputs(self) -> dict[int, TensorSpec]:
+        """The spec of each input of the body by its index, those that are states among them."""
+        start = len(self.setup)
+        return {index: spec for index, step in enumerate(self.body, start) if (spec := step.spec) is not None}
+
+    @property
+    def mesh(self) -> tuple[int, ...] | None:
+        """Sizes of the mesh on which its inputs lie; ``None`` if they lie on none."""
+        lies = (spec.distribution for step in self.steps if (spec := step.spec) is not None)
+        return next((each.mesh for each in lies if each is not None), None)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -401,23 +418,6 @@ def is_unpacking(step: Step) -> bool:
 UNPACK: Final = "builtins.tuple.__getitem__"
 
 
-def maker_of(steps: Sequence[Step], index: int) -> int:
-    """Return the index of the call that made a value; for an unpacking, however deep, that of the tuple's call."""
-    while is_unpacking(steps[index]):
-        index = step_refs(steps[index])[0].index
-    return index
-
-
-def follows_from(steps: Sequence[Step], index: int) -> set[int]:
-    """Return the steps that a step depends on, and the step itself."""
-    found = {index}
-    # One pass backward is enough, because a step refers to earlier ones only.
-    for i in range(index, -1, -1):
-        if i in found:
-            found.update(ref.index for ref in step_refs(steps[i]))
-    return found
-
-
 def refs(argument: Argument) -> Iterator[Ref]:
     """Yield the references inside an argument, in order."""
     match argument:
@@ -441,11 +441,6 @@ def refs(argument: Argument) -> Iterator[Ref]:
 def step_refs(step: Step) -> tuple[Ref, ...]:
     """Return the references in a step's arguments, in order; a value used twice is there twice."""
     return tuple(ref for argument in (*step.args, *(value for _, value in step.kwargs)) for ref in refs(argument))
-
-
-def used_by(steps: Iterable[Step]) -> set[int]:
-    """Return the indices of the values that any of some steps uses."""
-    return {ref.index for step in steps for ref in step_refs(step)}
 
 
 _WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
@@ -482,22 +477,6 @@ def mapped_step(step: Step, change: Callable[[Argument], Argument]) -> Step:
 def renumbered_step(step: Step, indices: Mapping[int, int] | Sequence[int]) -> Step:
     """Return the step with each reference to ``i`` changed to ``indices[i]``."""
     return mapped_step(step, lambda part: Ref(indices[part.index]) if type(part) is Ref else part)
-
-
-def arranged(
-    steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = (), order: Sequence[int] | None = None
-) -> Program:
-    """Return the program of recorded steps: the setup first, references renumbered.
-
-    Args:
-        steps: As recorded.
-        cotangents: Of the outputs.
-        order: Indices of the steps in their new order, the setup first; by default, the order is otherwise kept.
-    """
-    if order is None:
-        order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
-    indices = {old: new for new, old in enumerate(order)}
-    return Program.of((renumbered_step(steps[old], indices) for old in order), cotangents)
 
 
 def output_refs(program: Program) -> tuple[Ref, ...]:

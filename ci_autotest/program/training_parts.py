@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs, used_by
+from ci_autotest.program.edit import used_by
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Program

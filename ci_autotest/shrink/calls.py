@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.call_probe import is_over_old_memory
-from ci_autotest.program.edit import ending_at, keeping
+from ci_autotest.program.edit import ending_at, follows_from, keeping, used_by
 from ci_autotest.program.ir import (
     NO_GRAD,
     OUTPUT,
@@ -15,11 +15,9 @@ from ci_autotest.program.ir import (
     Recording,
     Ref,
     Step,
-    follows_from,
     output_refs,
     renumbered_step,
     step_refs,
-    used_by,
 )
 
 if TYPE_CHECKING:

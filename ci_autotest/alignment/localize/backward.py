@@ -16,8 +16,8 @@ from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.localize import search
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.program.backward_passes import PASSES
-from ci_autotest.program.edit import ending_at
-from ci_autotest.program.ir import List, Ref, Step, follows_from, refs
+from ci_autotest.program.edit import ending_at, follows_from
+from ci_autotest.program.ir import List, Ref, Step, refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.localize.search import Culprit, TrialSides

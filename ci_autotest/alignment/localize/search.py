@@ -23,7 +23,7 @@ from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import ending_at, users
+from ci_autotest.program.edit import ending_at, follows_from, maker_of, users
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -33,9 +33,7 @@ from ci_autotest.program.ir import (
     Program,
     Ref,
     Step,
-    follows_from,
     is_unpacking,
-    maker_of,
     output_refs,
     refs,
     renumbered_step,

@@ -7,7 +7,6 @@ state is decided as it was on the reference. A program without modules stays unc
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -37,7 +36,6 @@ from ci_autotest.program.ir import (
     Ref,
     Slice,
     Step,
-    TensorSpec,
     renumbered_step,
     step_refs,
 )
@@ -114,9 +112,7 @@ class _Lowering:
             self._moved.append(-1)
             self._lower(index, step)
         for tensor, place in self._state:
-            spec = self._steps[place].args[0]
-            assert isinstance(spec, TensorSpec)  # noqa: S101 - a placeholder's
-            self._steps[place] = self._steps[place]._replace(args=(replace(spec, requires_grad=tensor.requires_grad),))
+            self._steps[place] = self._steps[place].with_spec(requires_grad=tensor.requires_grad)
         program = Program((), tuple(self._steps), self._program.cotangents)
         return Lowered(program, self._moved, self._places("named_parameters"), self._places("named_buffers"))
 
@@ -240,14 +236,13 @@ def _held(program: Program) -> frozenset[int]:
 
 def _zeros(program: Program) -> dict[str, torch.Tensor]:
     """Return zeros for each placeholder, for a program without data: what most forwards call depends only on shapes."""
-    found = {}
-    for step in program.steps:
-        if step.op == PLACEHOLDER:
-            spec = step.args[0]
-            assert isinstance(spec, TensorSpec)  # noqa: S101 - a placeholder's
-            shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-            found[step.target] = torch.zeros(shape, dtype=getattr(torch, spec.dtype))
-    return found
+    return {
+        step.target: torch.zeros(
+            spec.shape if spec.is_contiguous else (spec.storage_size,), dtype=getattr(torch, spec.dtype)
+        )
+        for step in program.steps
+        if (spec := step.spec) is not None
+    }
 
 
 # Trace a module's forward: record the functions that it calls while torch runs it.

@@ -20,6 +20,7 @@ from torch.overrides import resolve_name
 
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.errors import ConfigError
+from ci_autotest.program.edit import follows_from
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -31,7 +32,6 @@ from ci_autotest.program.ir import (
     UNPACK,
     Ref,
     Step,
-    follows_from,
     step_refs,
 )
 from ci_autotest.program.targets import DISPATCHER, OPS, is_own, last_name, own_operator

@@ -6,6 +6,7 @@ so that the last rank may have fewer rows, but at least one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -58,8 +59,7 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
         ranks: Number of ranks.
     """
     program = attempt.program
-    named = [spec.distribution.mesh for step in program.body if (spec := step.spec) and spec.distribution]
-    mesh = named[0] if named else (ranks,)
+    mesh = program.mesh or (ranks,)
     first, moved = len(program.setup), list(program.body)
     expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
     for index, step in enumerate(program.body):
@@ -70,14 +70,14 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
         if first + index in expected:  # It is held against the joined value.
             dimension = None
         lies = Distribution(mesh, (REPLICATE if dimension is None else shard(dimension),))
-        moved[index] = step._replace(args=(replace(spec, distribution=lies),))
+        moved[index] = step.with_spec(distribution=lies)
     return program.with_body(moved)
 
 
 def ranks_of(program: Program, default: int) -> int:
     """Return the number of ranks that a program names; a shrunk one may have fewer than the candidate."""
-    named = [spec.distribution.ranks for step in program.body if (spec := step.spec) and spec.distribution]
-    return named[0] if named else default
+    mesh = program.mesh
+    return math.prod(mesh) if mesh else default
 
 
 def split_dimension(spec: TensorSpec) -> int | None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import expression, literal, names, setup_lines, statement
-from ci_autotest.program.ir import CALL_METHOD, LOADS_STATE, PLACEHOLDER, Ref, used_by
+from ci_autotest.program.edit import used_by
+from ci_autotest.program.ir import CALL_METHOD, LOADS_STATE, PLACEHOLDER, Ref
 from ci_autotest.program.python_names import is_path, is_pythons
 
 if TYPE_CHECKING:

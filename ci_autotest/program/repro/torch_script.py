@@ -15,7 +15,6 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text
 from ci_autotest.program.ir import (
     HOST_DEVICE,
-    PLACEHOLDER,
     SAVE,
     Ref,
     cotangent_key,
@@ -38,8 +37,10 @@ from ci_autotest.program.repro.candidates import (
 from ci_autotest.program.repro.carried_values import (
     carried_flags,
     layout_text,
+    leaves,
     mapping_text,
     output_texts,
+    returned,
     tensor_texts,
     texts_by_name,
 )
@@ -74,9 +75,9 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     recording = _without_clashes(recording)
     program, needs = recording.program, needs_of(recording, details)
     takes = [name for name, _ in inputs(program)]
-    given = list(dict.fromkeys([*takes, *_leaves(program)]))
+    given = list(dict.fromkeys([*takes, *leaves(program)]))
     literals = tensor_texts(recording)
-    setup = [*_bindings(program, literals, needs), *setup_of(recording), _returned(given)]
+    setup = [*_bindings(program, literals, needs), *setup_of(recording), returned(given)]
     body = [*body_lines(program), f"return {output_text(program)}"]
     blocks = [
         _head(recording, details, needs, literals),
@@ -251,15 +252,6 @@ def _bindings(program: Program, literals: Mapping[str, str], needs: Needs) -> li
             grad = ".requires_grad_()" if spec.requires_grad else ""
             found.append(f"{named[index]} = {literals[step.target]}{place}{layout_text(spec)}{grad}")
     return found
-
-
-def _leaves(program: Program) -> list[str]:
-    named = names(program)
-    return [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
-
-
-def _returned(given: Sequence[str]) -> str:
-    return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
 
 
 def _devices(note: Mapping[str, Any]) -> dict[str, str]:
