@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.edit import keeping
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -21,7 +22,6 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     UNHOOKED,
     UNPACK,
-    Mapping_,
     Program,
     Ref,
     Step,
@@ -165,14 +165,13 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
     """Give a module the state and the mode that it had just before the step."""
     state = module.state_dict()
     for step in program.setup:
-        if step.target == "load_state_dict" and step.args[0] == Ref(index) and isinstance(step.args[1], Mapping_):
-            for name, ref in step.args[1].items:
-                if isinstance(ref, Ref) and name in state:
-                    key = program.setup[ref.index].target
-                    builder.sources[key] = state[name].detach().clone()
-    if any(step.op == CALL_METHOD and step.args[:1] == (Ref(index),) for step in program.body):
+        loaded = step.loaded_state
+        for name, place in loaded[1].items() if loaded is not None and loaded[0] == index else ():
+            if name in state:
+                builder.sources[program.setup[place].target] = state[name].detach().clone()
+    if any(step.op == CALL_METHOD and step.receiver == index for step in program.body):
         mode = Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True)
-        before = [step for step in builder.setup if step.target in {"train", "eval"} and step.args[0] == Ref(index)]
+        before = [step for step in builder.setup if step.target in {"train", "eval"} and step.receiver == index]
         if before[-1:] != [mode]:  # The step may have been isolated before.
             builder.setup.append(mode)
 
@@ -288,7 +287,7 @@ _EFFECTS: Final = frozenset({"register_hook", UNHOOKED, "retain_grad", "builtins
 
 def _has_backward(step: Step) -> bool:
     """Whether a step runs a backward pass. No reference shows that a later step depends on its ``.grad``."""
-    return step.target in {"backward", "torch.autograd.backward"}
+    return step.target in PASSES and step.target != GRAD
 
 
 def _changed(step: Step, program: Program) -> list[Ref]:

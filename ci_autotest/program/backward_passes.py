@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Program, Step
 
+GRAD: Final = "torch.autograd.grad"
 #: The steps that run a backward pass, each with the position of ``retain_graph``, which ``create_graph`` follows.
-PASSES: Final = {"torch.autograd.grad": 3, "torch.autograd.backward": 2, "backward": 2}
+PASSES: Final = {GRAD: 3, "torch.autograd.backward": 2, "backward": 2}
 
 
 def creates_graph(step: Step) -> bool:

@@ -18,7 +18,7 @@ from ci_autotest.program.call_sequence import (
     change_parameters,
     plain,
 )
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program, Ref, Step
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program, Ref, Step, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,9 +114,7 @@ def _over_old_memory(
 
 def is_write(step: Step) -> bool:
     """Whether a step writes to an earlier value, as a probe does between its calls."""
-    return (
-        step.op == CALL_METHOD and step.target in _WRITES and NO_GRAD[0] in step.modes and isinstance(step.args[0], Ref)
-    )
+    return step.op == CALL_METHOD and step.target in _WRITES and NO_GRAD[0] in step.modes and step.receiver is not None
 
 
 def is_over_old_memory(step: Step) -> bool:
@@ -129,9 +127,7 @@ def rewritten(program: Program) -> frozenset[int]:
     found: set[int] = set()
     for index, step in enumerate(program.steps):
         if is_write(step):
-            receiver = step.args[0]
-            assert isinstance(receiver, Ref)  # noqa: S101 - as ``is_write`` says
-            found |= {receiver.index, index}
+            found |= {step_refs(step)[0].index, index}
         elif is_over_old_memory(step):
             found.add(index)
     return frozenset(found)

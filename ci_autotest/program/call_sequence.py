@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.edit import arranged, keeping, used_by
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -37,18 +38,16 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import refusals
-from ci_autotest.program.targets import is_own, last_name
+from ci_autotest.program.targets import is_own, last_name, makes_module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument
 
-GRAD: Final = "torch.autograd.grad"
 #: Calls whose effects a second call of the body would find, or that run a backward pass themselves.
 _ONCE: Final = frozenset({
-    "backward", "torch.autograd.backward", GRAD, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr",
-    "detach_", "set_",
+    *PASSES, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr", "detach_", "set_",
 })  # fmt: skip
 
 #: Keywords of a backward pass through a graph that another backward pass needs.
@@ -339,7 +338,7 @@ def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[in
     weights = [
         (index, "weight")
         for index, step in enumerate(steps)
-        if step.op == CALL_FUNCTION and step.name == "module" and last_name(step.target) in _WITH_WEIGHT
+        if makes_module(step) and last_name(step.target) in _WITH_WEIGHT
     ]
     weights += [(index, name) for index, name in part.parameters if is_own(steps[index].target)]
     for index, name in weights:

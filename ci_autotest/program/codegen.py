@@ -45,7 +45,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.python_names import is_in_module, is_name, is_path
 from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import bare, refused_as
-from ci_autotest.program.targets import is_function, is_own
+from ci_autotest.program.targets import is_function, is_own, makes_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -342,12 +342,8 @@ def inputs(program: Program) -> tuple[tuple[str, int], ...]:
     named = names(program)
     found = [(named[i], i) for i in program.inputs]
     used = used_by(program.body)
-    made = [(named[i], i) for i, step in enumerate(program.setup) if i in used or _makes_module(step)]
+    made = [(named[i], i) for i, step in enumerate(program.setup) if i in used or makes_module(step)]
     return tuple(made + found)
-
-
-def _makes_module(step: Step) -> bool:
-    return step.op == CALL_FUNCTION and step.name == "module"
 
 
 def function_text(program: Program, name: str = "program", *, rename: Callable[[str], str] | None = None) -> str:

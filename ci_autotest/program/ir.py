@@ -264,6 +264,20 @@ class Step(NamedTuple):
         spec = self.args[0] if self.op == PLACEHOLDER and self.args else None
         return spec if isinstance(spec, TensorSpec) else None
 
+    @property
+    def receiver(self) -> int | None:
+        """The index of the value that is its first argument; ``None`` if that is none."""
+        first = self.args[0] if self.args else None
+        return first.index if isinstance(first, Ref) else None
+
+    @property
+    def loaded_state(self) -> tuple[int, dict[str, int]] | None:
+        """The module into which the setup loads a state, and the input of each name; ``None`` for any other step."""
+        if not self.in_setup or self.target != LOADS_STATE or self.receiver is None or len(self.args) == 1:
+            return None
+        state = self.args[1].items if isinstance(self.args[1], Mapping_) else ()
+        return self.receiver, {name: ref.index for name, ref in state if isinstance(ref, Ref)}
+
     def with_spec(self, **changes: Any) -> Step:
         """Return the input with a changed spec; any other step as it is."""
         spec = self.spec

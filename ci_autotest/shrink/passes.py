@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ci_autotest.program.call_sequence import GRAD
+from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.edit import ending_at
 from ci_autotest.program.ir import (
     OUTPUT,

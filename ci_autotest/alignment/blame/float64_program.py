@@ -46,11 +46,7 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
         dtype: The dtype of its results, from which operators take defaults.
     """
     program = live.program
-    loaded = {
-        step.args[0].index
-        for step in program.setup
-        if step.target == "load_state_dict" and isinstance(step.args[0], Ref)
-    }
+    loaded = {state[0] for step in program.setup if (state := step.loaded_state) is not None}
     moved: list[Step] = []
     places: dict[int, int] = {}
     for i, step in enumerate(program.steps):

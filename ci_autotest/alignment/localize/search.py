@@ -22,6 +22,7 @@ from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.backends.sameness import same_bits
+from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import ending_at, follows_from, maker_of, users
 from ci_autotest.program.expectations import without_expectations
@@ -348,11 +349,8 @@ def weights_of(live: Live, reference: Trace) -> dict[int, object]:
 # raising.
 
 
-_GRAD: Final = "torch.autograd.grad"
 #: Steps by which a body reads or changes the gradient of a value that is no leaf.
-READS_GRADIENT: Final = frozenset({
-    "retain_grad", "register_hook", "backward", "torch.autograd.backward", _GRAD,
-})  # fmt: skip
+READS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", *PASSES})
 
 
 def _with_aliases(live: Live) -> Live | None:
@@ -374,7 +372,7 @@ def _with_aliases(live: Live) -> Live | None:
         places[index] = index if index < count else count + len(body)
         if index < count:
             continue
-        is_asked = step.target == _GRAD and any(ref.index in read for ref in _read_by(step))
+        is_asked = step.target == GRAD and any(ref.index in read for ref in _read_by(step))
         taken_on = renumbered_step(step, places)
         body.append(_with(taken_on, "allow_unused") if is_asked else taken_on)
         if index in read:
@@ -400,7 +398,7 @@ def _is_absent_on_one_side(program: Program, candidate: Trace, reference: Trace)
     steps = program.steps
     for index, sides in enumerate(zip(candidate.observations, reference.observations, strict=False)):
         left, right = sides
-        if left is None or right is None or steps[maker_of(steps, index)].target != _GRAD:
+        if left is None or right is None or steps[maker_of(steps, index)].target != GRAD:
             continue
         if (left.data is None) is not (right.data is None):
             return True
@@ -409,7 +407,7 @@ def _is_absent_on_one_side(program: Program, candidate: Trace, reference: Trace)
 
 def _read_by(step: Step) -> Iterable[Ref]:
     """Yield the values whose gradient a step reads; of ``autograd.grad`` these are its inputs, not its outputs."""
-    if step.target != _GRAD:
+    if step.target != GRAD:
         return step_refs(step)
     return refs(step.args[1] if len(step.args) > 1 else dict(step.kwargs)["inputs"])
 

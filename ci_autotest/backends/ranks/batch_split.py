@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.backends.input_copies import CPU, contiguous_spec, place
 from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, fits, local_shapes, shard
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.hook_names import idle_hooks
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
 
 #: Calls that compute gradients without the hooks by which ranks average them.
-_BESIDE_HOOKS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+_BESIDE_HOOKS: Final = frozenset(PASSES.keys() - {"backward"})
 
 
 class Slices(NamedTuple):

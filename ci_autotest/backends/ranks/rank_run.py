@@ -27,9 +27,7 @@ from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution
 from ci_autotest.program.ir import (
     ARRAY,
     CALL_METHOD,
-    LOADS_STATE,
     OUTPUT,
-    Mapping_,
     Ref,
     TensorSpec,
     step_refs,
@@ -231,11 +229,10 @@ class RankRun:
     def _distribute_modules(self, program: Program, trace: Trace) -> None:
         """Distribute the parameters of the setup's modules; their buffers are the same on every rank."""
         for step in program.setup:
-            if step.target == LOADS_STATE and isinstance(step.args[0], Ref) and isinstance(step.args[1], Mapping_):
-                specs = {
-                    name: program.setup[ref.index].spec for name, ref in step.args[1].items if isinstance(ref, Ref)
-                }
-                self._distribute(trace.values[step.args[0].index], specs)
+            if (loaded := step.loaded_state) is not None:
+                module, state = loaded
+                specs = {name: program.setup[index].spec for name, index in state.items()}
+                self._distribute(trace.values[module], specs)
 
     def _distribute(self, module: torch.nn.Module, specs: Mapping[str, TensorSpec | None]) -> None:
         made: dict[int, torch.nn.Parameter] = {}

@@ -12,7 +12,6 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, body_statements, inputs, named_outside, names, setup_lines
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
-    CALL_FUNCTION,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
@@ -33,7 +32,7 @@ from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, kernel_names, own_names, sides_of
-from ci_autotest.program.targets import is_own, is_path_of_own
+from ci_autotest.program.targets import is_own, is_path_of_own, makes_module
 from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import COMPLEX
 
@@ -219,7 +218,7 @@ def _moved(recording: Recording, sides: SnippetSides) -> str:
 
 def _modules(program: Program) -> list[str]:
     named = names(program)
-    return [named[i] for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION and step.name == "module"]
+    return [named[i] for i, step in enumerate(program.setup) if makes_module(step)]
 
 
 def _output_names(program: Program) -> list[str]:

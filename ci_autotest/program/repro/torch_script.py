@@ -16,7 +16,6 @@ from ci_autotest.program.codegen import body_lines, inputs, names, output_text
 from ci_autotest.program.ir import (
     HOST_DEVICE,
     SAVE,
-    Ref,
     cotangent_key,
     is_unpacking,
     output_refs,
@@ -207,8 +206,8 @@ def _layers(recording: Recording, needs: Needs) -> str:
 def _holds_indices(program: Program, index: int) -> bool:
     """Whether a value is indices of extremes, which are not unique if there are ties."""
     step = program.steps[index]
-    if is_unpacking(step) and isinstance(step.args[0], Ref):
-        maker = last_name(program.steps[step.args[0].index].target)
+    if is_unpacking(step) and step.receiver is not None:
+        maker = last_name(program.steps[step.receiver].target)
         # Of what these return the second element is the indices.
         return maker in {"max", "min", "topk", "sort", "median", "mode", "kthvalue"} and step.args[1] == 1
     return last_name(step.target) in {"argmax", "argmin", "argsort"}
