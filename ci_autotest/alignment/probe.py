@@ -16,9 +16,9 @@ from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace, overwritten
 from ci_autotest.program.call_probe import SERIES_CALLS, SETS, probe, rewritten, series
 from ci_autotest.program.call_sequence import SequencePart, is_repeatable, plain
-from ci_autotest.program.edit import keeping, used_by
+from ci_autotest.program.edit import keeping, replaced, used_by
 from ci_autotest.program.expectations import expected_input, without_expectations
-from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking, output_refs
+from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking
 from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
@@ -242,14 +242,14 @@ def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
     expanded = {index: spec for index, spec in program.inputs.items() if _is_expanded(spec.shape, spec.strides)}
     if not expanded:
         return program, sources
-    body, start = list(program.body), len(program.setup)
+    inputs = {}
     for index, spec in expanded.items():
-        step = body[index - start]
+        step = program.steps[index]
         own = replace(plain(spec), requires_grad=spec.requires_grad, device=spec.device)
-        body[index - start] = step._replace(args=(own,))
+        inputs[index] = step._replace(args=(own,))
         data = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset).contiguous()
         sources = {**sources, step.target: data}
-    return program.with_body(body), sources
+    return replaced(program, inputs), sources
 
 
 def _is_expanded(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -262,7 +262,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
     program, trace = attempt.program, attempt.trace
     steps = program.steps
     # Outputs are compared, so that each call must keep its own.
-    given = {ref.index for ref in output_refs(program)}
+    given = used_by(program.body[-1:])
     used = used_by(step for step in steps if step.op != OUTPUT)
     calls = {index for index, step in program.calls if not is_unpacking(step)}
     wanted = sorted((tensors & used & calls) - given)

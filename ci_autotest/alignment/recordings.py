@@ -41,8 +41,7 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
         specs[position], tensors[cotangent_key(position)] = _with_layout(source)
-    program = Program(live.program.setup, live.program.body, tuple(specs))
-    return Recording(program, tensors, dict(note))
+    return Recording(replace(live.program, cotangents=tuple(specs)), tensors, dict(note))
 
 
 def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:

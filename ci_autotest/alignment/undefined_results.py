@@ -16,7 +16,8 @@ from ci_autotest.alignment.properties.table import DRAWN_INSIDE, PropertyQuestio
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
-from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.edit import reached, used_by
+from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _call(
     """Return a call with one side's values; values that it does not show are the other side's."""
     step, trace = program.steps[index], traces[0]
     backend = TorchSteps()
-    used = {ref.index for ref in step_refs(step)}
+    used = used_by([step])
     values = [_seen_by(traces, i) if i in used else None for i in range(index)]
     args = [materialize(arg, values, backend.constant) for arg in step.args]
     kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
@@ -241,8 +242,4 @@ def _call(
 
 def _descendants(program: Program, roots: set[int]) -> set[int]:
     """Return the steps computed from any of ``roots``, without the roots."""
-    found = set(roots)
-    for index, step in enumerate(program.steps):
-        if any(ref.index in found for ref in step_refs(step)):
-            found.add(index)
-    return found - roots
+    return reached(program.steps, roots) - roots

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.program.backward_passes import GRAD, PASSES
-from ci_autotest.program.edit import arranged, keeping, used_by
+from ci_autotest.program.edit import arranged, keeping, mapped, renumbered_step, used_by
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -30,10 +30,8 @@ from ci_autotest.program.ir import (
     TensorSpec,
     contiguous_strides,
     is_unpacking,
-    mapped,
     output_refs,
     ref_to,
-    renumbered_step,
     step_refs,
 )
 from ci_autotest.program.random_calls import seeds_of

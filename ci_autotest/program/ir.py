@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from ci_autotest.values.dtypes import HALF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ci_autotest.program.distribution import Distribution
 
@@ -455,42 +455,6 @@ def refs(argument: Argument) -> Iterator[Ref]:
 def step_refs(step: Step) -> tuple[Ref, ...]:
     """Return the references in a step's arguments, in order; a value used twice is there twice."""
     return tuple(ref for argument in (*step.args, *(value for _, value in step.kwargs)) for ref in refs(argument))
-
-
-_WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
-
-
-def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
-    """Return the argument with what ``change`` returns for each part that holds no others, such as a reference."""
-    if type(argument) not in _WITH_PARTS:  # First, because most have none.
-        return change(argument)
-    match argument:
-        case tuple():
-            return tuple(mapped(item, change) for item in argument)
-        case List(items):
-            return List(tuple(mapped(item, change) for item in items))
-        case Mapping_(items):
-            return Mapping_(tuple((key, mapped(item, change)) for key, item in items))
-        case Slice(start, stop, step):
-            return Slice(mapped(start, change), mapped(stop, change), mapped(step, change))
-        case Copy(ref):
-            copied = change(ref)
-            return Copy(copied) if isinstance(copied, Ref) else copied
-        case _:
-            return change(argument)
-
-
-def mapped_step(step: Step, change: Callable[[Argument], Argument]) -> Step:
-    """Return the step with ``mapped`` arguments."""
-    return step._replace(
-        args=tuple(mapped(value, change) for value in step.args),
-        kwargs=tuple((key, mapped(value, change)) for key, value in step.kwargs),
-    )
-
-
-def renumbered_step(step: Step, indices: Mapping[int, int] | Sequence[int]) -> Step:
-    """Return the step with each reference to ``i`` changed to ``indices[i]``."""
-    return mapped_step(step, lambda part: Ref(indices[part.index]) if type(part) is Ref else part)
 
 
 def output_refs(program: Program) -> tuple[Ref, ...]:

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.program.ir import (
-    CALL_METHOD,
-    DType,
-    Program,
-    Ref,
-    Step,
-    TensorSpec,
-    contiguous_strides,
-    mapped_step,
-    renumbered_step,
-)
+from ci_autotest.program.edit import mapped_step, renumbered_step
+from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec, contiguous_strides
 from ci_autotest.program.targets import last_name
 from ci_autotest.values.dtypes import WIDE
 

@@ -24,7 +24,7 @@ from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import ending_at, follows_from, maker_of, users
+from ci_autotest.program.edit import ending_at, follows_from, maker_of, renumbered_step, until, users
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -37,7 +37,6 @@ from ci_autotest.program.ir import (
     is_unpacking,
     output_refs,
     refs,
-    renumbered_step,
     step_refs,
 )
 from ci_autotest.values.tolerance import Tolerance
@@ -280,9 +279,8 @@ def _writer(live: Live, index: int, sides: TrialSides) -> int | None:
     """Return the call that changes an earlier value on the candidate and not on the reference."""
     program = live.program
     for call, _ in [item for item in program.calls if item[0] > index][:TRIED_AT_MOST]:
-        until = Program(program.setup, program.body[: call + 1 - len(program.setup)])
         changed = [
-            _has_changed(side.run(until, live.sources, snapshots=True), index)
+            _has_changed(side.run(until(program, call + 1), live.sources, snapshots=True), index)
             for side in (sides.candidate, sides.reference)
         ]
         if changed == [True, False]:

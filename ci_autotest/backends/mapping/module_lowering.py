@@ -19,6 +19,7 @@ from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnsupportedError, error_text
 from ci_autotest.host.steps import execute_step, materialize
+from ci_autotest.program.edit import renumbered_step
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -35,7 +36,6 @@ from ci_autotest.program.ir import (
     Ref,
     Slice,
     Step,
-    renumbered_step,
     step_refs,
 )
 from ci_autotest.program.targets import is_function, is_member

@@ -21,7 +21,7 @@ from torch.overrides import resolve_name
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.backward_passes import PASSES
-from ci_autotest.program.edit import follows_from
+from ci_autotest.program.edit import follows_from, reached
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -32,7 +32,6 @@ from ci_autotest.program.ir import (
     UNHOOKED,
     UNPACK,
     Step,
-    step_refs,
 )
 from ci_autotest.program.targets import DISPATCHER, OPS, is_module, is_own, last_name, own_operator
 from ci_autotest.values.operator_aliases import ALIASES, names_of
@@ -165,9 +164,7 @@ def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *
     found = [i for i, step in enumerate(steps) if answers(step, steps, calls)]
     if index in found or not found:
         return index
-    before, after = follows_from(steps, index), {index}
-    for i, step in enumerate(steps):
-        after.update({i} if any(ref.index in after for ref in step_refs(step)) else ())
+    before, after = follows_from(steps, index), reached(steps, {index})
     nearest = [max((i for i in found if i in before), default=-1), min((i for i in found if i in after), default=-1)]
     if has_backward:
         nearest.reverse()

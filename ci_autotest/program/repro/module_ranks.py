@@ -13,7 +13,7 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, names, output_text
 from ci_autotest.program.distribution import dimension_of, local_shapes
 from ci_autotest.program.edit import used_by
-from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs
+from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
@@ -97,7 +97,7 @@ def module_body(recording: Recording) -> str:
         if not part.is_forward:
             steps += own
             continue
-        used = {ref.index for index in part.indices for ref in step_refs(program.steps[index])}
+        used = used_by(program.steps[index] for index in part.indices)
         bound = [f"{named[i]} = body_.own_{named[i]}" for i in states if i in used]
         bound += [f"{named[i]} = body_.given[{named[i]!r}]" for i in modules if i in used]
         gives = f"({''.join(f'{named[i]}, ' for i in part.gives)})"
