@@ -14,8 +14,8 @@ import torch
 
 from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
 from ci_autotest.config.known_differences import nothing_accepted
-from ci_autotest.program.edit import readers, with_copies, with_methods
-from ci_autotest.program.ir import DType, maker_of, output_refs, step_refs
+from ci_autotest.program.edit import maker_of, readers, with_copies, with_methods
+from ci_autotest.program.ir import DType, output_refs, step_refs
 from ci_autotest.values.verdict import KINDS, Verdict
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ import torch
 
 from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.codegen import names
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, step_refs
+from ci_autotest.program.edit import maker_of
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.values.verdict import Misalignment, Value
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ EITHER: Final = frozenset({
 })  # fmt: skip
 
 #: Steps that read the gradient of a value that is no leaf.
-_ASKS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", "torch.autograd.grad"})
+_ASKS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", GRAD})
 
 
 def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:

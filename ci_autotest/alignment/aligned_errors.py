@@ -10,8 +10,8 @@ import torch
 from ci_autotest.alignment.elements import NAMES, ulp_distance, wide
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.sameness import same_bits
-from ci_autotest.program.edit import users
-from ci_autotest.program.ir import PLACEHOLDER, maker_of
+from ci_autotest.program.edit import maker_of, users
+from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.aligned_error import AlignedError, joined_errors
 from ci_autotest.values.tolerance import tolerance_for
 

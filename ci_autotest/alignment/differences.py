@@ -33,13 +33,13 @@ from ci_autotest.backends.sameness import is_same, same_bits
 from ci_autotest.backends.snapshots import metadata, observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.codegen import names
+from ci_autotest.program.edit import maker_of
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     EXPECT,
     HOOK,
     OUTPUT,
     PLACEHOLDER,
-    maker_of,
     operator_check_of,
     result_bands_of,
     step_refs,

@@ -15,6 +15,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.single_step import Live
+from ci_autotest.program.edit import renumbered_step, with_mode
 from ci_autotest.program.ir import (
     CALL_METHOD,
     PLACEHOLDER,
@@ -24,7 +25,6 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     contiguous_strides,
-    renumbered_step,
     result_bands_of,
 )
 from ci_autotest.program.refusal import refused_as
@@ -57,13 +57,9 @@ def guarded_programs(live: Live, guarded: Sequence[Guarded]) -> Iterator[Live]:
 
 def _with_result_bands(live: Live, *, has_zeros: bool) -> Live:
     """Return the program with bands around what the kernel of each call allocates."""
-    program, start = live.program, len(live.program.setup)
-    body = list(program.body)
-    for index, step in program.calls:
-        # A refusal is an error of its own, and what registers a hook calls no kernel.
-        if refused_as(step) is None and REGISTERS[0] not in step.modes:
-            body[index - start] = step._replace(modes=(*step.modes, RESULT_BANDS[has_zeros]))
-    return live._replace(program=program.with_body(body))
+    # A refusal is an error of its own, and what registers a hook calls no kernel.
+    calls = [i for i, step in live.program.calls if refused_as(step) is None and REGISTERS[0] not in step.modes]
+    return live._replace(program=with_mode(live.program, RESULT_BANDS[has_zeros], calls))
 
 
 def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:

@@ -15,10 +15,10 @@ from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace, overwritten
 from ci_autotest.program.call_probe import SERIES_CALLS, SETS, probe, rewritten, series
-from ci_autotest.program.call_sequence import SequencePart, is_repeatable, placeholders, plain
-from ci_autotest.program.edit import keeping
+from ci_autotest.program.call_sequence import SequencePart, is_repeatable, plain
+from ci_autotest.program.edit import keeping, replaced, used_by
 from ci_autotest.program.expectations import expected_input, without_expectations
-from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking, output_refs, used_by
+from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking
 from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
@@ -158,7 +158,7 @@ def _changed(
 ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
     """Return two other values of each input that can have other values."""
     found = {}
-    for index, spec in placeholders(part.program).items():
+    for index, spec in part.program.inputs.items():
         source = part.data[part.program.steps[index].target]
         tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
         flat = _plain(tensor.contiguous().reshape(-1))
@@ -170,7 +170,7 @@ def _changed(
 
 def _has_other_values(part: SequencePart) -> bool:
     """Whether all inputs are finite and can be changed."""
-    inputs = placeholders(part.program)
+    inputs = part.program.inputs
     given = [part.data[part.program.steps[index].target] for index in inputs]
     return (
         all(bool(_plain(value).isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
@@ -217,7 +217,7 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
 
 def part_of(attempt: Attempt) -> SequencePart:
     """Return the part of a case that a probe calls. The reference must have run the case forward and backward."""
-    leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
+    leaves = [index for index in attempt.program.inputs if attempt.trace.gradients.get(index) is not None]
     parameters = [
         key
         for key, gradient in attempt.trace.gradients.items()
@@ -239,17 +239,17 @@ def part_of(attempt: Attempt) -> SequencePart:
 def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
     """Return a program and its data without expanded inputs, so that each element can be written to."""
     program, sources = attempt.program, attempt.sources
-    expanded = {index: spec for index, spec in placeholders(program).items() if _is_expanded(spec.shape, spec.strides)}
+    expanded = {index: spec for index, spec in program.inputs.items() if _is_expanded(spec.shape, spec.strides)}
     if not expanded:
         return program, sources
-    body, start = list(program.body), len(program.setup)
+    inputs = {}
     for index, spec in expanded.items():
-        step = body[index - start]
+        step = program.steps[index]
         own = replace(plain(spec), requires_grad=spec.requires_grad, device=spec.device)
-        body[index - start] = step._replace(args=(own,))
+        inputs[index] = step._replace(args=(own,))
         data = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset).contiguous()
         sources = {**sources, step.target: data}
-    return program.with_body(body), sources
+    return replaced(program, inputs), sources
 
 
 def _is_expanded(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -262,7 +262,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
     program, trace = attempt.program, attempt.trace
     steps = program.steps
     # Outputs are compared, so that each call must keep its own.
-    given = {ref.index for ref in output_refs(program)}
+    given = used_by(program.body[-1:])
     used = used_by(step for step in steps if step.op != OUTPUT)
     calls = {index for index, step in program.calls if not is_unpacking(step)}
     wanted = sorted((tensors & used & calls) - given)

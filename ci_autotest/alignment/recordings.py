@@ -41,8 +41,7 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
         specs[position], tensors[cotangent_key(position)] = _with_layout(source)
-    program = Program(live.program.setup, live.program.body, tuple(specs))
-    return Recording(program, tensors, dict(note))
+    return Recording(replace(live.program, cotangents=tuple(specs)), tensors, dict(note))
 
 
 def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
@@ -61,8 +60,8 @@ def _laid_out(data: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
 def to_live(recording: Recording) -> Live:
     """Return a recording with its data as tensors."""
     program = recording.program
-    specs: dict[str, Any] = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
-    sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs.items()}
+    specs = ((step.target, step.spec) for step in program.steps)
+    sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs if spec is not None}
     cotangents = {
         position: _laid_out(from_bytes(recording.tensors[cotangent_key(position)], spec), spec)
         for position, spec in enumerate(program.cotangents)

@@ -23,8 +23,7 @@ from ci_autotest.backends.operators.identity import answered_step
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import users
-from ci_autotest.program.ir import is_unpacking, step_refs
+from ci_autotest.program.edit import maker_of, users
 from ci_autotest.values.dtypes import DIFFERENTIABLE
 from ci_autotest.values.verdict import Call, Cotangent, Misalignment, Verdict
 
@@ -149,11 +148,10 @@ def _raised_once(program: Program, first: Failure | None, second: Failure | None
 
 def _blamed(program: Program, found: Misalignment) -> int:
     """Return the call to blame: for a gradient the last user of the value, for an overwritten value the first."""
-    step = program.steps[found.step]
     if found.kind in {"gradient", "mutation", "state"}:
         uses = users(program, found.step)
         return uses[-1 if found.kind == "gradient" else 0] if uses else found.step
-    return step_refs(step)[0].index if is_unpacking(step) else found.step
+    return maker_of(program.steps, found.step)
 
 
 def _nondeterministic(live: Live, found: Misalignment, backend: Backend, sides: TrialSides, blame: Blame) -> Judged:

@@ -15,9 +15,11 @@ import torch
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import Failure, overwritten
+from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.call_probe import is_write
-from ci_autotest.program.call_sequence import GRAD, is_repeatable
-from ci_autotest.program.ir import PLACEHOLDER, UNPACK, maker_of, step_refs
+from ci_autotest.program.call_sequence import is_repeatable
+from ci_autotest.program.edit import maker_of
+from ci_autotest.program.ir import PLACEHOLDER, UNPACK, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,8 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.edit import keeping
+from ci_autotest.program.backward_passes import GRAD, PASSES
+from ci_autotest.program.edit import keeping, mapped_step, replaced, until
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -21,13 +22,11 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     UNHOOKED,
     UNPACK,
-    Mapping_,
     Program,
     Ref,
     Step,
     TensorSpec,
     is_unpacking,
-    mapped,
     step_refs,
 )
 from ci_autotest.program.written_values import may_share_input, written_values
@@ -123,7 +122,7 @@ def isolate(
             program that is not among them lies as the program says.
     """
     program = live.program
-    before = reference.run(_prefix(program, index), live.sources)
+    before = reference.run(until(program, index), live.sources)
     builder = _Builder()
     _copy_setup(builder, program, live.sources)
     step = program.steps[index]
@@ -132,25 +131,18 @@ def isolate(
             _as_it_was(builder, program, ref.index, before.values[ref.index])
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
-            taken = program.steps[ref.index].args[0] if program.steps[ref.index].op == PLACEHOLDER else None
-            state, lies = (taken.state, taken.distribution) if isinstance(taken, TensorSpec) else ("", None)
+            taken = program.steps[ref.index].spec
+            state, lies = ("", None) if taken is None else (taken.state, taken.distribution)
             lies = (distributions or {}).get(ref.index, lies)
             _take(builder, before, ref.index, lies, state, _author_name(program.steps[ref.index]))
     if step.modes != NO_GRAD:
         _protect(builder, written_values(step, program.steps))
-    moved = step._replace(
-        args=tuple(_moved(arg, builder.indices) for arg in step.args),
-        kwargs=tuple((key, _moved(value, builder.indices)) for key, value in step.kwargs),
-    )
+    moved = mapped_step(step, lambda part: builder.indices[part.index] if isinstance(part, Ref) else part)
     at = builder.next()
     builder.body.append(moved)
     outputs, cotangents = _outputs(builder, program, index, at, weights or {})
     builder.body.append(Step(OUTPUT, "output", outputs, (), "output"))
     return Live(Program(tuple(builder.setup), tuple(builder.body)), builder.sources, cotangents)
-
-
-def _prefix(program: Program, index: int) -> Program:
-    return Program(program.setup, program.body[: index - len(program.setup)])
 
 
 def _copy_setup(builder: _Builder, program: Program, sources: Mapping[str, Any]) -> None:
@@ -166,14 +158,13 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
     """Give a module the state and the mode that it had just before the step."""
     state = module.state_dict()
     for step in program.setup:
-        if step.target == "load_state_dict" and step.args[0] == Ref(index) and isinstance(step.args[1], Mapping_):
-            for name, ref in step.args[1].items:
-                if isinstance(ref, Ref) and name in state:
-                    key = program.setup[ref.index].target
-                    builder.sources[key] = state[name].detach().clone()
-    if any(step.op == CALL_METHOD and step.args[:1] == (Ref(index),) for step in program.body):
+        loaded = step.loaded_state
+        for name, place in loaded[1].items() if loaded is not None and loaded[0] == index else ():
+            if name in state:
+                builder.sources[program.setup[place].target] = state[name].detach().clone()
+    if any(step.op == CALL_METHOD and step.receiver == index for step in program.body):
         mode = Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True)
-        before = [step for step in builder.setup if step.target in {"train", "eval"} and step.args[0] == Ref(index)]
+        before = [step for step in builder.setup if step.target in {"train", "eval"} and step.receiver == index]
         if before[-1:] != [mode]:  # The step may have been isolated before.
             builder.setup.append(mode)
 
@@ -211,11 +202,6 @@ def _placed(
 def _constant(value: object) -> Any:
     # A program has plain tuples, which a file can hold.
     return tuple(value) if isinstance(value, torch.Size) else value
-
-
-def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
-    """Return the argument with references to earlier values replaced."""
-    return mapped(argument, lambda part: indices[part.index] if isinstance(part, Ref) else part)
 
 
 def _protect(builder: _Builder, written: Sequence[Ref]) -> None:
@@ -276,7 +262,7 @@ def pruned(live: Live) -> Live:
         grew = len(needed) > before
     program, _ = keeping(live.program, needed)
     sources = {step.target: live.sources[step.target] for step in program.steps if step.op == PLACEHOLDER}
-    return Live(Program(program.setup, program.body), sources, live.cotangents)
+    return Live(replace(program, cotangents=()), sources, live.cotangents)
 
 
 def _shared_memory(steps: tuple[Step, ...]) -> list[frozenset[int]]:
@@ -298,7 +284,7 @@ _EFFECTS: Final = frozenset({"register_hook", UNHOOKED, "retain_grad", "builtins
 
 def _has_backward(step: Step) -> bool:
     """Whether a step runs a backward pass. No reference shows that a later step depends on its ``.grad``."""
-    return step.target in {"backward", "torch.autograd.backward"}
+    return step.target in PASSES and step.target != GRAD
 
 
 def _changed(step: Step, program: Program) -> list[Ref]:
@@ -330,12 +316,11 @@ def inlined(live: Live, index: int, reference: Backend) -> Live:
         ProgramError: The step returns no tensor.
     """
     program = live.program
-    at = index - len(program.setup)
-    step = program.body[at] if 0 <= at < len(program.body) else None
+    step = program.steps[index] if len(program.setup) <= index < len(program.steps) else None
     if step is None or step.op not in {CALL_FUNCTION, CALL_METHOD}:
         message = f"step {index} is no call of the body and cannot be replaced by an input."
         raise ProgramError(message)
-    before = reference.run(Program(program.setup, program.body[: at + 1]), live.sources)
+    before = reference.run(until(program, index + 1), live.sources)
     value = before.values[index] if before.failure is None and len(before.values) > index else None
     if not isinstance(value, torch.Tensor):
         message = f"step {index}, {step.target}, returns no tensor and cannot be replaced by an input."
@@ -343,5 +328,4 @@ def inlined(live: Live, index: int, reference: Backend) -> Live:
     key = f"{_KEY}{sum(name.startswith(_KEY) for name in live.sources)}"
     source, spec = _source_of(value, requires_grad=value.requires_grad)
     placed = step._replace(op=PLACEHOLDER, target=key, args=(spec,), kwargs=(), modes=(), seed=None)
-    body = (*program.body[:at], placed, *program.body[at + 1 :])
-    return pruned(Live(Program(program.setup, body), {**live.sources, key: source}, live.cotangents))
+    return pruned(Live(replaced(program, {index: placed}), {**live.sources, key: source}, live.cotangents))

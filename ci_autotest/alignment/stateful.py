@@ -19,19 +19,11 @@ from ci_autotest.alignment.verdict import Judged, counted_differences, operator_
 from ci_autotest.backends.operators.identity import answered_step
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.call_probe import rewritten
-from ci_autotest.program.call_sequence import GRAD
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import ending_at, users
-from ci_autotest.program.ir import (
-    CALL_MODULE,
-    PLACEHOLDER,
-    Program,
-    Ref,
-    maker_of,
-    output_refs,
-    step_refs,
-)
+from ci_autotest.program.edit import ending_at, maker_of, users
+from ci_autotest.program.ir import CALL_MODULE, PLACEHOLDER, Program, Ref, output_refs, step_refs
 from ci_autotest.values.verdict import State, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
@@ -93,7 +85,7 @@ def _is_set_aside(program: Program, found: Misalignment, rules: Rules) -> bool:
 def _goes_back_again(program: Program, index: int) -> bool:
     """Whether a step runs a second backward pass over the same outputs."""
     step = program.steps[index]
-    return step.target == "torch.autograd.grad" and any(
+    return step.target == GRAD and any(
         other.target == step.target and other.args[:1] == step.args[:1] for other in program.steps[:index]
     )
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import torch
 
 from ci_autotest.backends.operators.identity import matches, step_operator
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, follows_from, step_refs
+from ci_autotest.program.edit import follows_from
+from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, step_refs
 from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ANY, Metric, Scale, Strictness, Tolerance, tolerance_for

@@ -16,7 +16,8 @@ from ci_autotest.alignment.properties.table import DRAWN_INSIDE, PropertyQuestio
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
-from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
+from ci_autotest.program.edit import reached, used_by
+from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _open(program: Program, index: int, step: Step, candidate: Trace, reference:
     outputs = {
         position: i
         for i, other in enumerate(program.steps)
-        if is_unpacking(other) and other.args[0] == Ref(index) and isinstance(position := other.args[1], int)
+        if is_unpacking(other) and other.receiver == index and isinstance(position := other.args[1], int)
     }
     is_tensor = not outputs
     return _Open(index, row, {0: index} if is_tensor else outputs)
@@ -128,7 +129,7 @@ def _open(program: Program, index: int, step: Step, candidate: Trace, reference:
 
 def _module(step: Step, trace: Trace) -> Any:
     """Return a side's module that a step calls."""
-    return trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
+    return trace.values[step.receiver] if step.receiver is not None else None
 
 
 def _was_training(program: Program, index: int) -> bool | None:
@@ -218,7 +219,7 @@ def _call(
     """Return a call with one side's values; values that it does not show are the other side's."""
     step, trace = program.steps[index], traces[0]
     backend = TorchSteps()
-    used = {ref.index for ref in step_refs(step)}
+    used = used_by([step])
     values = [_seen_by(traces, i) if i in used else None for i in range(index)]
     args = [materialize(arg, values, backend.constant) for arg in step.args]
     kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
@@ -241,8 +242,4 @@ def _call(
 
 def _descendants(program: Program, roots: set[int]) -> set[int]:
     """Return the steps computed from any of ``roots``, without the roots."""
-    found = set(roots)
-    for index, step in enumerate(program.steps):
-        if any(ref.index in found for ref in step_refs(step)):
-            found.add(index)
-    return found - roots
+    return reached(program.steps, roots) - roots

@@ -20,8 +20,8 @@ from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.edit import users
-from ci_autotest.program.ir import CANDIDATE_MODES, EXPECT, OPERATOR_CHECKS, REGISTERS, follows_from, maker_of
+from ci_autotest.program.edit import follows_from, maker_of, users, with_mode
+from ci_autotest.program.ir import CANDIDATE_MODES, EXPECT, OPERATOR_CHECKS, REGISTERS
 from ci_autotest.program.refusal import is_demanded, refused_as
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
@@ -473,16 +473,14 @@ def _verdict_on_graph(culprit: Culprit) -> tuple[Verdict, Live]:
 
 def _checked_programs(live: Live) -> Iterator[Live]:
     """Yield a program with each check: first of the schema, last of a graph with the gradient."""
-    program, start = live.program, len(live.program.setup)
+    program = live.program
     if any(not CANDIDATE_MODES.isdisjoint(step.modes) for step in program.steps):
         return
+    # A random operator differs from itself, in a graph as elsewhere.
+    certain = ((i, step) for i, step in program.calls if step.seed is None)
+    calls = [i for i, step in certain if refused_as(step) is None and REGISTERS[0] not in step.modes]
     for mode in OPERATOR_CHECKS:
-        body = list(program.body)
-        for index, step in program.calls:
-            # A random operator differs from itself, in a graph as elsewhere.
-            if step.seed is None and refused_as(step) is None and REGISTERS[0] not in step.modes:
-                body[index - start] = step._replace(modes=(*step.modes, mode))
-        yield live._replace(program=program.with_body(body))
+        yield live._replace(program=with_mode(program, mode, calls))
 
 
 def _is_failed_check(verdict: Verdict) -> bool:

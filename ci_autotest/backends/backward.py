@@ -18,13 +18,8 @@ from ci_autotest.backends.input_copies import same_layout
 from ci_autotest.backends.trace import Raised
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text
-from ci_autotest.program.ir import (
-    PLACEHOLDER,
-    is_unpacking,
-    maker_of,
-    output_refs,
-    ref_to,
-)
+from ci_autotest.program.edit import maker_of
+from ci_autotest.program.ir import PLACEHOLDER, is_unpacking, output_refs, ref_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -14,7 +14,8 @@ from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text
 from ci_autotest.host.steps import execute_step
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, output_refs
+from ci_autotest.program.edit import ending_at, replaced
+from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, Ref, Step, output_refs
 from ci_autotest.program.refusal import ACCEPTED, Refusal, bare, refusals
 
 if TYPE_CHECKING:
@@ -76,24 +77,16 @@ def with_refusals(run: Callable[..., Trace], program: Program, sources: Mapping[
 
 def _until(program: Program, index: int) -> Program:
     """Return a program that ends with a refused step and returns its value, so that no compiler drops the step."""
-    plain = _without_refusals(program)
     step = bare(program.steps[index])
-    at = index - len(program.setup)
     returned = step.args[0] if step.target in _GIVES_NOTHING else Ref(index)
-    return Program(
-        program.setup, (*plain.body[:at], step, Step(OUTPUT, "output", (returned,), (), "output"))
-    )  # fmt: skip
+    return ending_at(replaced(_without_refusals(program), {index: step}), index, (returned,))
 
 
 def _without_refusals(program: Program) -> Program:
     """Return a program with a zero in place of each refused step, so that the others keep their indices."""
-    refused = frozenset(refusals(program.steps))
-    start = len(program.setup)
-    body = (
-        Step(CALL_FUNCTION, "torch.zeros", ((),), (), step.name) if index in refused else step
-        for index, step in enumerate(program.body, start)
-    )
-    return program.with_body(body)
+    names = {index: program.steps[index].name for index in refusals(program.steps)}
+    zeros = {index: Step(CALL_FUNCTION, "torch.zeros", ((),), (), name) for index, name in names.items()}
+    return replaced(program, zeros)
 
 
 def see(trace: Trace, index: int, *, snapshots: bool) -> None:

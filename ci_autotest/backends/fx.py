@@ -30,7 +30,7 @@ from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
-from ci_autotest.program.ir import PLACEHOLDER, is_without_grad
+from ci_autotest.program.ir import is_without_grad
 from ci_autotest.program.module_calls import module_tree
 from ci_autotest.program.refusal import refusals
 
@@ -159,8 +159,7 @@ def takes_inputs(transform: Callable[..., Any]) -> bool:
 def _inputs(program: Program) -> list[int]:
     """Return the placeholders that a graph takes: those that are no attribute of a module of the user's."""
     states = module_tree(program).states
-    body = enumerate(program.body, len(program.setup))
-    return [index for index, step in body if step.op == PLACEHOLDER and index not in states]
+    return [index for index in program.inputs if index not in states]
 
 
 def _copied(program: Program, values: Sequence[Any]) -> list[Any]:

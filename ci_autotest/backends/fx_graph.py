@@ -36,8 +36,6 @@ from ci_autotest.program.ir import (
     PARAMETER,
     PLACEHOLDER,
     Device,
-    Ref,
-    TensorSpec,
     autocast_dtype,
     is_without_grad,
     output_refs,
@@ -81,8 +79,8 @@ def to_graph_module(program: Program, values: Sequence[Any], constant: Callable[
     for path, module in modules.items():
         _add(root, path, module)
     for index, path in tree.states.items():
-        spec, value = program.steps[index].args[0], values[index]
-        if isinstance(spec, TensorSpec) and spec.state == PARAMETER:
+        spec, value = program.steps[index].spec, values[index]
+        if spec is not None and spec.state == PARAMETER:
             value = torch.nn.Parameter(value.detach(), spec.requires_grad)
         _add(root, path, value)
     root.training = any(module.training for module in modules.values())
@@ -234,8 +232,7 @@ class _Converter:
 
     def _module(self, step: Step) -> str | None:
         """Return the name of the submodule that a step is called on; ``None`` if there is none."""
-        receiver = step.args[0] if step.args else None
-        return self._paths.get(receiver.index) if isinstance(receiver, Ref) else None
+        return self._paths.get(step.receiver) if step.receiver is not None else None
 
     def _argument(self, argument: Argument) -> Any:
         nodes = {ref.index: self._value(ref.index) for ref in refs(argument)}
@@ -290,8 +287,8 @@ def module_paths(program: Program) -> dict[int, str]:
     named = names(program)
     found: dict[int, str] = {}
     for index, step in enumerate(program.setup):
-        if step.target == "get_submodule" and isinstance(step.args[0], Ref) and step.args[0].index in found:
-            found[index] = f"{found[step.args[0].index]}.{step.args[1]}"
+        if step.target == "get_submodule" and step.receiver in found:
+            found[index] = f"{found[step.receiver]}.{step.args[1]}"
         elif step.op == CALL_FUNCTION:
             found[index] = named[index]
     return found

@@ -12,7 +12,7 @@ import torch
 from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
+from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.program.targets import is_overload, is_own
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ class OperatorUsage:
         try:
             if step.op != CALL_MODULE:
                 return self._binder.names(step, operator)
-            receiver = step.args[0]
-            made = steps[receiver.index] if isinstance(receiver, Ref) else step
-            return self._binder.names(made, operator) if made is not step else ()
+            return self._binder.names(steps[step.receiver], operator) if step.receiver is not None else ()
         except UnsupportedError:
             return ()
 

@@ -17,6 +17,7 @@ from ci_autotest.backends.operators.user_operators import find
 from ci_autotest.backends.result_bands import ResultBands
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
     CANDIDATE_MODES,
@@ -31,10 +32,10 @@ from ci_autotest.program.ir import (
     Device,
     DType,
     FrameworkConstant,
-    Ref,
     autocast_dtype,
     operator_check_of,
     result_bands_of,
+    step_refs,
 )
 from ci_autotest.program.targets import is_function, is_own
 
@@ -64,7 +65,6 @@ def load(content: bytes, map_location: torch.device | None = None) -> list[torch
     return found
 
 
-GRAD: Final = "torch.autograd.grad"
 _Module: Final = torch.nn.Module
 _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
 
@@ -202,9 +202,8 @@ class TorchBinding:
 
     def _register(self, step: Step) -> None:
         """Register a hook, whose steps run when autograd calls it, or remove one."""
-        receiver = step.args[0]
+        receiver = step_refs(step)[0]
         assert self.run is not None  # noqa: S101 - a program with hooks runs step by step
-        assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
         if step.target == UNHOOKED:
             self.handles[receiver.index].remove()
             return

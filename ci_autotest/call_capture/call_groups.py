@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.call_capture.layouts import PLAIN, Layout, layout_of
 from ci_autotest.call_capture.observation import Elements, ObservedTensor, Omission
-from ci_autotest.program.ir import NO_GRAD, List, Ref, mapped_step
+from ci_autotest.program.edit import mapped_step
+from ci_autotest.program.ir import NO_GRAD, List, Ref
 from ci_autotest.program.written_values import outputs_of, written_receiver
 from ci_autotest.values.dtypes import COMPLEX, DIFFERENTIABLE, INTEGERS
 

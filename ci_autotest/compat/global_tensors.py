@@ -19,7 +19,7 @@ import numpy as np
 from ci_autotest.compat.oneflow_unittest import ON_RANKS, without_skip
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, shard
-from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER, Ref, TensorSpec
+from ci_autotest.program.ir import CALL_METHOD
 from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
@@ -224,13 +224,12 @@ def to_global(owner: Any, *args: Any, **kwargs: Any) -> Any:
     index = owner._ref.index  # noqa: SLF001 - of the same recording
     recorder = owner._recorder  # noqa: SLF001
     step = recorder.steps[index]
-    while step.op == CALL_METHOD and step.target in _SAME_PLACEMENT and isinstance(step.args[0], Ref):
-        index = step.args[0].index
+    while step.op == CALL_METHOD and step.target in _SAME_PLACEMENT and step.receiver is not None:
+        index = step.receiver
         step = recorder.steps[index]
-    spec = step.args[0] if step.op == PLACEHOLDER else None
     wanted = _placements(sbp, owner._tensor.dim())  # noqa: SLF001 - reading its shape would be a step
-    if isinstance(spec, TensorSpec) and wanted:
-        recorder.steps[index] = step._replace(args=(replace(spec, placements=wanted),))
+    if wanted:
+        recorder.steps[index] = step.with_spec(placements=wanted)
     return owner
 
 

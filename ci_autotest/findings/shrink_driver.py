@@ -14,7 +14,7 @@ from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.shrink.ranks import mesh_of, on_fewest
+from ci_autotest.shrink.ranks import on_fewest
 from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, ShownTrial, Shrinker, TrialProgram, is_same
 
 if TYPE_CHECKING:
@@ -84,7 +84,11 @@ class ShrinkTrial:
 
     def is_of_other_group(self, proposal: Proposal) -> bool:
         """Whether a proposal needs a group of ranks of another size."""
-        return self.mesh is not None and isinstance(proposal, TrialProgram) and mesh_of(proposal.recording) != self.mesh
+        return (
+            self.mesh is not None
+            and isinstance(proposal, TrialProgram)
+            and proposal.recording.program.mesh != self.mesh
+        )
 
     def propose(self, proposal: Proposal) -> ShownTrial | None:
         """Return what a proposal shows; ``None`` if the trial gave no verdict."""
@@ -141,7 +145,7 @@ def shrink_on_hosts(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
         return best
     seen = _same(trial.run(fewer), shown.verdict)
     # Without its draws: a case that is drawn anew lies on all ranks of the candidate.
-    return best if seen is None else shrink(seen, replace(trial, mesh=mesh_of(seen.recording)))
+    return best if seen is None else shrink(seen, replace(trial, mesh=seen.recording.program.mesh))
 
 
 def shrink_compiled(shown: ShownTrial, trial: ShrinkTrial, candidate: Candidate) -> tuple[ShownTrial, str]:

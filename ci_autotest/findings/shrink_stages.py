@@ -14,7 +14,6 @@ from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.data import zeroed
-from ci_autotest.shrink.ranks import mesh_of
 from ci_autotest.values.finding import VARIANTS_AT_MOST, Variant
 
 if TYPE_CHECKING:
@@ -134,5 +133,5 @@ def _trial(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> Shrin
     """Return how proposals are tried; the ranks of another framework stay as many as they are."""
     candidate = _candidate(suspect, inspection)
     are_hosts = candidate is not None and candidate.backend == "module" and candidate.ranks is not None
-    mesh = mesh_of(shown.recording) if are_hosts else None
+    mesh = shown.recording.program.mesh if are_hosts else None
     return ShrinkTrial(suspect, inspection.fresh, mesh=mesh, show=inspection.tools.show)

@@ -87,7 +87,7 @@ def _of_program(
         if fitting is not None:
             spec = TensorSpec(framework.facts(value)[0], weight.shape, (), 0, weight.size)
             weights[position] = framework.tensor(fitting, spec)
-    leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and step.args[0].requires_grad]  # type: ignore[union-attr]
+    leaves = [i for i, step in enumerate(program.steps) if (leaf := step.spec) and leaf.requires_grad]
     return list(zip(leaves, framework.backward(program, run.values, weights, leaves), strict=True))
 
 

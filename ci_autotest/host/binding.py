@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.program.ir import TensorSpec
 from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.host.frameworks.protocol import Framework
-    from ci_autotest.program.ir import Argument, Step
+    from ci_autotest.program.ir import Argument, Step, TensorSpec
 
 
 class Binding:
@@ -45,8 +44,8 @@ class Binding:
 
     def placeholder(self, step: Step) -> Any:
         """Return a leaf with the data of this run."""
-        spec = step.args[0]
-        assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
+        spec = step.spec
+        assert spec is not None  # noqa: S101 - checked when recorded
         storage = self._tensors[step.target].copy()  # steps may write to the leaf, and the next run needs the data
         found = leaf(self._framework, storage, spec)
         if self._shares is not None and storage.size and spec.is_contiguous and self._shares(spec):

@@ -11,25 +11,21 @@ from ci_autotest.host.binding import Binding
 from ci_autotest.host.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
 from ci_autotest.host.steps import execute_step
 from ci_autotest.host.trace import Facts, RunTrace, Snapshot
+from ci_autotest.program.edit import used_by
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     GET_ATTR,
-    LOADS_STATE,
     OUTPUT,
     PLACEHOLDER,
     READS_OF_MODULES,
-    Mapping_,
     Program,
-    Ref,
-    TensorSpec,
     output_refs,
-    used_by,
 )
 from ci_autotest.program.python_names import is_in_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
 
@@ -76,8 +72,8 @@ def forward(
                     value = execute_step(step, run.values, binding)
                 if snapshots and step.op != PLACEHOLDER:
                     framework.synchronize()
-                if step.in_setup and step.target == LOADS_STATE:
-                    run.left_out += _left_out(step, run.values)
+                if (loaded := step.loaded_state) is not None:
+                    run.left_out += _left_out(run.values[loaded[0]], loaded[1])
                 facts = framework.facts(value) if framework.is_tensor(value) else None
                 if snapshots:
                     run.copies.append(_snapshot(value, facts, framework))
@@ -95,14 +91,10 @@ def forward(
     return run
 
 
-def _left_out(step: Step, values: Sequence[Any]) -> list[str]:
+def _left_out(module: Any, state: Iterable[str]) -> list[str]:
     """Return the names of state entries that the module which loads them lacks."""
-    receiver, state = step.args
-    assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
-    assert isinstance(state, Mapping_)  # noqa: S101 - likewise
-    module = values[receiver.index]
     own = module.state_dict()
-    return [f"{type(module).__name__}.{name}" for name, _ in state.items if name not in own]
+    return [f"{type(module).__name__}.{name}" for name in state if name not in own]
 
 
 def _snapshot(value: Any, facts: Facts | None, framework: Framework) -> Snapshot:
@@ -217,8 +209,7 @@ class _GraphBody:
         run, framework = self.run, self._framework
         # Unused placeholders are not passed in: some frameworks give every input of a graph a gradient of zeros.
         read = used_by(self._program.body)
-        steps = enumerate(self._program.steps)
-        inputs = [i for i, step in steps if step.op == PLACEHOLDER and not step.in_setup and i in read]
+        inputs = [i for i in self._program.inputs if i in read]
         modules = [i for i, value in enumerate(run.values) if value is not None and hasattr(value, "named_parameters")]
         first = next((i for i, _ in self._program.calls), 0)
 
@@ -297,10 +288,10 @@ def record_error(run: RunTrace, step: Step, index: int, error: BaseException, fr
     """
     message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
     # A leaf that the framework cannot hold, or a state that its module cannot load, is no error of the tested operator.
-    if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
+    if (spec := step.spec) is not None:
         text = f"it cannot make this {spec.dtype} tensor ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
-    elif step.in_setup and step.target == LOADS_STATE:
+    elif step.loaded_state is not None:
         # The test did not ask for this step: it is how ci-autotest copies the reference's state.
         text = f"its module cannot load the state of the reference's module ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
@@ -320,12 +311,11 @@ def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> 
     Raises:
         LackingError: The attribute does not exist.
     """
-    receiver = step.args[0] if step.args else None
     name = step.args[1] if step.target == "builtins.getattr" else step.target
     is_asked = step.op in {CALL_METHOD, GET_ATTR} or step.target == "builtins.getattr"
-    if not is_asked or not isinstance(receiver, Ref) or not isinstance(name, str):
+    if not is_asked or step.receiver is None or not isinstance(name, str):
         return
-    value = values[receiver.index]
+    value = values[step.receiver]
     # The class is asked first, because asking a value computes its properties.
     if framework.is_tensor(value) and not hasattr(type(value), name) and not hasattr(value, name):
         message = f"Tensor.{name}"

@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.program.ir import (
-    OUTPUT,
-    PLACEHOLDER,
-    Program,
-    Ref,
-    follows_from,
-    output_refs,
-    ref_to,
-    step_refs,
-)
+from ci_autotest.program.edit import follows_from
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, output_refs, ref_to, step_refs
 from ci_autotest.program.json_values import spec_of
 from ci_autotest.program.written_values import written_values
 

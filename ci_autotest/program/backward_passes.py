@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import follows_from, step_refs
+from ci_autotest.program.edit import follows_from
+from ci_autotest.program.ir import step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.program.ir import Argument, Program, Step
 
+GRAD: Final = "torch.autograd.grad"
 #: The steps that run a backward pass, each with the position of ``retain_graph``, which ``create_graph`` follows.
-PASSES: Final = {"torch.autograd.grad": 3, "torch.autograd.backward": 2, "backward": 2}
+PASSES: Final = {GRAD: 3, "torch.autograd.backward": 2, "backward": 2}
 
 
 def creates_graph(step: Step) -> bool:

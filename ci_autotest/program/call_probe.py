@@ -16,10 +16,9 @@ from ci_autotest.program.call_sequence import (
     CallSequence,
     SequencePart,
     change_parameters,
-    placeholders,
     plain,
 )
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program, Ref, Step
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program, Ref, Step, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +58,7 @@ def probe(
     setup = found.setup(part)
     given = found.inputs(part)
     first = {**setup, **given}
-    plain_specs = {index: plain(spec) for index, spec in placeholders(part.program).items()}
+    plain_specs = {index: plain(spec) for index, spec in part.program.inputs.items()}
 
     def written(receivers: Mapping[int, int], which: int) -> None:
         for index, values in changed.items():
@@ -102,7 +101,7 @@ def _over_old_memory(
 
     Their version counters start again, as they do when freed memory is reused.
     """
-    specs, made = placeholders(part.program), {}
+    specs, made = part.program.inputs, {}
     for index, (_, third) in changed.items():
         data = found.add(Step(CALL_FUNCTION, "builtins.getattr", (Ref(given[index]), "data"), (), "data"))
         found.write(data.index, found.placeholder(plain(specs[index]), third, "new"))
@@ -115,9 +114,7 @@ def _over_old_memory(
 
 def is_write(step: Step) -> bool:
     """Whether a step writes to an earlier value, as a probe does between its calls."""
-    return (
-        step.op == CALL_METHOD and step.target in _WRITES and NO_GRAD[0] in step.modes and isinstance(step.args[0], Ref)
-    )
+    return step.op == CALL_METHOD and step.target in _WRITES and NO_GRAD[0] in step.modes and step.receiver is not None
 
 
 def is_over_old_memory(step: Step) -> bool:
@@ -130,9 +127,7 @@ def rewritten(program: Program) -> frozenset[int]:
     found: set[int] = set()
     for index, step in enumerate(program.steps):
         if is_write(step):
-            receiver = step.args[0]
-            assert isinstance(receiver, Ref)  # noqa: S101 - as ``is_write`` says
-            found |= {receiver.index, index}
+            found |= {step_refs(step)[0].index, index}
         elif is_over_old_memory(step):
             found.add(index)
     return frozenset(found)
@@ -230,7 +225,7 @@ def _inputs(
 ) -> dict[int, int]:
     """Append inputs with one of the sets of values, each at an address of its own; return their indices."""
     given = {}
-    for index, spec in placeholders(part.program).items():
+    for index, spec in part.program.inputs.items():
         step = part.program.steps[index]
         own, data = spec, part.data[step.target]
         if values and index in changed:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.edit import keeping
+from ci_autotest.program.backward_passes import GRAD, PASSES
+from ci_autotest.program.edit import arranged, keeping, mapped, renumbered_step, used_by
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -27,30 +28,24 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
-    arranged,
     contiguous_strides,
     is_unpacking,
-    mapped,
     output_refs,
     ref_to,
-    renumbered_step,
     step_refs,
-    used_by,
 )
 from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import refusals
-from ci_autotest.program.targets import is_own, last_name
+from ci_autotest.program.targets import is_own, last_name, makes_module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument
 
-GRAD: Final = "torch.autograd.grad"
 #: Calls whose effects a second call of the body would find, or that run a backward pass themselves.
 _ONCE: Final = frozenset({
-    "backward", "torch.autograd.backward", GRAD, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr",
-    "detach_", "set_",
+    *PASSES, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr", "detach_", "set_",
 })  # fmt: skip
 
 #: Keywords of a backward pass through a graph that another backward pass needs.
@@ -151,7 +146,7 @@ class CallSequence:
     def inputs(self, part: SequencePart, *, requires_grad: bool = True) -> dict[int, int]:
         """Append new inputs for a body, at addresses of their own; return the new index of each."""
         found = {}
-        for index, spec in placeholders(part.program).items():
+        for index, spec in part.program.inputs.items():
             step = part.program.steps[index]
             own = spec if requires_grad else replace(spec, requires_grad=False)
             found[index] = self.placeholder(own, part.data[step.target], step.name).index
@@ -285,12 +280,6 @@ def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
     return mapped(argument, lambda part: Copy(part) if isinstance(part, Ref) and part.index in tensors else part)
 
 
-def placeholders(program: Program) -> dict[int, TensorSpec]:
-    """Return the spec of each input of the body by index."""
-    start = len(program.setup)
-    return {index: spec for index, step in enumerate(program.body, start) if (spec := step.spec) is not None}
-
-
 def joined(
     parts: Collection[SequencePart], *, forwards_first: bool = False, repeats: bool = False
 ) -> tuple[Program, dict[str, Any]]:
@@ -326,9 +315,7 @@ def without_gradients(program: Program) -> Program:
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in dropped)
     last = program.body[-1]._replace(args=outputs)
     # The gradients from which the passes started.
-    dropped |= set(placeholders(program)) - used_by(
-        step for i, step in enumerate((*steps[:-1], last)) if i not in dropped
-    )
+    dropped |= set(program.inputs) - used_by(step for i, step in enumerate((*steps[:-1], last)) if i not in dropped)
     return keeping(program.with_body((*program.body[:-1], last)), set(range(len(steps))) - dropped)[0]
 
 
@@ -349,7 +336,7 @@ def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[in
     weights = [
         (index, "weight")
         for index, step in enumerate(steps)
-        if step.op == CALL_FUNCTION and step.name == "module" and last_name(step.target) in _WITH_WEIGHT
+        if makes_module(step) and last_name(step.target) in _WITH_WEIGHT
     ]
     weights += [(index, name) for index, name in part.parameters if is_own(steps[index].target)]
     for index, name in weights:

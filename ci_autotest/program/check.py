@@ -45,6 +45,7 @@ from ci_autotest.program.targets import (
     is_attribute,
     is_function,
     is_method,
+    is_module,
     is_overload,
     is_own,
     is_settable,
@@ -96,7 +97,7 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
         # First, because the checks below look up the steps that this one refers to.
         _check_step(step, index, is_last=index == len(program.steps) - 1, is_called=is_called)
         # A backend calls whatever the value is, so without this a program could call any object.
-        if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
+        if step.op == CALL_MODULE and not is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls a value that is not a module."
             raise ProgramError(message)
         _check_uses(step, index, program.steps)
@@ -313,11 +314,6 @@ def _unless_named(step: Step) -> str:
         ", and operators that the autotest.yml here names. If it is yours, add it to `replace`, or its module to "
         "`import`, of a candidate"
     )
-
-
-def _is_module(step: Step) -> bool:
-    is_made = step.op == CALL_FUNCTION and (step.target.startswith("torch.nn.") or is_own(step.target))
-    return step.in_setup and (is_made or (step.op == CALL_METHOD and step.target == "get_submodule"))
 
 
 def _all(*arguments: Argument) -> Iterator[Argument]:

@@ -12,6 +12,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.edit import used_by
 from ci_autotest.program.hook_names import handle_name, kept_names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -40,12 +41,11 @@ from ci_autotest.program.ir import (
     autocast_dtype,
     output_refs,
     step_refs,
-    used_by,
 )
 from ci_autotest.program.python_names import is_in_module, is_name, is_path
 from ci_autotest.program.random_calls import seeds_of
 from ci_autotest.program.refusal import bare, refused_as
-from ci_autotest.program.targets import is_function, is_own
+from ci_autotest.program.targets import is_function, is_own, makes_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -349,15 +349,10 @@ def output_text(program: Program) -> str:
 def inputs(program: Program) -> tuple[tuple[str, int], ...]:
     """Return ``(name, index)`` of the body's inputs: modules and values of the setup, then its own placeholders."""
     named = names(program)
-    start = len(program.setup)
-    found = [(named[start + i], start + i) for i, step in enumerate(program.body) if step.op == PLACEHOLDER]
+    found = [(named[i], i) for i in program.inputs]
     used = used_by(program.body)
-    made = [(named[i], i) for i, step in enumerate(program.setup) if i in used or _makes_module(step)]
+    made = [(named[i], i) for i, step in enumerate(program.setup) if i in used or makes_module(step)]
     return tuple(made + found)
-
-
-def _makes_module(step: Step) -> bool:
-    return step.op == CALL_FUNCTION and step.name == "module"
 
 
 def function_text(program: Program, name: str = "program", *, rename: Callable[[str], str] | None = None) -> str:

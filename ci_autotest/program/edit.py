@@ -1,15 +1,89 @@
-"""Edits of a program: what uses a value, what remains without some steps, and what later steps use instead."""
+"""Edits of a program, and what they ask of it: what uses a value, what it follows from, what is computed from it.
+
+Whatever makes a program of another one is written in these words, so that references are renumbered in one place.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import CALL_METHOD, OUTPUT, Program, Ref, Step, ref_to, renumbered_step, step_refs
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    OUTPUT,
+    Copy,
+    List,
+    Mapping_,
+    Program,
+    Ref,
+    Slice,
+    Step,
+    is_unpacking,
+    ref_to,
+    step_refs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from ci_autotest.program.ir import Argument
+    from ci_autotest.program.ir import Argument, TensorSpec
+
+
+_WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
+
+
+def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
+    """Return the argument with what ``change`` returns for each part that holds no others, such as a reference."""
+    if type(argument) not in _WITH_PARTS:  # First, because most have none.
+        return change(argument)
+    match argument:
+        case tuple():
+            return tuple(mapped(item, change) for item in argument)
+        case List(items):
+            return List(tuple(mapped(item, change) for item in items))
+        case Mapping_(items):
+            return Mapping_(tuple((key, mapped(item, change)) for key, item in items))
+        case Slice(start, stop, step):
+            return Slice(mapped(start, change), mapped(stop, change), mapped(step, change))
+        case Copy(ref):
+            copied = change(ref)
+            return Copy(copied) if isinstance(copied, Ref) else copied
+        case _:
+            return change(argument)
+
+
+def mapped_step(step: Step, change: Callable[[Argument], Argument]) -> Step:
+    """Return the step with ``mapped`` arguments."""
+    return step._replace(
+        args=tuple(mapped(value, change) for value in step.args),
+        kwargs=tuple((key, mapped(value, change)) for key, value in step.kwargs),
+    )
+
+
+def renumbered_step(step: Step, indices: Mapping[int, int] | Sequence[int]) -> Step:
+    """Return the step with each reference to ``i`` changed to ``indices[i]``."""
+    return mapped_step(step, lambda part: Ref(indices[part.index]) if type(part) is Ref else part)
+
+
+def maker_of(steps: Sequence[Step], index: int) -> int:
+    """Return the index of the call that made a value; for an unpacking, however deep, that of the tuple's call."""
+    while is_unpacking(steps[index]):
+        index = step_refs(steps[index])[0].index
+    return index
+
+
+def follows_from(steps: Sequence[Step], index: int) -> set[int]:
+    """Return the steps that a step depends on, and the step itself."""
+    found = {index}
+    # One pass backward is enough, because a step refers to earlier ones only.
+    for i in range(index, -1, -1):
+        if i in found:
+            found.update(ref.index for ref in step_refs(steps[i]))
+    return found
+
+
+def used_by(steps: Iterable[Step]) -> set[int]:
+    """Return the indices of the values that any of some steps uses."""
+    return {ref.index for step in steps for ref in step_refs(step)}
 
 
 def readers(program: Program, index: int) -> list[int]:
@@ -45,6 +119,47 @@ def keeping(program: Program, kept: Collection[int]) -> tuple[Program, dict[int,
     """Return the program of some of its steps, which use no others, and the new index of each."""
     places = {old: new for new, old in enumerate(sorted(kept))}
     return program.with_steps(renumbered_step(program.steps[old], places) for old in places), places
+
+
+def reached(steps: Sequence[Step], roots: Collection[int]) -> set[int]:
+    """Return the steps that are computed from any of some steps, and these themselves."""
+    found = set(roots)
+    for index, step in enumerate(steps):
+        if any(ref.index in found for ref in step_refs(step)):
+            found.add(index)
+    return found
+
+
+def replaced(program: Program, steps: Mapping[int, Step]) -> Program:
+    """Return the program with other steps in some places."""
+    return program.with_steps(steps.get(index, step) for index, step in enumerate(program.steps))
+
+
+def with_mode(program: Program, mode: str, calls: Iterable[int]) -> Program:
+    """Return the program in which some calls have one more mode."""
+    steps = ((index, program.steps[index]) for index in calls)
+    return replaced(program, {index: step._replace(modes=(*step.modes, mode)) for index, step in steps})
+
+
+def until(program: Program, index: int) -> Program:
+    """Return the setup and the steps of the body before one of its steps, without an output and cotangents."""
+    return Program(program.setup, program.body[: index - len(program.setup)])
+
+
+def arranged(
+    steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = (), order: Sequence[int] | None = None
+) -> Program:
+    """Return the program of recorded steps: the setup first, references renumbered.
+
+    Args:
+        steps: As recorded.
+        cotangents: Of the outputs.
+        order: Indices of the steps in their new order, the setup first; by default, the order is otherwise kept.
+    """
+    if order is None:
+        order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    indices = {old: new for new, old in enumerate(order)}
+    return Program.of((renumbered_step(steps[old], indices) for old in order), cotangents)
 
 
 def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -> Program:

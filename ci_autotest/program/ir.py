@@ -16,15 +16,15 @@ depart from the design").
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import EllipsisType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from ci_autotest.values.dtypes import HALF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ci_autotest.program.distribution import Distribution
 
@@ -264,6 +264,25 @@ class Step(NamedTuple):
         spec = self.args[0] if self.op == PLACEHOLDER and self.args else None
         return spec if isinstance(spec, TensorSpec) else None
 
+    @property
+    def receiver(self) -> int | None:
+        """The index of the value that is its first argument; ``None`` if that is none."""
+        first = self.args[0] if self.args else None
+        return first.index if isinstance(first, Ref) else None
+
+    @property
+    def loaded_state(self) -> tuple[int, dict[str, int]] | None:
+        """The module into which the setup loads a state, and the input of each name; ``None`` for any other step."""
+        if not self.in_setup or self.target != LOADS_STATE or self.receiver is None or len(self.args) == 1:
+            return None
+        state = self.args[1].items if isinstance(self.args[1], Mapping_) else ()
+        return self.receiver, {name: ref.index for name, ref in state if isinstance(ref, Ref)}
+
+    def with_spec(self, **changes: Any) -> Step:
+        """Return the input with a changed spec; any other step as it is."""
+        spec = self.spec
+        return self if spec is None else self._replace(args=(replace(spec, **changes),))
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -301,6 +320,18 @@ class Program:
         """The spec of each input, state and cotangent, by the key of its data."""
         found = {step.target: spec for step in self.steps if (spec := step.spec) is not None}
         return found | {cotangent_key(i): spec for i, spec in enumerate(self.cotangents) if spec is not None}
+
+    @property
+    def inputs(self) -> dict[int, TensorSpec]:
+        """The spec of each input of the body by its index, those that are states among them."""
+        start = len(self.setup)
+        return {index: spec for index, step in enumerate(self.body, start) if (spec := step.spec) is not None}
+
+    @property
+    def mesh(self) -> tuple[int, ...] | None:
+        """Sizes of the mesh on which its inputs lie; ``None`` if they lie on none."""
+        lies = (spec.distribution for step in self.steps if (spec := step.spec) is not None)
+        return next((each.mesh for each in lies if each is not None), None)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -401,23 +432,6 @@ def is_unpacking(step: Step) -> bool:
 UNPACK: Final = "builtins.tuple.__getitem__"
 
 
-def maker_of(steps: Sequence[Step], index: int) -> int:
-    """Return the index of the call that made a value; for an unpacking, however deep, that of the tuple's call."""
-    while is_unpacking(steps[index]):
-        index = step_refs(steps[index])[0].index
-    return index
-
-
-def follows_from(steps: Sequence[Step], index: int) -> set[int]:
-    """Return the steps that a step depends on, and the step itself."""
-    found = {index}
-    # One pass backward is enough, because a step refers to earlier ones only.
-    for i in range(index, -1, -1):
-        if i in found:
-            found.update(ref.index for ref in step_refs(steps[i]))
-    return found
-
-
 def refs(argument: Argument) -> Iterator[Ref]:
     """Yield the references inside an argument, in order."""
     match argument:
@@ -441,63 +455,6 @@ def refs(argument: Argument) -> Iterator[Ref]:
 def step_refs(step: Step) -> tuple[Ref, ...]:
     """Return the references in a step's arguments, in order; a value used twice is there twice."""
     return tuple(ref for argument in (*step.args, *(value for _, value in step.kwargs)) for ref in refs(argument))
-
-
-def used_by(steps: Iterable[Step]) -> set[int]:
-    """Return the indices of the values that any of some steps uses."""
-    return {ref.index for step in steps for ref in step_refs(step)}
-
-
-_WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
-
-
-def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
-    """Return the argument with what ``change`` returns for each part that holds no others, such as a reference."""
-    if type(argument) not in _WITH_PARTS:  # First, because most have none.
-        return change(argument)
-    match argument:
-        case tuple():
-            return tuple(mapped(item, change) for item in argument)
-        case List(items):
-            return List(tuple(mapped(item, change) for item in items))
-        case Mapping_(items):
-            return Mapping_(tuple((key, mapped(item, change)) for key, item in items))
-        case Slice(start, stop, step):
-            return Slice(mapped(start, change), mapped(stop, change), mapped(step, change))
-        case Copy(ref):
-            copied = change(ref)
-            return Copy(copied) if isinstance(copied, Ref) else copied
-        case _:
-            return change(argument)
-
-
-def mapped_step(step: Step, change: Callable[[Argument], Argument]) -> Step:
-    """Return the step with ``mapped`` arguments."""
-    return step._replace(
-        args=tuple(mapped(value, change) for value in step.args),
-        kwargs=tuple((key, mapped(value, change)) for key, value in step.kwargs),
-    )
-
-
-def renumbered_step(step: Step, indices: Mapping[int, int] | Sequence[int]) -> Step:
-    """Return the step with each reference to ``i`` changed to ``indices[i]``."""
-    return mapped_step(step, lambda part: Ref(indices[part.index]) if type(part) is Ref else part)
-
-
-def arranged(
-    steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = (), order: Sequence[int] | None = None
-) -> Program:
-    """Return the program of recorded steps: the setup first, references renumbered.
-
-    Args:
-        steps: As recorded.
-        cotangents: Of the outputs.
-        order: Indices of the steps in their new order, the setup first; by default, the order is otherwise kept.
-    """
-    if order is None:
-        order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
-    indices = {old: new for new, old in enumerate(order)}
-    return Program.of((renumbered_step(steps[old], indices) for old in order), cotangents)
 
 
 def output_refs(program: Program) -> tuple[Ref, ...]:

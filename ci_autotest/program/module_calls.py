@@ -9,15 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    CALL_METHOD,
-    PLACEHOLDER,
-    Ref,
-    is_unpacking,
-    renumbered_step,
-    step_refs,
-)
+from ci_autotest.program.edit import renumbered_step, used_by
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, Ref, is_unpacking, step_refs
 from ci_autotest.program.python_names import is_name
 from ci_autotest.program.refusal import refused_as
 
@@ -142,7 +135,7 @@ def _called(
         if places is None or any(given.setdefault(place, ref) != ref for place, ref in places):
             return None
     results = {i: each.result for i in members if (each := steps[i].module) is not None and each.result is not None}
-    taken = {ref.index for i, step in enumerate(steps) if i not in members for ref in step_refs(step)}
+    taken = used_by(step for i, step in enumerate(steps) if i not in members)
     if (taken & {*members}) - {*results}:
         return None
     seeds = [steps[i].seed for i in members if steps[i].seed is not None]

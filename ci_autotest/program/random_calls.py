@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, List, Ref, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, List, step_refs
 from ci_autotest.program.targets import DISPATCHER, last_name
 
 if TYPE_CHECKING:
@@ -168,17 +168,12 @@ def drawing_modules(program: Program) -> frozenset[int]:
                 drawing[index] = "always" if "always" in parts else "in training"
         elif step.op == CALL_METHOD and step.target in {"eval", "train"}:
             mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
-            at = _receiver(step)
-            if drawing.get(at) in {"in training", "in evaluation"}:
+            at = step.receiver
+            if at is not None and drawing.get(at) in {"in training", "in evaluation"}:
                 drawing[at] = "in training" if mode else "in evaluation"
-        elif step.op == CALL_MODULE and drawing.get(_receiver(step)) in {"always", "in training"}:
+        elif step.op == CALL_MODULE and drawing.get(step_refs(step)[0].index) in {"always", "in training"}:
             found.append(index)
     return frozenset(found)
-
-
-def _receiver(step: Step) -> int:
-    first = step.args[0] if step.args else None
-    return first.index if isinstance(first, Ref) else -1
 
 
 def _layer(step: Step) -> str:

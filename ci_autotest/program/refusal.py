@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import error_text
+from ci_autotest.program.edit import replaced
 from ci_autotest.program.ir import Program, Step, output_refs
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ def refused_outputs(program: Program) -> tuple[int, ...]:
 
 def bare_at_end(program: Program) -> Program:
     """Return the program with a refused last step unmarked, so that its exception ends the program."""
-    last = len(program.body) - 2
-    if last < 0 or refused_as(program.body[last]) is None:
+    last = len(program.steps) - 2
+    if last < len(program.setup) or refused_as(program.steps[last]) is None:
         return program
-    body = program.body
-    return program.with_body((*body[:last], bare(body[last]), body[-1]))
+    return replaced(program, {last: bare(program.steps[last])})

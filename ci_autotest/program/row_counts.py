@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import mapped
+from ci_autotest.program.edit import mapped
 from ci_autotest.program.targets import last_name
 
 if TYPE_CHECKING:

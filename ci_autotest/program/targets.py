@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.ir import ARRAY, EXPECT, HOOKED, LOAD, SAVE, UNHOOKED
+from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, CALL_METHOD, EXPECT, HOOKED, LOAD, PACKED, SAVE, UNHOOKED, Step
 from ci_autotest.program.python_names import is_path, is_pythons
 
 if TYPE_CHECKING:
@@ -126,6 +126,17 @@ def is_overload(target: str) -> bool:
     if name == target or not _OF_DISPATCHER.fullmatch(name):
         return False
     return not _REFUSED_OVERLOADS.fullmatch(name.partition(".")[0])
+
+
+def makes_module(step: Step) -> bool:
+    """Whether a step of the setup constructs a module: it calls a class of ``torch.nn``, or one of the user's."""
+    is_of_torch = step.target.startswith("torch.nn.") and last_name(step.target)[:1].isupper() and step.target != PACKED
+    return step.in_setup and step.op == CALL_FUNCTION and (is_of_torch or is_own(step.target))
+
+
+def is_module(step: Step) -> bool:
+    """Whether the value of a step of the setup is a module: it constructs one, or takes a part of one."""
+    return makes_module(step) or (step.in_setup and step.op == CALL_METHOD and step.target == "get_submodule")
 
 
 def own_operator(target: str) -> str:

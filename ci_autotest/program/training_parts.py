@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs, used_by
+from ci_autotest.program.edit import used_by
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, step_refs
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
@@ -67,5 +68,5 @@ def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> Tr
     taken = dict.fromkeys(ref.index for index in indices for ref in step_refs(steps[index]))
     takes = tuple(index for index in taken if index not in own and index not in states and index >= len(program.setup))
     used = used_by(step for index, step in enumerate(steps) if index not in own)
-    used |= {ref.index for ref in output_refs(program)}
+    used |= used_by(program.body[-1:])
     return TrainingPart(indices, is_forward, takes, tuple(index for index in indices if index in used))

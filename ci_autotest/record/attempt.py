@@ -16,8 +16,9 @@ from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
+from ci_autotest.program.edit import arranged, follows_from
 from ci_autotest.program.expectations import expected_input, has_expectation
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, follows_from
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import FunctionTracer
 from ci_autotest.record.batch_dimensions import batch_of

@@ -314,12 +314,14 @@ def _out_of_scope(result: RunResult) -> int:
 def _excused(result: RunResult) -> int:
     """Count the (test, candidate) pairs that differ although nothing counts against the candidate."""
     explained = [item for item in result.findings if item.known is not None or counts_against(item)]
-    counted = {(item.candidate, test) for item in explained for test in item.tests or (item.test,)}
-    return sum(
-        item.outcome == "reference_off"
-        or (item.outcome in FAILED_OUTCOMES and (item.candidate, item.test) not in counted)
+    tolerated = [item for item in result.findings if item.known is None and item.blame in TOLERATED_BLAMES]
+    differing = {(item.candidate, test) for item in tolerated for test in item.tests or (item.test,)}
+    differing |= {
+        (item.candidate, item.test)
         for item in result.results
-    )
+        if item.outcome in FAILED_OUTCOMES or item.outcome == "reference_off"
+    }
+    return len(differing - {(item.candidate, test) for item in explained for test in item.tests or (item.test,)})
 
 
 def _silent(result: RunResult) -> int:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.call_probe import is_over_old_memory
-from ci_autotest.program.edit import ending_at, keeping
+from ci_autotest.program.edit import ending_at, follows_from, keeping, reached, renumbered_step, replaced, used_by
 from ci_autotest.program.ir import (
     NO_GRAD,
-    OUTPUT,
     PLACEHOLDER,
     Copy,
     Program,
     Recording,
     Ref,
     Step,
-    follows_from,
     output_refs,
-    renumbered_step,
     step_refs,
-    used_by,
 )
 
 if TYPE_CHECKING:
@@ -109,10 +105,8 @@ def _removable(program: Program, culprit: int) -> list[int]:
 
 def _without(recording: Recording, removed: set[int]) -> Recording:
     """Return the sequence without some calls and everything computed from them."""
-    program, gone = recording.program, set(removed)
-    for index, step in enumerate(program.steps):
-        if step.op != OUTPUT and any(ref.index in gone for ref in step_refs(step)):
-            gone.add(index)
+    program = recording.program
+    gone = reached(program.steps[:-1], removed)
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in gone)
     output = program.body[-1]._replace(args=outputs)
     steps = [*program.steps[:-1], output]
@@ -175,8 +169,7 @@ def _original(value: Argument, steps: Sequence[Step]) -> Argument:
 
 
 def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:
-    steps = (changed.get(index, step) for index, step in enumerate(recording.program.steps))
-    return _with_data(recording, Program.of(steps))
+    return _with_data(recording, replaced(recording.program, changed))
 
 
 def _with_data(recording: Recording, program: Program) -> Recording:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -47,12 +46,7 @@ def zeroed(recording: Recording) -> Recording:
 
 def _without_gradients(recording: Recording) -> Iterator[Recording]:
     program = recording.program
-    steps = tuple(
-        step._replace(args=(replace(spec, requires_grad=False),))
-        if (spec := step.spec) is not None and spec.requires_grad
-        else step
-        for step in program.body
-    )
+    steps = tuple(step.with_spec(requires_grad=False) for step in program.body)
     if steps != program.body or program.cotangents:
         tensors = {k: data for k, data in _inputs_only(recording).items() if not k.startswith("cotangent_")}
         yield Recording(Program(program.setup, steps, ()), tensors, recording.note)

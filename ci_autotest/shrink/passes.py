@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ci_autotest.program.call_sequence import GRAD
-from ci_autotest.program.edit import ending_at
+from ci_autotest.program.backward_passes import GRAD
+from ci_autotest.program.edit import ending_at, mapped_step, renumbered_step, replaced
 from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
@@ -21,8 +21,6 @@ from ci_autotest.program.ir import (
     contiguous_strides,
     cotangent_key,
     is_unpacking,
-    mapped_step,
-    renumbered_step,
     step_refs,
 )
 from ci_autotest.program.literals import array_of
@@ -175,10 +173,8 @@ def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _with_step(recording: Recording, index: int, step: Step) -> Recording:
-    steps = [*recording.program.steps]
-    steps[index] = step
     tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
-    return Recording(recording.program.with_steps(steps), tensors, recording.note)
+    return Recording(replaced(recording.program, {index: step}), tensors, recording.note)
 
 
 # Simpler draws: sizes move toward 1, integers toward the simplest value, and optional arguments are dropped.

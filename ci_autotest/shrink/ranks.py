@@ -20,13 +20,13 @@ def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:
     Args:
         best: Returns the smallest program so far.
     """
-    mesh = mesh_of(best())
+    mesh = best().program.mesh
     if mesh is None:
         return
     for smaller in _smaller(mesh):
         for kept in range(len(mesh)):
             now = best()
-            if (own := mesh_of(now)) == mesh and len(own) > kept:
+            if (own := now.program.mesh) == mesh and len(own) > kept:
                 yield _changed(now, partial(_on, smaller, kept))
     for number, spec in enumerate(_specs(best())):
         tried: set[Distribution] = set()
@@ -38,7 +38,7 @@ def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 def on_fewest(recording: Recording) -> Recording | None:
     """Return the program on two ranks; ``None`` if it lies on two already, or on none."""
-    mesh = mesh_of(recording)
+    mesh = recording.program.mesh
     return _changed(recording, partial(_on, (FEWEST,), 0)) if mesh not in {None, (FEWEST,)} else None
 
 
@@ -48,11 +48,6 @@ def _on_ranks(recording: Recording, number: int) -> Distribution | None:
 
 def _replaced(plain: Distribution, _: Distribution) -> Distribution:
     return plain
-
-
-def mesh_of(recording: Recording) -> tuple[int, ...] | None:
-    """Return the sizes of the mesh on which a program lies; ``None`` if it lies on none."""
-    return next((spec.distribution.mesh for spec in _specs(recording) if spec.distribution is not None), None)
 
 
 def _on(mesh: tuple[int, ...], kept: int, on: Distribution) -> Distribution:
@@ -93,6 +88,6 @@ def _changed(
         if spec is not None:
             count += 1
             if spec.distribution is not None and number in {None, count}:
-                step = step._replace(args=(replace(spec, distribution=change(spec.distribution)),))  # noqa: PLW2901
+                step = step.with_spec(distribution=change(spec.distribution))  # noqa: PLW2901
         moved.append(step)
     return replace(recording, program=recording.program.with_steps(moved))

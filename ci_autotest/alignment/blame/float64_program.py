@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.program.ir import (
-    CALL_METHOD,
-    DType,
-    Program,
-    Ref,
-    Step,
-    TensorSpec,
-    contiguous_strides,
-    mapped_step,
-    renumbered_step,
-)
+from ci_autotest.program.edit import mapped_step, renumbered_step
+from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec, contiguous_strides
 from ci_autotest.program.targets import last_name
 from ci_autotest.values.dtypes import WIDE
 
@@ -46,11 +37,7 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
         dtype: The dtype of its results, from which operators take defaults.
     """
     program = live.program
-    loaded = {
-        step.args[0].index
-        for step in program.setup
-        if step.target == "load_state_dict" and isinstance(step.args[0], Ref)
-    }
+    loaded = {state[0] for step in program.setup if (state := step.loaded_state) is not None}
     moved: list[Step] = []
     places: dict[int, int] = {}
     for i, step in enumerate(program.steps):

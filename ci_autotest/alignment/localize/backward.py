@@ -15,9 +15,9 @@ import torch
 from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.localize import search
 from ci_autotest.alignment.single_step import Live
-from ci_autotest.program.backward_passes import PASSES
-from ci_autotest.program.edit import ending_at
-from ci_autotest.program.ir import List, Ref, Step, follows_from, refs
+from ci_autotest.program.backward_passes import GRAD, PASSES
+from ci_autotest.program.edit import ending_at, follows_from
+from ci_autotest.program.ir import List, Ref, Step, refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.localize.search import Culprit, TrialSides
@@ -96,7 +96,7 @@ def _given(step: Step) -> tuple[Argument, ...]:
     """Return the gradients that the body passes to a backward pass, one for each root."""
     keywords = dict(step.kwargs)
     # `grad` takes outputs, inputs and weights; `backward` takes tensors and weights.
-    place = 2 if step.target == "torch.autograd.grad" else 1
+    place = 2 if step.target == GRAD else 1
     default = step.args[place] if len(step.args) > place else None
     found = next((keywords[name] for name in ("gradient", "grad_tensors", "grad_outputs") if name in keywords), default)
     if isinstance(found, List):

@@ -22,8 +22,9 @@ from ci_autotest.alignment.memory_guard import is_guarded
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.undefined_results import settle
 from ci_autotest.backends.sameness import same_bits
+from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import ending_at, users
+from ci_autotest.program.edit import ending_at, follows_from, maker_of, renumbered_step, until, users
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -33,12 +34,9 @@ from ci_autotest.program.ir import (
     Program,
     Ref,
     Step,
-    follows_from,
     is_unpacking,
-    maker_of,
     output_refs,
     refs,
-    renumbered_step,
     step_refs,
 )
 from ci_autotest.values.tolerance import Tolerance
@@ -281,9 +279,8 @@ def _writer(live: Live, index: int, sides: TrialSides) -> int | None:
     """Return the call that changes an earlier value on the candidate and not on the reference."""
     program = live.program
     for call, _ in [item for item in program.calls if item[0] > index][:TRIED_AT_MOST]:
-        until = Program(program.setup, program.body[: call + 1 - len(program.setup)])
         changed = [
-            _has_changed(side.run(until, live.sources, snapshots=True), index)
+            _has_changed(side.run(until(program, call + 1), live.sources, snapshots=True), index)
             for side in (sides.candidate, sides.reference)
         ]
         if changed == [True, False]:
@@ -350,11 +347,8 @@ def weights_of(live: Live, reference: Trace) -> dict[int, object]:
 # raising.
 
 
-_GRAD: Final = "torch.autograd.grad"
 #: Steps by which a body reads or changes the gradient of a value that is no leaf.
-READS_GRADIENT: Final = frozenset({
-    "retain_grad", "register_hook", "backward", "torch.autograd.backward", _GRAD,
-})  # fmt: skip
+READS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", *PASSES})
 
 
 def _with_aliases(live: Live) -> Live | None:
@@ -376,7 +370,7 @@ def _with_aliases(live: Live) -> Live | None:
         places[index] = index if index < count else count + len(body)
         if index < count:
             continue
-        is_asked = step.target == _GRAD and any(ref.index in read for ref in _read_by(step))
+        is_asked = step.target == GRAD and any(ref.index in read for ref in _read_by(step))
         taken_on = renumbered_step(step, places)
         body.append(_with(taken_on, "allow_unused") if is_asked else taken_on)
         if index in read:
@@ -402,7 +396,7 @@ def _is_absent_on_one_side(program: Program, candidate: Trace, reference: Trace)
     steps = program.steps
     for index, sides in enumerate(zip(candidate.observations, reference.observations, strict=False)):
         left, right = sides
-        if left is None or right is None or steps[maker_of(steps, index)].target != _GRAD:
+        if left is None or right is None or steps[maker_of(steps, index)].target != GRAD:
             continue
         if (left.data is None) is not (right.data is None):
             return True
@@ -411,7 +405,7 @@ def _is_absent_on_one_side(program: Program, candidate: Trace, reference: Trace)
 
 def _read_by(step: Step) -> Iterable[Ref]:
     """Yield the values whose gradient a step reads; of ``autograd.grad`` these are its inputs, not its outputs."""
-    if step.target != _GRAD:
+    if step.target != GRAD:
         return step_refs(step)
     return refs(step.args[1] if len(step.args) > 1 else dict(step.kwargs)["inputs"])
 

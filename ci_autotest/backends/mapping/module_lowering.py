@@ -7,7 +7,6 @@ state is decided as it was on the reference. A program without modules stays unc
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -20,6 +19,7 @@ from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnsupportedError, error_text
 from ci_autotest.host.steps import execute_step, materialize
+from ci_autotest.program.edit import renumbered_step
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -32,13 +32,10 @@ from ci_autotest.program.ir import (
     UNPACK,
     Device,
     List,
-    Mapping_,
     Program,
     Ref,
     Slice,
     Step,
-    TensorSpec,
-    renumbered_step,
     step_refs,
 )
 from ci_autotest.program.targets import is_function, is_member
@@ -114,14 +111,13 @@ class _Lowering:
             self._moved.append(-1)
             self._lower(index, step)
         for tensor, place in self._state:
-            spec = self._steps[place].args[0]
-            assert isinstance(spec, TensorSpec)  # noqa: S101 - a placeholder's
-            self._steps[place] = self._steps[place]._replace(args=(replace(spec, requires_grad=tensor.requires_grad),))
+            self._steps[place] = self._steps[place].with_spec(requires_grad=tensor.requires_grad)
         program = Program((), tuple(self._steps), self._program.cotangents)
         return Lowered(program, self._moved, self._places("named_parameters"), self._places("named_buffers"))
 
     def _lower(self, index: int, step: Step) -> None:
-        receiver = self._values[step.args[0].index] if step.args and isinstance(step.args[0], Ref) else None
+        at = step.receiver
+        receiver = self._values[at] if at is not None else None
         if step.op == PLACEHOLDER:
             self._values[index] = self._binding.placeholder(step)
             if index not in self._held:
@@ -134,7 +130,7 @@ class _Lowering:
                 self._write(index, step)
         elif isinstance(receiver, torch.nn.Module):
             self._lower_use(index, step, receiver)
-        elif step.target == UNPACK and isinstance(step.args[0], Ref) and self._moved[step.args[0].index] < 0:
+        elif step.target == UNPACK and at is not None and self._moved[at] < 0:
             self._take(index, self._run(step))
         else:
             if index < self._last:
@@ -145,8 +141,8 @@ class _Lowering:
     def _lower_use(self, index: int, step: Step, module: torch.nn.Module) -> None:
         if step.op == CALL_MODULE:
             self._take(index, self._forward(step, module))
-        elif step.target == "load_state_dict" and step.in_setup:
-            self._load(step, module)
+        elif (loaded := step.loaded_state) is not None:
+            self._load(step, module, loaded[1])
         elif step.target in _SETTINGS or (step.target == "requires_grad_" and step.in_setup):
             self._values[index] = self._run(step)
         elif step.op == GET_ATTR or step.target in READS_OF_MODULES:
@@ -176,13 +172,13 @@ class _Lowering:
                 self._refuse(self._program.steps[index], "returns a tensor that none of its calls returned")
             self._moved[index] = ref.index
 
-    def _load(self, step: Step, module: torch.nn.Module) -> None:
+    def _load(self, step: Step, module: torch.nn.Module, state: Mapping[str, int]) -> None:
         """Make a snapshot's placeholders stand for the tensors of a module's state."""
         self._run(step)
         tensors = module.state_dict(keep_vars=True)
-        for name, ref in _snapshot(step):
+        for name, index in state.items():
             tensor = tensors[name]
-            self._steps.append(self._program.steps[ref.index]._replace(in_setup=False))
+            self._steps.append(self._program.steps[index]._replace(in_setup=False))
             self._tracer.know(tensor, Ref(len(self._steps) - 1))
             self._state.append((tensor, len(self._steps) - 1))
             if name.endswith(_COUNTER):
@@ -225,29 +221,21 @@ class _Lowering:
         raise UnsupportedError(message, step.target)
 
 
-def _snapshot(step: Step) -> tuple[tuple[str, Ref], ...]:
-    """Return the name and placeholder of each tensor that a setup step loads into a module."""
-    state = step.args[1]
-    assert isinstance(state, Mapping_)  # noqa: S101 - the recorder's
-    return state.items  # type: ignore[return-value]
-
-
 def _held(program: Program) -> frozenset[int]:
     """Return the placeholders that hold a module's state and nothing else."""
-    loads = [step for step in program.setup if step.target == "load_state_dict"]
-    return frozenset(ref.index for step in loads for _, ref in _snapshot(step))
+    loads = [loaded for step in program.setup if (loaded := step.loaded_state) is not None]
+    return frozenset(index for _, state in loads for index in state.values())
 
 
 def _zeros(program: Program) -> dict[str, torch.Tensor]:
     """Return zeros for each placeholder, for a program without data: what most forwards call depends only on shapes."""
-    found = {}
-    for step in program.steps:
-        if step.op == PLACEHOLDER:
-            spec = step.args[0]
-            assert isinstance(spec, TensorSpec)  # noqa: S101 - a placeholder's
-            shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-            found[step.target] = torch.zeros(shape, dtype=getattr(torch, spec.dtype))
-    return found
+    return {
+        step.target: torch.zeros(
+            spec.shape if spec.is_contiguous else (spec.storage_size,), dtype=getattr(torch, spec.dtype)
+        )
+        for step in program.steps
+        if (spec := step.spec) is not None
+    }
 
 
 # Trace a module's forward: record the functions that it calls while torch runs it.

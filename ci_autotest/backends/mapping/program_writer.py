@@ -6,17 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.mapping.table import ADAPTERS
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    DType,
-    List,
-    Ref,
-    Step,
-    TensorSpec,
-    mapped,
-    ref_to,
-    renumbered_step,
-)
+from ci_autotest.program.edit import mapped, renumbered_step
+from ci_autotest.program.ir import CALL_FUNCTION, DType, List, Ref, Step, TensorSpec, ref_to
 from ci_autotest.values.dtypes import DTYPES, HALF
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from ci_autotest.program.ir import (
     EXPECT,
     GET_ATTR,
     HOOK,
-    LOADS_STATE,
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
@@ -146,7 +145,7 @@ class Translator:
             step = step._replace(op=CALL_METHOD, target="clone", args=step.args[:1])
         if step.modes:
             _refuse_foreign(step, self.table)
-        if step.in_setup and step.target == LOADS_STATE:
+        if step.loaded_state is not None:
             # The framework's module may lack parts of the state. The recorder added this step, not the test, so it
             # loads what the module has, and the host reports what was left out.
             return writer.keep(step._replace(kwargs=(("strict", False),)))

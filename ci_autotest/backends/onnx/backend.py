@@ -27,6 +27,7 @@ from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
+from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
@@ -43,8 +44,7 @@ _OPTIONS: Final = {"dynamo": bool, "opset_version": int}
 _NAME: Final = "onnxruntime"
 #: Steps that a model cannot contain: reads of a tensor's elements while the body is exported, and gradients.
 _READS: Final = frozenset({
-    "builtins.bool", "builtins.int", "builtins.float", "item", "numpy", "tolist", "backward", "retain_grad",
-    "torch.autograd.grad", "torch.autograd.backward",
+    "builtins.bool", "builtins.int", "builtins.float", "item", "numpy", "tolist", "retain_grad", *PASSES,
 })  # fmt: skip
 #: Dtypes that NumPy lacks (onnxruntime exchanges tensors as NumPy arrays), or that onnxruntime has no kernels for.
 _NOT_TAKEN: Final = frozenset(getattr(torch, name) for name in COMPLEX | BITS.keys())

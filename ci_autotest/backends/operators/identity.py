@@ -20,6 +20,8 @@ from torch.overrides import resolve_name
 
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.errors import ConfigError
+from ci_autotest.program.backward_passes import PASSES
+from ci_autotest.program.edit import follows_from, reached
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -29,12 +31,9 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     UNHOOKED,
     UNPACK,
-    Ref,
     Step,
-    follows_from,
-    step_refs,
 )
-from ci_autotest.program.targets import DISPATCHER, OPS, is_own, last_name, own_operator
+from ci_autotest.program.targets import DISPATCHER, OPS, is_module, is_own, last_name, own_operator
 from ci_autotest.values.operator_aliases import ALIASES, names_of
 
 if TYPE_CHECKING:
@@ -84,8 +83,7 @@ _PREFIXES: Final = ("linalg", "fft", "special")
 
 #: Calls that compute nothing themselves, so a wrong value after one of them comes from another step.
 _BOOKKEEPING: Final = frozenset({
-    "backward", "torch.autograd.backward", "torch.autograd.grad", "register_hook", UNHOOKED, "retain_grad",
-    "requires_grad_", "item", "tolist",
+    *PASSES, "register_hook", UNHOOKED, "retain_grad", "requires_grad_", "item", "tolist",
 })  # fmt: skip
 
 
@@ -130,10 +128,10 @@ def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
     """Return the operator of a step; a ``getattr`` step is named after the attribute that it reads."""
     if step.target in {"builtins.getattr", "builtins.setattr"} and isinstance(step.args[1], str):
         return f"torch.Tensor.{step.args[1]}"
-    receiver = step.args[0] if step.args else None
-    if step.target == UNPACK and steps and isinstance(receiver, Ref):
-        return step_operator(steps[receiver.index], steps)
-    if step.op == CALL_METHOD and steps and isinstance(receiver, Ref) and _is_module(steps[receiver.index]):
+    maker = steps[step.receiver] if steps and step.receiver is not None else None
+    if step.target == UNPACK and maker is not None:
+        return step_operator(maker, steps)
+    if step.op == CALL_METHOD and maker is not None and is_module(maker):
         return f"torch.nn.Module.{step.target}"
     return operator_of(step.target, step.op)
 
@@ -166,9 +164,7 @@ def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *
     found = [i for i, step in enumerate(steps) if answers(step, steps, calls)]
     if index in found or not found:
         return index
-    before, after = follows_from(steps, index), {index}
-    for i, step in enumerate(steps):
-        after.update({i} if any(ref.index in after for ref in step_refs(step)) else ())
+    before, after = follows_from(steps, index), reached(steps, {index})
     nearest = [max((i for i in found if i in before), default=-1), min((i for i in found if i in after), default=-1)]
     if has_backward:
         nearest.reverse()
@@ -179,16 +175,6 @@ def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *
 def spelled(step: Step) -> str:
     """Return a step's target as a reader would look it up: a method's name gets ``torch.Tensor`` in front."""
     return step.target if "." in step.target else f"torch.Tensor.{step.target}"
-
-
-def _is_module(step: Step) -> bool:
-    if step.target == "get_submodule":
-        return True
-    if step.op != CALL_FUNCTION:
-        return False
-    if is_own(step.target):
-        return step.in_setup
-    return step.target.startswith("torch.nn.") and last_name(step.target)[:1].isupper()
 
 
 def spellings(operator: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import fits
 from ci_autotest.program.hook_names import idle_hooks
-from ci_autotest.program.ir import CALL_METHOD, HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.ir import CALL_METHOD, HOOK, REGISTERS
 from ci_autotest.program.random_calls import RANDOM
 
 if TYPE_CHECKING:
@@ -125,10 +125,7 @@ class DTensorBackend(Backend):
 
     def _group(self, program: Program) -> Group:
         """Return the ranks of the mesh that a program names; a shrunk one may have fewer than the candidate."""
-        specs = (step.args[0] for step in program.steps if step.op == PLACEHOLDER)
-        named = [spec.distribution.mesh for spec in specs if isinstance(spec, TensorSpec) and spec.distribution]
-        mesh = named[0] if named else self._meshes.plain
-        return self._group_of(mesh)
+        return self._group_of(program.mesh or self._meshes.plain)
 
     def _group_of(self, mesh: tuple[int, ...]) -> Group:
         if mesh not in self._groups:

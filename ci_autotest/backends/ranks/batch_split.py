@@ -6,12 +6,15 @@ so that the last rank may have fewer rows, but at least one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.backends.input_copies import CPU, contiguous_spec, place
 from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, fits, local_shapes, shard
+from ci_autotest.program.edit import replaced
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import HOOK, REGISTERS, Program, TensorSpec
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
 
 #: Calls that compute gradients without the hooks by which ranks average them.
-_BESIDE_HOOKS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+_BESIDE_HOOKS: Final = frozenset(PASSES.keys() - {"backward"})
 
 
 class Slices(NamedTuple):
@@ -58,26 +61,25 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
         ranks: Number of ranks.
     """
     program = attempt.program
-    named = [spec.distribution.mesh for step in program.body if (spec := step.spec) and spec.distribution]
-    mesh = named[0] if named else (ranks,)
-    first, moved = len(program.setup), list(program.body)
-    expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
-    for index, step in enumerate(program.body):
-        spec = step.spec
-        if spec is None or spec.state or spec.distribution is not None:
+    mesh = program.mesh or (ranks,)
+    moved = {}
+    expected = {expected_input(program.steps, index) for index in range(len(program.setup), len(program.steps))}
+    for index, spec in program.inputs.items():
+        if spec.state or spec.distribution is not None:
             continue
+        step = program.steps[index]
         dimension = (0 if spec.shape else None) if attempt.batch is None else attempt.batch.get(step.target)
-        if first + index in expected:  # It is held against the joined value.
+        if index in expected:  # It is held against the joined value.
             dimension = None
         lies = Distribution(mesh, (REPLICATE if dimension is None else shard(dimension),))
-        moved[index] = step._replace(args=(replace(spec, distribution=lies),))
-    return program.with_body(moved)
+        moved[index] = step.with_spec(distribution=lies)
+    return replaced(program, moved)
 
 
 def ranks_of(program: Program, default: int) -> int:
     """Return the number of ranks that a program names; a shrunk one may have fewer than the candidate."""
-    named = [spec.distribution.ranks for step in program.body if (spec := step.spec) and spec.distribution]
-    return named[0] if named else default
+    mesh = program.mesh
+    return math.prod(mesh) if mesh else default
 
 
 def split_dimension(spec: TensorSpec) -> int | None:
@@ -129,18 +131,17 @@ def sliced(program: Program, sources: Mapping[str, Any], ranks: int) -> Slices:
     rows = _rows(cut[0].shape[split_dimension(cut[0]) or 0], ranks)
     programs, given = [], []
     for rank in range(ranks):
-        own, steps = dict(sources), list(program.body)
-        for index, step in enumerate(steps):
-            spec = step.spec
-            dimension = None if spec is None else split_dimension(spec)
-            if spec is None or dimension is None:
+        own, steps = dict(sources), {}
+        for index, spec in program.inputs.items():
+            step, dimension = program.steps[index], split_dimension(spec)
+            if dimension is None:
                 continue
             whole = place(sources[step.target], replace(spec, requires_grad=False), CPU)
             part = own[step.target] = rows_of(whole, dimension, rows, rank)
             steps[index] = step._replace(
                 args=(replace(contiguous_spec(part), requires_grad=spec.requires_grad, distribution=spec.distribution),)
             )
-        programs.append(program.with_body(steps))
+        programs.append(replaced(program, steps))
         given.append(own)
     return Slices(programs, given, rows)
 

@@ -6,7 +6,6 @@ Two candidates with the same mesh get the same placements, so that a case of one
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -66,8 +65,7 @@ def distributed(attempt: Attempt, meshes: Meshes, given: tuple[str, ...]) -> Pro
     # The words of an input stay where they are, whatever the mesh is.
     first, *words = _words(attempt.key, 1 + len(places) * _DIMENSIONS)
     # All inputs lie on one mesh, also where a shrunk program names it already.
-    named = [spec.distribution.mesh for step in steps if (spec := step.spec) and spec.distribution]
-    mesh = named[0] if named else meshes.drawn(first)
+    mesh = program.mesh or meshes.drawn(first)
     # Summands of infinities, of numbers near them or of zeros have results of their own: NaN for x / 0.
     may_be_partial = attempt.profile not in _NO_SUMMANDS
     moved = list(steps)
@@ -95,7 +93,7 @@ def _with_distribution(
         or _wanted(spec, len(mesh), may_be_partial=may_be_partial)
         or tuple(_placement(word, len(spec.shape), may_be_partial=may_be_partial) for word in words)
     )
-    return step._replace(args=(replace(spec, distribution=Distribution(mesh, placements)),))
+    return step.with_spec(distribution=Distribution(mesh, placements))
 
 
 def _wanted(spec: TensorSpec, count: int, *, may_be_partial: bool) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -105,7 +106,7 @@ def recording_of(program: Program, sources: Mapping[str, Any], cotangents: Mappi
     for position, source in cotangents.items():
         specs[position] = contiguous_spec(source)
         tensors[cotangent_key(position)] = bytes(elements_of(source))
-    return Recording(Program(program.setup, program.body, tuple(specs)), tensors)
+    return Recording(replace(program, cotangents=tuple(specs)), tensors)
 
 
 class _MergedPrograms:

@@ -27,10 +27,7 @@ from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution
 from ci_autotest.program.ir import (
     ARRAY,
     CALL_METHOD,
-    LOADS_STATE,
     OUTPUT,
-    PLACEHOLDER,
-    Mapping_,
     Ref,
     TensorSpec,
     step_refs,
@@ -161,8 +158,8 @@ class RankRun:
         try:
             if step.seed is not None:
                 self._ranks.seed(step.seed)
-            if step.op == PLACEHOLDER and not step.in_setup:
-                value = self.placed(sources[step.target], step.args[0])  # type: ignore[arg-type]
+            if (spec := step.spec) is not None and not step.in_setup:
+                value = self.placed(sources[step.target], spec)
             elif (tensor := _converted(step, values)) is not None:
                 value = tensor.detach().clone()  # the whole array exists where ranks are gathered
             else:
@@ -232,20 +229,19 @@ class RankRun:
     def _distribute_modules(self, program: Program, trace: Trace) -> None:
         """Distribute the parameters of the setup's modules; their buffers are the same on every rank."""
         for step in program.setup:
-            if step.target == LOADS_STATE and isinstance(step.args[0], Ref) and isinstance(step.args[1], Mapping_):
-                specs = {
-                    name: program.setup[ref.index].args[0] for name, ref in step.args[1].items if isinstance(ref, Ref)
-                }
-                self._distribute(trace.values[step.args[0].index], specs)
+            if (loaded := step.loaded_state) is not None:
+                module, state = loaded
+                specs = {name: program.setup[index].spec for name, index in state.items()}
+                self._distribute(trace.values[module], specs)
 
-    def _distribute(self, module: torch.nn.Module, specs: Mapping[str, Any]) -> None:
+    def _distribute(self, module: torch.nn.Module, specs: Mapping[str, TensorSpec | None]) -> None:
         made: dict[int, torch.nn.Parameter] = {}
         for path, owner in module.named_modules(remove_duplicate=True):
             for name, parameter in list(owner.named_parameters(recurse=False)):
                 if isinstance(parameter, DTensor):
                     continue
                 spec = specs.get(f"{path}.{name}".lstrip("."))
-                on = spec.distribution if isinstance(spec, TensorSpec) else None
+                on = spec.distribution if spec is not None else None
                 if id(parameter) not in made:
                     spread = self._cut(parameter.detach(), on or self._everywhere)
                     made[id(parameter)] = torch.nn.Parameter(spread, requires_grad=parameter.requires_grad)

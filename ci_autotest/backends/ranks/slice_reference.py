@@ -24,7 +24,7 @@ from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.distribution import REPLICATE, Distribution, shard
-from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, Ref, output_refs
+from ci_autotest.program.ir import BUFFER, OUTPUT, PARAMETER, PLACEHOLDER, output_refs, step_refs
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 
 if TYPE_CHECKING:
@@ -380,11 +380,10 @@ class _Lockstep:
 
     def _own_backward(self, index: int, step: Step) -> None:
         """Run a backward pass of the body on each slice, with the part that it has in the loss."""
-        root = step.args[0]
-        assert isinstance(root, Ref)  # noqa: S101 - the receiver of a method
-        parts = [values[root.index] for values in self.values]
-        seen = self.whole.observations[root.index]
-        join = self.comparison.join(root.index, parts, seen.data) if seen is not None else None
+        root = step_refs(step)[0].index
+        parts = [values[root] for values in self.values]
+        seen = self.whole.observations[root]
+        join = self.comparison.join(root, parts, seen.data) if seen is not None else None
         weights = self._weights[index] = (join or Join("mean")).weights(self.slices.shares)
 
         def run() -> None:

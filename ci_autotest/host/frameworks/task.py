@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs, used_by
+from ci_autotest.program.edit import used_by
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

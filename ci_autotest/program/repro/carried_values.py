@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ci_autotest.program.codegen import literal
-from ci_autotest.program.ir import PLACEHOLDER, Mapping_, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.codegen import literal, names
+from ci_autotest.program.ir import Mapping_, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.ir import Program, Recording
 
 _Key = TypeVar("_Key", int, str)
+
+
+def leaves(program: Program) -> list[str]:
+    """Return the names of a body's inputs."""
+    named = names(program)
+    return [named[i] for i in program.inputs]
+
+
+def returned(given: Sequence[str]) -> str:
+    """Return the last line of a script's ``inputs``, which returns values by name."""
+    return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
 
 
 def tensor_texts(recording: Recording) -> dict[str, str]:
@@ -27,11 +38,10 @@ def mapping_text(items: Mapping[Any, str]) -> str:
 
 
 def _placeholders(recording: Recording) -> dict[str, str]:
-    specs = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
     return {
-        key: _literal(recording, key, spec, in_shape=spec.is_contiguous)
-        for key, spec in specs.items()
-        if isinstance(spec, TensorSpec)
+        step.target: _literal(recording, step.target, spec, in_shape=spec.is_contiguous)
+        for step in recording.program.steps
+        if (spec := step.spec) is not None
     }
 
 

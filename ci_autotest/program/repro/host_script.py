@@ -14,13 +14,13 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import OWN_NAMED
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.function_source import definitions
-from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, PLACEHOLDER, Program, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, Program, cotangent_key, output_refs
 from ci_autotest.program.json_values import program_of
 from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import host_template as template
 from ci_autotest.program.repro.candidates import block, environment_lines
-from ci_autotest.program.repro.carried_values import carried_flags, mapping_text
+from ci_autotest.program.repro.carried_values import carried_flags, leaves, mapping_text, returned
 from ci_autotest.program.repro.entry_points import WATCH
 from ci_autotest.program.repro.framework_code import code_of
 from ci_autotest.program.repro.host_template import READER
@@ -33,12 +33,12 @@ from ci_autotest.program.repro.rank_processes import (
     ranks_of,
     start_text,
 )
+from ci_autotest.program.repro.script_parts import is_floating
 from ci_autotest.program.repro.torch_template import END, LEAVE, SAID, SAID_BY_WATCHER, SAID_IF_RUN
 from ci_autotest.program.targets import is_function
-from ci_autotest.values.dtypes import FLOATING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ci_autotest.program.ir import Recording
 
@@ -75,10 +75,10 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     needs = _host_needs_of(recording, details, host)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
-    given = list(dict.fromkeys([*takes, *_leaves(program)]))
+    given = list(dict.fromkeys([*takes, *leaves(program)]))
     made = rank_setup_lines(program) if needs.ranks else setup_lines(program, namespace)
     calls = rank_body_lines(program) if needs.ranks else body_lines(program, namespace=namespace)
-    setup = [*_bindings(recording, program), *made, _returned(given)]
+    setup = [*_bindings(recording, program), *made, returned(given)]
     body = [*calls, f"return {output_text(program)}"]
     framework, entry = _framework_texts(needs, module), _host_entry(needs)
     uses_device = any(re.search(r"\bdevice\b", text) for text in [*setup, *body, *framework])
@@ -245,15 +245,6 @@ def _bindings(recording: Recording, program: Program) -> list[str]:
     return found
 
 
-def _leaves(program: Program) -> list[str]:
-    named = names(program)
-    return [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
-
-
-def _returned(given: Sequence[str]) -> str:
-    return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
-
-
 # The parts of a framework's repro that a finding needs: functions, and lines of ``main``.
 
 
@@ -314,9 +305,7 @@ def _host_needs_of(recording: Recording, details: Mapping[str, Any], host: Mappi
     has_backward = any(program.cotangents) and not is_forward
     has_after = kind in {"mutation", "state"}
     is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
-    inputs = [step.args[0] for step in program.steps if step.op == PLACEHOLDER]
-    specs = [*recording.expected.values(), *(inputs if has_after else ())]
-    is_float = all(isinstance(spec, TensorSpec) and spec.dtype in FLOATING for spec in specs)
+    is_float = is_floating(recording, with_inputs=has_after)
     is_array = any(step.target == ARRAY for _, step in program.calls)
     return _HostNeeds(
         kind=kind,
@@ -329,7 +318,7 @@ def _host_needs_of(recording: Recording, details: Mapping[str, Any], host: Mappi
         plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
         mixed=not is_float or is_plain or is_array or not details["check_dtype"] or (has_after and bool(program.setup)),
         ranks=ranks_of(host),
-        views=any(isinstance(spec, TensorSpec) and not spec.is_contiguous for spec in [*inputs, *program.cotangents]),
+        views=any(not spec.is_contiguous for spec in program.specs.values()),
     )
 
 

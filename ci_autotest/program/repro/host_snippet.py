@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.check import FRAMEWORKS, check_host_program
 from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
+from ci_autotest.program.edit import until
 from ci_autotest.program.ir import (
     PLACEHOLDER,
     Mapping_,
@@ -176,7 +177,7 @@ def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: 
         # The translation's last step is not marked, so nothing of it catches the exception.
         message = '"the candidate accepts what torch rejects"'
         last = program.calls[-1][0]
-        earlier = _body(Program(program.setup, program.steps[len(program.setup) : last]), host["module"])
+        earlier = _body(until(program, last), host["module"])
         # What raises in an earlier step is no refusal of the last one.
         earlier = earlier if body[: len(earlier)] == earlier else []
         return [

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, names, output_text
 from ci_autotest.program.distribution import dimension_of, local_shapes
-from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, step_refs, used_by
+from ci_autotest.program.edit import used_by
+from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
@@ -96,7 +97,7 @@ def module_body(recording: Recording) -> str:
         if not part.is_forward:
             steps += own
             continue
-        used = {ref.index for index in part.indices for ref in step_refs(program.steps[index])}
+        used = used_by(program.steps[index] for index in part.indices)
         bound = [f"{named[i]} = body_.own_{named[i]}" for i in states if i in used]
         bound += [f"{named[i]} = body_.given[{named[i]!r}]" for i in modules if i in used]
         gives = f"({''.join(f'{named[i]}, ' for i in part.gives)})"
@@ -235,13 +236,12 @@ def _dimension(spec: TensorSpec) -> int | None:
 
 def _inputs(program: Program) -> list[int]:
     """Return the inputs of a body."""
-    return [i for i, step in enumerate(program.steps) if not step.in_setup and (spec := step.spec) and not spec.state]
+    return [i for i, spec in program.inputs.items() if not spec.state]
 
 
 def _states(program: Program) -> dict[int, bool]:
     """Return what a body holds besides its modules, and whether it is a parameter."""
-    steps = enumerate(program.steps)
-    return {i: spec.state == PARAMETER for i, step in steps if not step.in_setup and (spec := step.spec) and spec.state}
+    return {i: spec.state == PARAMETER for i, spec in program.inputs.items() if spec.state}
 
 
 def _modules(program: Program) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, names, setup_lines
 from ci_autotest.program.distribution import PARTIAL, RANKS_AT_MOST, dimension_of
-from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, TensorSpec, step_refs
 from ci_autotest.program.repro.framework_code import code_of
 
 if TYPE_CHECKING:
@@ -160,9 +160,8 @@ def global_lines(recording: Recording, ranks: int) -> list[str]:
     program = recording.program
     named = names(program)
     lines = [f"# on {ranks} ranks; the code below is the reference's"]
-    for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER and not step.in_setup else None
-        if isinstance(spec, TensorSpec) and named[index].isprintable():
+    for index, spec in program.inputs.items():
+        if named[index].isprintable():
             parts = _parts(spec, ranks)
             held = f"{parts[0]} each" if parts.count(parts[0]) == ranks else ", ".join(map(str, parts))
             lines.append(f"# {named[index]} lies as {_sbp(spec)}: {held}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import body_lines, names, output_text
 from ci_autotest.program.distribution import Distribution, is_mesh, is_placement, local_shapes
-from ci_autotest.program.ir import CALL_FUNCTION, LOADS_STATE, Mapping_, Ref, TensorSpec, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, TensorSpec, step_refs
 from ci_autotest.program.repro.rank_template import HEAD, PROCESSES, SIMULATED
 
 if TYPE_CHECKING:
@@ -80,12 +80,9 @@ def _specs(program: Program) -> dict[str, TensorSpec]:
     named = names(program)
     found = {named[index]: step.spec for index, step in enumerate(program.steps) if not step.in_setup}
     for step in program.setup:
-        if step.target == LOADS_STATE and isinstance(step.args[0], Ref) and isinstance(step.args[1], Mapping_):
-            found |= {
-                f"{named[step.args[0].index]}.{name}": program.steps[ref.index].spec
-                for name, ref in step.args[1].items
-                if isinstance(ref, Ref)
-            }
+        if (loaded := step.loaded_state) is not None:
+            module, state = loaded
+            found |= {f"{named[module]}.{name}": program.steps[index].spec for name, index in state.items()}
     return {name: spec for name, spec in found.items() if spec is not None}
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import expression, literal, names, setup_lines, statement
-from ci_autotest.program.ir import CALL_METHOD, LOADS_STATE, PLACEHOLDER, Ref, used_by
+from ci_autotest.program.edit import used_by
+from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER
 from ci_autotest.program.python_names import is_path, is_pythons
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def setup_of(recording: Recording) -> list[str]:
 
     lines: list[str] = []
     for index, step in enumerate(program.setup):
-        loader = loaders.get(_receiver(step)) if step.target == LOADS_STATE else None
+        loaded = step.loaded_state
+        loader = loaders.get(loaded[0]) if loaded is not None else None
         if loader is not None:
             lines += _loading(step, named, loader)
         elif step.op != PLACEHOLDER:
@@ -67,10 +69,6 @@ def _loaders(recording: Recording, classes: Mapping[str, str]) -> dict[int, str]
     state = _paths(recording.note, "state")
     steps = enumerate(recording.program.setup)
     return {index: state[step.target] for index, step in steps if step.target in classes and step.target in state}
-
-
-def _receiver(step: Step) -> int:
-    return step.args[0].index if step.args and isinstance(step.args[0], Ref) else -1
 
 
 def _loading(step: Step, named: Sequence[str], loader: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.program.expectations import expected_outputs
-from ci_autotest.program.ir import ARRAY, PLACEHOLDER, TensorSpec, output_refs
+from ci_autotest.program.ir import ARRAY, PLACEHOLDER, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
@@ -82,9 +82,7 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
     is_compiled = note.get("backend") == "torch.compile"
     has_after = kind in {"mutation", "state", "stateful"} and not is_exported(note)
     is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
-    inputs = [step.args[0] for step in program.steps if step.op == PLACEHOLDER]
-    specs = [*recording.expected.values(), *(inputs if has_after else ())]
-    is_float = all(isinstance(spec, TensorSpec) and spec.dtype in FLOATING for spec in specs)
+    is_float = is_floating(recording, with_inputs=has_after)
     has_backward = any(program.cotangents) and not is_forward and not is_exported(note)
     return Needs(
         backward=has_backward,
@@ -107,6 +105,12 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         processes=shares_batch(note) or starts_ranks(note),
         expected=expected_outputs(program),
     )
+
+
+def is_floating(recording: Recording, *, with_inputs: bool) -> bool:
+    """Whether the results that a recording carries are floating-point, with its inputs and states if asked."""
+    inputs = [step.spec for step in recording.program.steps if step.spec is not None] if with_inputs else []
+    return all(spec.dtype in FLOATING for spec in [*recording.expected.values(), *inputs])
 
 
 def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:

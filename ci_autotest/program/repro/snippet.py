@@ -12,7 +12,6 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, body_statements, inputs, named_outside, names, setup_lines
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
-    CALL_FUNCTION,
     HOST_DEVICE,
     OUTPUT,
     PLACEHOLDER,
@@ -33,7 +32,7 @@ from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, setup_of
 from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
 from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, kernel_names, own_names, sides_of
-from ci_autotest.program.targets import is_own, is_path_of_own
+from ci_autotest.program.targets import is_own, is_path_of_own, makes_module
 from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import COMPLEX
 
@@ -219,7 +218,7 @@ def _moved(recording: Recording, sides: SnippetSides) -> str:
 
 def _modules(program: Program) -> list[str]:
     named = names(program)
-    return [named[i] for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION and step.name == "module"]
+    return [named[i] for i, step in enumerate(program.setup) if makes_module(step)]
 
 
 def _output_names(program: Program) -> list[str]:
@@ -353,8 +352,8 @@ def _expected_text(recording: Recording, facts: Facts) -> str:
     program = recording.program
     chosen = [output_refs(program)[i].index for i in chosen_outputs(program, facts)]
     held = expected_input(program.steps, chosen[0]) if len(chosen) == 1 else None
-    spec = program.steps[held].args[0] if held is not None else None
-    if held is None or not isinstance(spec, TensorSpec):
+    spec = program.steps[held].spec if held is not None else None
+    if held is None or spec is None:
         return ""
     return tensor_expression(recording, program.steps[held].target, spec)
 
@@ -384,7 +383,7 @@ def _output(program: Program, facts: Facts, chosen: Sequence[str]) -> str:
     """Return what is compared of outputs: their memory, their flags or their values."""
     if facts.aspect == "memory":
         named = names(program)
-        leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+        leaves = [named[i] for i in program.inputs]
         storage = "{}.untyped_storage().data_ptr()"
         return _listed([f"{storage.format(one)} == {storage.format(leaf)}" for one in chosen for leaf in leaves])
     if facts.aspect == "metadata":
@@ -411,9 +410,8 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[int]) -> str:
         texts = {i: f"{named_outside(program)[i]}.grad" for i in meant}
         return _listed([_holder(program) if _is_overwritten(program, i) else text for i, text in texts.items()])
     # No value in `run` has the name, so that the gradients of all inputs are compared.
-    leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER]
-    specs = [(named[i], program.steps[i].args[0]) for i in leaves]
-    return _listed([f"{leaf}.grad" for leaf, spec in specs if isinstance(spec, TensorSpec) and spec.requires_grad])
+    specs = zip(named, (step.spec for step in program.steps), strict=True)
+    return _listed([f"{name}.grad" for name, spec in specs if spec is not None and spec.requires_grad])
 
 
 def chosen_outputs(program: Program, facts: Facts) -> list[int]:

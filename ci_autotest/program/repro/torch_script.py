@@ -15,9 +15,7 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text
 from ci_autotest.program.ir import (
     HOST_DEVICE,
-    PLACEHOLDER,
     SAVE,
-    Ref,
     cotangent_key,
     is_unpacking,
     output_refs,
@@ -38,8 +36,10 @@ from ci_autotest.program.repro.candidates import (
 from ci_autotest.program.repro.carried_values import (
     carried_flags,
     layout_text,
+    leaves,
     mapping_text,
     output_texts,
+    returned,
     tensor_texts,
     texts_by_name,
 )
@@ -74,9 +74,9 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     recording = _without_clashes(recording)
     program, needs = recording.program, needs_of(recording, details)
     takes = [name for name, _ in inputs(program)]
-    given = list(dict.fromkeys([*takes, *_leaves(program)]))
+    given = list(dict.fromkeys([*takes, *leaves(program)]))
     literals = tensor_texts(recording)
-    setup = [*_bindings(program, literals, needs), *setup_of(recording), _returned(given)]
+    setup = [*_bindings(program, literals, needs), *setup_of(recording), returned(given)]
     body = [*body_lines(program), f"return {output_text(program)}"]
     blocks = [
         _head(recording, details, needs, literals),
@@ -206,8 +206,8 @@ def _layers(recording: Recording, needs: Needs) -> str:
 def _holds_indices(program: Program, index: int) -> bool:
     """Whether a value is indices of extremes, which are not unique if there are ties."""
     step = program.steps[index]
-    if is_unpacking(step) and isinstance(step.args[0], Ref):
-        maker = last_name(program.steps[step.args[0].index].target)
+    if is_unpacking(step) and step.receiver is not None:
+        maker = last_name(program.steps[step.receiver].target)
         # Of what these return the second element is the indices.
         return maker in {"max", "min", "topk", "sort", "median", "mode", "kthvalue"} and step.args[1] == 1
     return last_name(step.target) in {"argmax", "argmin", "argsort"}
@@ -251,15 +251,6 @@ def _bindings(program: Program, literals: Mapping[str, str], needs: Needs) -> li
             grad = ".requires_grad_()" if spec.requires_grad else ""
             found.append(f"{named[index]} = {literals[step.target]}{place}{layout_text(spec)}{grad}")
     return found
-
-
-def _leaves(program: Program) -> list[str]:
-    named = names(program)
-    return [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
-
-
-def _returned(given: Sequence[str]) -> str:
-    return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
 
 
 def _devices(note: Mapping[str, Any]) -> dict[str, str]:

@@ -20,7 +20,8 @@ from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
+from ci_autotest.program.edit import maker_of
+from ci_autotest.program.ir import CALL_FUNCTION, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration

@@ -14,7 +14,7 @@ from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text
 from ci_autotest.program.codegen import names
 from ci_autotest.program.hook_names import kept_names
-from ci_autotest.program.ir import PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.ir import REGISTERS
 from ci_autotest.program.refusal import refusals
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY
@@ -186,5 +186,4 @@ def _operators(program: Program) -> tuple[str, ...]:
 
 
 def _inputs(program: Program) -> tuple[str, ...]:
-    specs = [step.args[0] for step in program.steps if step.op == PLACEHOLDER]
-    return tuple(f"{spec.dtype}{list(spec.shape)}" for spec in specs if isinstance(spec, TensorSpec))
+    return tuple(f"{spec.dtype}{list(spec.shape)}" for step in program.steps if (spec := step.spec) is not None)
