@@ -170,8 +170,12 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
 
 
 def _author_name(step: Step) -> str:
-    """Return the name of a test's own input; empty for what a call has made."""
-    return step.name if step.op == PLACEHOLDER else ""
+    """Return the name that a test gave its input; empty for what a call has made, and for what no test has named."""
+    return step.name if step.op == PLACEHOLDER and step.name not in _UNNAMED else ""
+
+
+#: What the recorder calls inputs that the test has not named.
+_UNNAMED: Final = frozenset({"parameter", "captured", "tensor", "x", "y", "z", "w"})
 
 
 def _take(
