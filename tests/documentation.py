@@ -52,6 +52,10 @@ _VARYING: Final = (
 )
 
 
+#: What a command says of a finding only where that takes long.
+_WHILE_IT_LASTS: Final = re.compile(r"finding \d+ of \d+, about ")
+
+
 @dataclass(frozen=True)
 class Fence:
     """A fenced block of a page.
@@ -204,7 +208,8 @@ class _Shell:
             if line.endswith(f"{_MARK}\n"):
                 printed.append(line.removesuffix(f"{_MARK}\n"))
                 break
-            printed.append(line)
+            if not _WHILE_IT_LASTS.match(line):
+                printed.append(line)
         text = "".join(printed).replace(str(self._folder), "~")
         return f"{text}\n" if text and not text.endswith("\n") else text
 

@@ -112,6 +112,7 @@ class Progress:
             self._live.console.print(Text(wrapped(line, self._console.width)), soft_wrap=True)
         else:
             self._write(line)
+            self._last_update = time.monotonic()
 
     def echo(self, printed: bytes) -> None:
         """Show what a worker has printed, as it is."""

@@ -37,5 +37,5 @@ def size_sentence(result: RunResult) -> str:
             reached.append(f"{words} in {count:,}")
         elif standings:
             missed.setdefault(_WHY[standings.most_common(1)[0][0]], []).append(words)
-    parts = [", ".join(reached), *(f"none {' or '.join(names)} ({why})" for why, names in missed.items())]
+    parts = [", ".join(reached), *(f"none is {', '.join(names)} ({why})" for why, names in missed.items())]
     return f"sizes of {plural(len(dimensions), 'free dimension')}: {'; '.join(filter(None, parts))}"

@@ -20,7 +20,7 @@ def test_size_sentence__tests_on_two_candidates__count_once_and_say_why_nothing_
     result = samples.run(results=(one, samples.outcome(candidate="compiled", sizes=one.sizes)))
     assert size_sentence(result) == (
         "sizes of 2 free dimensions: 1 in 2, near 32 in 1, near 128 in 1, "
-        "beyond 256 in 1; none beyond 1,024 (raise `--cases`)"
+        "beyond 256 in 1; none is beyond 1,024 (raise `--cases`)"
     )
 
 
