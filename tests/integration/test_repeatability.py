@@ -231,7 +231,7 @@ def test_judge_program__no_step_misaligned_alone__tells_how_the_error_grows():
 
 
 def test_judge__gradient__is_told_what_gradcheck_says():
-    doubled = substitute(tanh=with_backward(real.tanh, lambda v, g: 2 * g * (1 - v.tanh() ** 2)))
+    doubled = substitute(tanh=with_backward(real.tanh, lambda v, g: 1.0005 * g * (1 - v.tanh() ** 2)))
     sentence = judged(record(lambda: torch.tanh(x())), doubled).verdict.oracle
     assert "gradcheck confirms the float64 gradient" in sentence
     assert "ULP from it" in sentence
