@@ -12,7 +12,6 @@ from ci_autotest.commands.exit_status import settled
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, skipped_because, summarize
 from ci_autotest.report.report_json import ordered
-from ci_autotest.values.finding import counts_against
 from ci_autotest.values.result import (
     LOADER_CANDIDATE,
     REFERENCE_CANDIDATE,
@@ -169,20 +168,15 @@ def _counts(
     """Count cases by outcome; cases of an ``unrepeated`` failure, an (operator, kind), count as flaky."""
     flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"} | unrepeated
     accepted = {item.identity[1:] for item in findings if item.known is not None} - flaky
-    against = {item.identity[1:] for item in findings if counts_against(item)}
-    rounding = {item.identity[1:] for item in findings if item.blame == "ill_conditioned"} - against
-    excused = {item.identity[1:] for item in findings if item.blame == "reference"} - against
-    misaligned = off = flakies = known = rounded = 0
+    misaligned = off = flakies = known = 0
     for group, hits in pair.misaligned.items():
         identity = group.operator, group.kind
-        is_tolerated = group.is_tolerated and group.kind != "leniency" and identity not in against
         if identity in flaky:
             flakies += hits.count
         elif identity in accepted:
             known += hits.count
-        elif identity in rounding:
-            rounded += hits.count
-        elif identity in excused or is_tolerated:
+        elif group.is_tolerated and group.kind != "leniency":
+            # Each case by its own verdict: shards may blame another side for the smallest program of theirs.
             off += hits.count
         else:
             misaligned += hits.count
@@ -195,24 +189,14 @@ def _counts(
         lost[item.error.timed_out] += item.repeats != "never" and not is_known
         known += item.repeats != "never" and is_known
         flakies += item.repeats == "never"
-    run = (
-        pair.added.aligned
-        + misaligned
-        + off
-        + known
-        + rounded
-        + flakies
-        + pair.added.not_compared
-        + lost[False]
-        + lost[True]
-    )
+    run = pair.added.aligned + misaligned + off + known + flakies + pair.added.not_compared + lost[False] + lost[True]
     # The case of a failing probe was counted as aligned: it is misaligned as soon as the finding is confirmed.
     probed = min(pair.added.aligned, sum(_of_probes(pair, item) for item in findings if item.known is None))
     probed_known = min(
         pair.added.aligned - probed, sum(_of_probes(pair, item) for item in findings if item.known is not None)
     )
     return CaseCounts(
-        aligned=pair.added.aligned - probed - probed_known + rounded, misaligned=misaligned + probed, reference_off=off,
+        aligned=pair.added.aligned - probed - probed_known, misaligned=misaligned + probed, reference_off=off,
         known=known + probed_known,
         unsupported=pair.added.not_compared, crashed=lost[False], timed_out=lost[True], flaky=flakies,
         not_run=max(0, len(entry.cases) - run - entry.tally.skipped) if name != REFERENCE_CANDIDATE else 0,

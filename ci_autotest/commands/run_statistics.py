@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry, is_tolerated
 from ci_autotest.config.known_differences import matches
 from ci_autotest.findings.suspect import Suspect
-from ci_autotest.values.error_pattern import telling
 from ci_autotest.values.finding import HITS_LISTED, Hit
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tally import PairTally, UsageTally
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from ci_autotest.run.events import LostCase
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
-    from ci_autotest.values.error_pattern import ErrorPattern
-    from ci_autotest.values.verdict import Verdict
 
 #: Cases of a test that ended their worker and are searched for the operator that did it.
 _LOCATED: Final = 10
@@ -218,7 +215,6 @@ class Ledger:
                         for case, before in self._before.get((name, identity.candidate), {}).items()
                     },
                     hits=tuple(self._hit(name, identity.candidate, groups) for name in ids),
-                    pattern=_most_telling([item.verdict for _, item in failures]),
                 )
             )  # fmt: skip
         return found + self._lost()
@@ -279,18 +275,6 @@ class Ledger:
                     )
                 )  # fmt: skip
         return found
-
-
-def _most_telling(verdicts: Sequence[Verdict]) -> ErrorPattern | None:
-    """Return the pattern that shows most, among those of the place in which the first case differs."""
-    place = verdicts[0].misalignment
-    patterns = [
-        item.pattern
-        for item in verdicts
-        if item.pattern is not None and item.misalignment is not None and place is not None
-        if item.misalignment.at == place.at
-    ]
-    return max(patterns, key=telling, default=None)
 
 
 def _ended_once(lost: LostCase) -> str:

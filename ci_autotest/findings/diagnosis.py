@@ -260,11 +260,12 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
     )  # fmt: skip
     # A shrunk program is too small to show a pattern, so the finding keeps that of the case as it was found.
     seen = suspect.verdict if suspect.verdict is not None else diagnosis.verdict
+    found = suspect.verdict.pattern if suspect.verdict is not None else None
     at = diagnosis.verdict.misalignment
     if at is not None and diagnosis.detail is not None:
         at = msgspec.structs.replace(at, detail=diagnosis.detail)
     verdict = msgspec.structs.replace(
-        diagnosis.verdict, pattern=suspect.pattern, notes=seen.notes, known=seen.known, misalignment=at
+        diagnosis.verdict, pattern=found, notes=seen.notes, known=seen.known, misalignment=at
     )
     return msgspec.structs.replace(
         finding_message.finding_of(verdict, about),

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.messages import RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
-    from ci_autotest.values.error_pattern import ErrorPattern
     from ci_autotest.values.finding import Hit
     from ci_autotest.values.verdict import Verdict
 
@@ -35,7 +34,6 @@ class Suspect(NamedTuple):
         repeats: Whether a lost case ends its worker again: ``events.Repeats``.
         before: The messages that its process had run; its own message is the last.
         histories: The same for the other cases, by test and case.
-        pattern: Of the case that shows most, among the first few that differ in the same place.
     """
 
     test: TestInfo
@@ -54,7 +52,6 @@ class Suspect(NamedTuple):
     repeats: str = "alone"
     before: tuple[RunCases, ...] = ()
     histories: Mapping[tuple[str, int], tuple[RunCases, ...]] = MappingProxyType({})
-    pattern: ErrorPattern | None = None
 
     @property
     def identity(self) -> tuple[str, str] | None:

@@ -195,9 +195,3 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
     strays: int = 0
     relation: Relation | None = None
     map: ErrorMap
-
-
-def telling(pattern: ErrorPattern) -> tuple[bool, bool, int]:
-    """Return how much a pattern shows, for comparing: a region, what the wrong values are, and how many are wrong."""
-    has_region = pattern.region is not None and not isinstance(pattern.region, Everything)
-    return has_region, pattern.relation is not None, pattern.mismatched

@@ -44,10 +44,9 @@ def test_held_against__timed_call__is_neither_new_nor_old():
     [
         (("reference", "reference"), {"reference_off": 5}),
         (("candidate", "candidate"), {"misaligned": 5}),
-        # The smallest program decides: it shows whose fault it is.
-        (("reference", "candidate"), {"misaligned": 5}),
-        (("candidate", "reference"), {"reference_off": 5}),
-        (("candidate", "ill_conditioned"), {"aligned": 5}),
+        # Whatever the smallest program shows, which may be another one in each shard.
+        (("reference", "candidate"), {"reference_off": 5}),
+        (("candidate", "reference"), {"misaligned": 5}),
     ],
 )
 def test_counts__blame_of_the_reference__is_no_misaligned_case(blames: tuple[str, str], expected: dict[str, int]):
