@@ -1,10 +1,13 @@
 """The pytest plugin: ``--autotest-cases``, ``--autotest-seed`` and ``--autotest-candidate`` for ``@autotest`` tests.
 
+It also collects ``autotest_*.py`` files, such as those that ``ci-autotest init`` writes.
+
 Every pytest of an environment that has this package loads the plugin, so it imports no framework.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +18,13 @@ from ci_autotest.pytest_options import PYTEST_OPTIONS, PytestOptions
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 _KEY: Final = pytest.StashKey[PytestOptions]()
 #: Upper bound of root seeds, as in ``ci_autotest.config``, which is not imported here because it takes longer.
 _SEEDS: Final = 1 << 63
+#: Attributes of decorated functions, from ``record/declaration`` and ``loader/declaration``, not imported either.
+_DECLARED: Final = ("__ci_autotest__", "__ci_autotest_loader__")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +57,46 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
     text = ", ".join(filter(None, parts))
     return [f"autotest: {text}"] if text else []
+
+
+class _AutotestFile(pytest.Module):
+    """An ``autotest_*.py`` file: its tests are those of ``ci-autotest run``, whatever they are called."""
+
+    def istestfunction(self, obj: object, name: str) -> bool:
+        """Whether a function is a test."""
+        return super().istestfunction(obj, name) or _is_declared_test(obj)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Make the collector of a file that pytest was asked for, or that it collects by its own rules."""
+    return _AutotestFile.from_parent(parent, path=module_path) if _is_autotest_file(module_path) else None
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Collect an ``autotest_*.py`` file that pytest would pass over."""
+    if parent.session.isinitpath(file_path) or any(map(file_path.match, parent.config.getini("python_files"))):
+        return None
+    return pytest_pycollect_makemodule(file_path, parent)
+
+
+def _is_autotest_file(path: Path) -> bool:
+    # Other projects in the environment may have files of such a name.
+    return path.match("autotest_*.py") and b"ci_autotest" in path.read_bytes()
+
+
+def _is_declared_test(value: object) -> bool:
+    """Whether it is a decorated function that needs no arguments besides those of ``parametrize``."""
+    if not callable(value) or not any(hasattr(value, name) for name in _DECLARED):
+        return False
+    needed = {name for name, each in inspect.signature(value).parameters.items() if each.default is each.empty}
+    marks = [mark for mark in getattr(value, "pytestmark", ()) if mark.name == "parametrize"]
+    given = {name.strip() for mark in marks for name in _argument_names(mark)}
+    return needed <= given
+
+
+def _argument_names(mark: pytest.Mark) -> list[str]:
+    names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+    return names.split(",") if isinstance(names, str) else list(names)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ import yaml
 from ci_autotest.commands import init as starting
 from ci_autotest.commands.init import template
 from ci_autotest.errors import OutputError
-from tests.projects import Project
+from tests.projects import Project, python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +41,8 @@ def test_init__new_repository__has_a_test_that_runs_and_two_workflows(project: P
     assert run.status == 0, run.said
     (result,) = project.report()["results"]
     assert (result["outcome"], result["cases"]["aligned"]) == ("aligned", 20)
+    done = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no")
+    assert (done.status, "1 passed" in done.out) == (0, True), done.said
 
 
 def test_init__again__changes_nothing(project: Project):

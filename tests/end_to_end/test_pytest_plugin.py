@@ -154,6 +154,51 @@ def test_pytest__arguments_without_a_text__have_the_same_inputs_each_time_and_a_
     assert [name for name in ("test_of_objects[Thing]", "test_of_objects[Thing-2]") if name not in listed.out] == []
 
 
+OF_ANY_NAME = """
+import pytest
+
+from ci_autotest import autotest, loadertest, random_tensor, torch
+from test_kernels import test_tanh
+
+
+@autotest(n=2)
+def softmax():
+    return torch.softmax(random_tensor(ndim=2), 0)
+
+
+@pytest.mark.parametrize(("dim", "scale"), [(0, 1), (1, 2)])
+@autotest(n=2)
+def scaled(dim, scale):
+    return torch.softmax(random_tensor(ndim=2), dim) * scale
+
+
+@autotest(n=2)
+def helper(rows):
+    return torch.softmax(random_tensor(2, rows, 3), 0)
+
+
+@loadertest()
+def loader():
+    return None
+
+
+def undecorated():
+    pass
+"""
+
+
+@pytest.mark.parametrize("asked", [[], ["autotest_more.py"], ["-o", "python_files=autotest_*.py"]])
+def test_pytest__file_named_autotest__has_the_tests_that_a_run_has(project: Project, asked: list[str]):
+    project.write("autotest_more.py", OF_ANY_NAME)
+    project.write("autotest_of_a_stranger.py", "raise SystemExit\n")
+    done = run_pytest(project, "--collect-only", "-q", "--ignore=test_kernels.py", *asked)
+    (project.folder / "autotest_more.py").unlink()
+    (project.folder / "autotest_of_a_stranger.py").unlink()
+    names = ["softmax", "scaled[0-1]", "scaled[1-2]", "loader"]
+    lines = [line.partition("::")[2] for line in done.out.splitlines() if line.startswith("autotest_more.py::")]
+    assert lines == ["test_tanh", *names], done.said
+
+
 def test_pytest__k_and_an_id__choose(project: Project):
     assert reported(run_pytest(project, "-k", "scaled and double")) == {"test_scaled[double]": "PASSED"}
     assert reported(run_pytest(project, "test_kernels.py::test_softmax[0]")) == {"test_softmax[0]": "PASSED"}
