@@ -16,34 +16,35 @@ import msgspec
 
 from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
-from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.devices import device_of
 from ci_autotest.backends.operators.identity import refuse_unknown_rows
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by, apply_known, check_known
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError, NoCandidateError, UnavailableError
+from ci_autotest.in_process_findings import Seen, smallest, write_folder
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.record.user_operators import declare_operators
-from ci_autotest.report.finding_message import About, finding_of, message_lines
-from ci_autotest.report.finding_program import display_program
+from ci_autotest.report.finding_files import located
+from ci_autotest.report.finding_folders import FINDINGS
+from ci_autotest.report.finding_message import About, advice, finding_of, message_lines
+from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.loader_observer import Asked, judgement_of
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.finding import Location, counts_against
 from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate, Config
+    from ci_autotest.in_process_findings import DrawAttempt
     from ci_autotest.loader.declaration import LoaderDeclaration
 
 #: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
@@ -166,13 +167,13 @@ def _relative(source: Path, root: Path) -> str:
     return source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
 
 
-def run_here(declared: Any, setting: InProcessSetting, draw: Callable[[int, int], Attempt]) -> None:
+def run_here(declared: Any, setting: InProcessSetting, draw: DrawAttempt) -> None:
     """Run a test's cases and raise on the first misalignment that is not a known difference.
 
     Args:
         declared: The test's declaration.
         setting: Configuration, candidates and seed.
-        draw: Makes the attempt ``(case, number)``.
+        draw: Makes an attempt.
 
     Raises:
         AssertionError: A candidate is misaligned.
@@ -227,7 +228,7 @@ def stop_unittest(args: tuple[Any, ...]) -> None:
 def _run_cases(
     declared: Any,
     setting: InProcessSetting,
-    draw: Callable[[int, int], Attempt],
+    draw: DrawAttempt,
     contenders: Mapping[str, Contender],
     own: Contender,
 ) -> None:
@@ -242,21 +243,20 @@ def _run_cases(
         refusal, skipped = found.refusal or refusal, skipped or found.given_up
         for candidate in setting.candidates:
             lenient = found.lenient.get(candidate.name)
-            if lenient is not None and (
-                message := _failure(lenient.judged, candidate, setting, (case, lenient.profile))
-            ):
-                raise AssertionError(message)
+            if lenient is not None:
+                seen = Seen(lenient.judged, candidate, contenders[candidate.name], reference, (case, lenient.number))
+                _raise_failure(seen, lenient.profile, setting, draw)
         if found.attempt is None:
             _note_untested(found.untested(case, len(declared.examples), declared.grid or 0), setting)
             compared.update(found.answered)
             continue
         differentiate(found.attempt, reference)
         for candidate in _held(found.attempt, setting):
-            judged = try_case(found.attempt, contenders.get(candidate.name, own), reference)
-            noted = msgspec.structs.replace(judged.verdict, notes=found.attempt.notes)
-            message = _failure(judged._replace(verdict=noted), candidate, setting, (case, found.attempt.profile))
-            if message:
-                raise AssertionError(message)
+            contender = contenders.get(candidate.name, own)
+            judged = try_case(found.attempt, contender, reference)
+            noted = judged._replace(verdict=msgspec.structs.replace(judged.verdict, notes=found.attempt.notes))
+            seen = Seen(noted, candidate, contender, reference, (case, found.number))
+            _raise_failure(seen, found.attempt.profile, setting, draw, found.attempt)
             # A misalignment that gets here is a known difference: it was compared all the same.
             compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
                 "aligned",
@@ -291,20 +291,41 @@ def _note_untested(note: str, setting: InProcessSetting) -> None:
         sys.stderr.write(f"ci-autotest: {setting.test}: {note}\n")
 
 
-def _failure(judged: Judged, candidate: Candidate, setting: InProcessSetting, place: tuple[int, str]) -> str:
-    """Return the message that ``ci-autotest run`` prints for a misalignment; empty if it is a known difference."""
-    verdict = judged.verdict
+def _raise_failure(
+    seen: Seen, profile: str, setting: InProcessSetting, draw: DrawAttempt, accepted: Attempt | None = None
+) -> None:
+    """Raise the message that ``ci-autotest run`` prints for a misalignment, unless it is a known difference.
+
+    Raises:
+        AssertionError: It is none.
+    """
+    __tracebackhide__ = True
+    verdict, candidate = seen.judged.verdict, seen.candidate
     if verdict.outcome != "misaligned":
-        return ""
-    name = setting.test.rpartition("::")[2]
-    finding = finding_of(verdict, About(candidate.name, setting.test, name, place[0], setting.seed, place[1]))
+        return
+    case, attempt = seen.at
+    about = About(
+        candidate.name, setting.test, setting.test.rpartition("::")[2], case, setting.seed, profile,
+        location=setting.location, attempt=attempt,
+    )  # fmt: skip
+    finding = finding_of(verdict, about)
     if not counts_against(apply_known((finding,), setting.config.known, datetime.now().astimezone().date())[0]):
-        return ""
-    recording = to_recording(judged.live, repro_note(candidate, judged.live.program.steps))
-    program = [f"    {line}".rstrip() for line in display_program(recording, finding).splitlines()]
+        return
+    shown = smallest(seen, accepted, draw)
+    # A shrunk program is too small to show a pattern, so the finding keeps that of the case as it was found.
+    finding = finding_of(msgspec.structs.replace(shown.verdict, pattern=verdict.pattern, notes=verdict.notes), about)
+    output, folder, folders = PYTEST_OPTIONS.get().output, "", tuple(map(Path, setting.folders))
+    limit_s = configuration.duration_s(setting.config.case_timeout, "case_timeout")
+    if output:
+        finding = msgspec.structs.replace(finding, repro=f"{FINDINGS}/{finding.id}/repro.py")
+        folder = write_folder(shown, finding, output, folders, limit_s)
+    recording = located(shown.recording, folders, limit_s, output)
+    program = [f"    {line}".rstrip() for line in shown_program(recording, finding).text.splitlines()]
     where = [f"  test: {setting.location}"] if setting.location is not None else []
-    what = "the same again" if setting.needs_pytest else "its smallest program and a repro"
-    return "\n".join([*message_lines(finding), *where, *program, f"  {what}: {_command(setting)}"])
+    what = "the same again" if setting.needs_pytest else "confirmed in a fresh process, with a report"
+    again = f"  {what}: {_command(setting)}"
+    hints = [f"  {line}" for line in advice(finding, recording.note)]
+    raise AssertionError("\n".join([*message_lines(finding, folder), *hints, *where, *program, again]))
 
 
 def _command(setting: InProcessSetting) -> str:

@@ -1,4 +1,4 @@
-"""The pytest plugin: ``--autotest-cases``, ``--autotest-seed`` and ``--autotest-candidate`` for ``@autotest`` tests.
+"""The pytest plugin: the options ``--autotest-*`` for ``@autotest`` tests.
 
 It also collects ``autotest_*.py`` files, such as those that ``ci-autotest init`` writes.
 
@@ -38,13 +38,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--autotest-candidate", metavar="NAME", action="append", default=[],
         help="a candidate of autotest.yml or a built-in one; may be repeated",
     )  # fmt: skip
+    group.addoption("--autotest-output", metavar="DIR", default="", help="folder for the findings, with a repro each")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the options for the tests."""
     option: Any = config.option
     names = tuple(dict.fromkeys(option.autotest_candidate))
-    config.stash[_KEY] = PytestOptions(option.autotest_cases, option.autotest_seed, names)
+    config.stash[_KEY] = PytestOptions(option.autotest_cases, option.autotest_seed, names, option.autotest_output)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

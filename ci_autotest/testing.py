@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.record.draw.generators import Generator
+    from ci_autotest.values.case import DrawnValue
 
     F = TypeVar("F", bound=Callable[..., Any])
 else:
@@ -306,7 +308,13 @@ def _run_here(
     is_method = "." in body.__qualname__ and "<locals>" not in body.__qualname__
     fixtures = fixtures_of(body, parametrized(function, body)[0].given, is_method=is_method)
     setting = setting._replace(needs_pytest=bool(fixtures))
-    run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
+
+    def draw(
+        case: int, number: int, edits: Mapping[str, DrawnValue] | None = None, profile: str | None = None
+    ) -> Attempt:
+        return attempts.attempt(declaration, call, (key, test, case, number), edits, profile)
+
+    run_here(declaration, setting, draw)
 
 
 @functools.lru_cache(maxsize=8)

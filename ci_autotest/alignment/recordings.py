@@ -11,6 +11,7 @@ import torch
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.input_copies import contiguous_spec, span
+from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.program.ir import (
@@ -28,7 +29,11 @@ from ci_autotest.program.ir import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.alignment.verdict import Judged
+    from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import ReferenceBackend, Trace
+    from ci_autotest.config import Candidate
     from ci_autotest.program.ir import Argument
 
 
@@ -68,6 +73,37 @@ def to_live(recording: Recording) -> Live:
         if spec is not None
     }
     return Live(program, sources, cotangents)
+
+
+def shown_recording(
+    judged: Judged, candidate: Candidate, rules: Rules, sides: tuple[Backend, ReferenceBackend], device: str
+) -> Recording:
+    """Return the program of a verdict with what a repro needs: the candidate, the rules and the reference's results.
+
+    Args:
+        judged: The verdict with its program.
+        candidate: The row of the candidate.
+        rules: How its results are compared.
+        sides: The candidate's backend and the reference.
+        device: The reference's device.
+    """
+    backend, reference = sides
+    live, expectation = judged.live, judged.expectation
+    note = repro_note(candidate, live.program.steps, device)
+    # A replay compares by these rules, without the test's file.
+    check_dtype = rules.check_dtype and not rules.sets_aside(judged.verdict.operator, "dtype")
+    note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": check_dtype}
+    # A repro holds the elements against the numbers that the finding's message states.
+    note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness
+    if judged.verdict.kind == "stateful":
+        note["kind"] = judged.verdict.kind  # A replay must run the whole sequence, and only once.
+    host = backend.repro_note(live.program, live.sources)
+    if host is not None:
+        note["host"] = host
+    plan = backend.plan_note(live.program, live.sources, live.cotangents)
+    if plan is not None:
+        note["plan"] = {**plan, "slices": expectation is not None}
+    return with_expected(to_recording(live, note), live, reference if expectation is None else expectation.reference)
 
 
 def with_expected(recording: Recording, live: Live, reference: ReferenceBackend) -> Recording:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.findings.repro_script import versions
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
 from ci_autotest.report import finding_message
+from ci_autotest.report.finding_files import versions
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_message import About, message_lines
 from ci_autotest.report.finding_program import shown_program
@@ -72,10 +72,6 @@ class LossPlace(NamedTuple):
 NOWHERE: Final = LossPlace(None, has_backward=False)
 #: Characters of what a first run did in the result of a flaky case.
 _SEEN_CHARS: Final = 300
-
-
-#: What torch says to a function of arrays whose input requires a gradient; it only adds a hint.
-_NUMPY_OF_GRADIENT: Final = "numpy() on Tensor that requires grad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,23 +159,12 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
         finding = _with_script(finding, diagnosis, tools)
     if diagnosis.doubt is not Doubt.NONE:
         finding = _as_flaky(finding, diagnosis)
+    advice = finding_message.advice(finding, diagnosis.recording.note) if diagnosis.recording is not None else []
     return msgspec.structs.replace(
         finding,
-        message="\n  ".join([finding.message, *_advice(finding, diagnosis), *diagnosis.notes]),
+        message="\n  ".join([finding.message, *advice, *diagnosis.notes]),
         detail=finding.detail if diagnosis.detail is None else diagnosis.detail,
     )
-
-
-def _advice(finding: Finding, diagnosis: Diagnosis) -> list[str]:
-    """Return the row to write for a kernel that has no backward pass."""
-    recording = diagnosis.recording
-    lacks_gradient = finding.lacks_gradient or (finding.kind == "error" and _NUMPY_OF_GRADIENT in finding.detail)
-    if not lacks_gradient or recording is None or recording.note.get("backend") != "substitute":
-        return []
-    return [
-        "If this kernel has no backward pass by design, put that into its row: then only values count.",
-        f"  - {{name: {finding.candidate}, …, forward_only: [{finding.operator}]}}",
-    ]
 
 
 def _not_shrunk(diagnosis: Diagnosis) -> str:

@@ -15,7 +15,18 @@ from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.ranks import on_fewest
-from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Inline, Redraw, ShownTrial, Shrinker, TrialProgram, is_same
+from ci_autotest.shrink.shrinker import (
+    CALLS_AT_MOST,
+    COMPILATIONS_AT_MOST,
+    TRIALS_AT_MOST,
+    Inline,
+    Redraw,
+    ShownTrial,
+    Shrinker,
+    TrialProgram,
+    is_same,
+    shrunk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,14 +42,9 @@ if TYPE_CHECKING:
 #: Compiler layers by the backend that stops above the layers below them, the cheapest first.
 #: Source: https://docs.pytorch.org/docs/2.13/torch.compiler_troubleshooting.html, "Ablation".
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
-#: Trials for shrinking one finding where each has a fresh process, as for a sequence of calls. Trials are counted and
-#: not timed, so that a busy machine finds the same program.
+#: Trials for shrinking one finding where each has a fresh process, as for a sequence of calls.
 FRESH_TRIALS_AT_MOST: Final = 120
-#: Trials on a whole compiler, which takes seconds for each.
-COMPILATIONS_AT_MOST: Final = 24
-#: Calls of all trials of one finding, because a trial of a long program takes as long as many of a short one; and where
-#: each trial is compiled.
-CALLS_AT_MOST: Final = 20_000
+#: Calls of all trials of one finding where each trial is compiled.
 COMPILED_CALLS_AT_MOST: Final = 1_000
 #: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
@@ -119,17 +125,13 @@ def shrink(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
 
 
 def _shrunk(shown: ShownTrial, trial: ShrinkTrial, judge: Callable[[Proposal], ShownTrial | None]) -> ShownTrial:
-    shrinker = Shrinker(shown)
     most = min(trial.most, FRESH_TRIALS_AT_MOST) if trial.is_alone else trial.most
-    end, calls = time.monotonic() + SECONDS_AT_MOST, 0
-    while shrinker.trials < most and calls < trial.most_calls and time.monotonic() < end and not trial.fresh.is_over:
-        calls += len(shrinker.best.recording.program.calls)
-        proposal = shrinker.propose()
-        if proposal is None:
-            break
-        trial.show(f"shrinking: trial {shrinker.trials} of at most {most}, {_told(shrinker)}")
-        shrinker.tell(judge(proposal))
-    return shrinker.best
+    end = time.monotonic() + SECONDS_AT_MOST
+    return shrunk(
+        shown, judge, (most, trial.most_calls),
+        is_over=lambda: trial.fresh.is_over or time.monotonic() >= end,
+        show=lambda shrinker: trial.show(f"shrinking: trial {shrinker.trials} of at most {most}, {_told(shrinker)}"),
+    )  # fmt: skip
 
 
 def _told(shrinker: Shrinker) -> str:

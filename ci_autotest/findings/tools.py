@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.program.repro.operator_modules import operator_modules
-from ci_autotest.program.repro.snippet_sides import own_names
+from ci_autotest.report.finding_files import located
 from ci_autotest.run.single_worker import SingleWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
 
     from ci_autotest.config import Known
     from ci_autotest.program.ir import Recording
@@ -99,23 +97,8 @@ class Tools:
         return SingleWorker(self.start, hello, self.allowance.deadline)
 
     def with_module_folders(self, recording: Recording) -> Recording:
-        """Return a recording whose note has the folders of the user's modules, relative to the current folder.
-
-        It also has the time limit of a case, because the shown program of a hang waits no longer, and the output
-        folder, in which the shown program finds large tensors.
-        """
-        here, found = Path.cwd(), []
-        names = own_names(recording.note) | operator_modules(recording.program)
-        # Only the first part is looked for: what follows lies inside it.
-        for module in {name.partition(".")[0] for name in names}:
-            holders = [
-                each for each in (here, *self.folders) if (each / module).is_dir() or (each / f"{module}.py").exists()
-            ]
-            if holders and holders[0] != here:  # Modules in the current folder are found anyway.
-                found.append(os.path.relpath(holders[0], here))
-        folders = {"folders": sorted(found)} if found else {}
-        own = {"case_timeout_s": self.case_timeout_s, "output": self.shown.rstrip("/")}
-        return replace(recording, note={**recording.note, **folders, **own})
+        """Return a recording whose note says where the modules and the large tensors of its program lie."""
+        return located(recording, self.folders, self.case_timeout_s, self.shown)
 
 
 class Inspection(NamedTuple):

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, identity_id, rendered
 from ci_autotest.findings.ranks import with_own_ranks
-from ci_autotest.findings.repro_script import pasted_script, repro_script
 from ci_autotest.program.repro.operator_modules import operator_modules
-from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.report.comment_text import render_finding
+from ci_autotest.report.finding_files import finding_files, noted_case, pasted_script, repro_script
 from ci_autotest.report.finding_folders import FINDINGS, remove_finding, write_finding
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -142,18 +140,9 @@ def _unless_refused(diagnosis: Diagnosis, error: str, tools: Tools) -> Diagnosis
 def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
     """Write the whole folder; return the error as a sentence, or an empty string."""
     finding = rendered(diagnosis, tools)
-    recording = _program(diagnosis)
-    # Without the output folder: the same run with another one writes the same bytes.
-    own = {key: value for key, value in tools.with_module_folders(recording).note.items() if key != "output"}
-    case = {"test": finding.test, "case": finding.case, "seed": finding.seed}
-    note = {**own, **case, "kind": finding.kind, "operator": finding.operator}
-    noted = replace(recording, note=note)
+    noted = noted_case(tools.with_module_folders(_program(diagnosis)), finding)
     folder = tools.output / FINDINGS / finding.id
-    files = {
-        "program.json": encode_program(noted),
-        "tensors.safetensors": encode_tensors(noted),
-        "README.md": render_finding(finding).encode(),
-    }
+    files = finding_files(noted, finding)
     if diagnosis.run_again is RunAgain.SCRIPT:
         files["repro.py"] = repro_script(noted, finding, folder, tools.folders, tools.case_timeout_s).encode()
     try:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What is said of a kind if nothing was seen but that it is one.
 _UNSEEN: Final[Mapping[str, str]] = {"crash": "it ends its process", "timeout": "it does not return"}
+#: What PyTorch says where a kernel asks a tensor with a gradient for its NumPy array.
+_NUMPY_OF_GRADIENT: Final = "numpy() on Tensor that requires grad"
 
 
 class About(NamedTuple):
@@ -177,6 +179,22 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         whose = "the reference is off" if finding.blame == "reference" else "both sides round as they may"
         lines.append(f"  accepted: {whose}, so this fails no run")
     return [*lines, *_replay_line(finding, folder)]
+
+
+def advice(finding: Finding, note: Mapping[str, object]) -> list[str]:
+    """Return the row to write for a kernel that has no backward pass.
+
+    Args:
+        finding: Any.
+        note: That of its program.
+    """
+    lacks_gradient = finding.lacks_gradient or (finding.kind == "error" and _NUMPY_OF_GRADIENT in finding.detail)
+    if not lacks_gradient or note.get("backend") != "substitute":
+        return []
+    return [
+        "If this kernel has no backward pass by design, put that into its row: then only values count.",
+        f"  - {{name: {finding.candidate}, …, forward_only: [{finding.operator}]}}",
+    ]
 
 
 def _replay_line(finding: Finding, folder: str) -> list[str]:

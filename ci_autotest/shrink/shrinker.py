@@ -18,14 +18,18 @@ from ci_autotest.shrink.ranks import simpler_ranks
 from ci_autotest.shrink.size import Size, size
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from ci_autotest.program.ir import Recording
     from ci_autotest.values.case import Draw, DrawnValue
     from ci_autotest.values.verdict import Verdict
 
-#: Greatest number of trials for one finding.
+#: Greatest number of trials for one finding. Trials are counted and not timed, so that a busy machine finds the same.
 TRIALS_AT_MOST: Final = 200
+#: Calls of all trials of one finding, because a trial of a long program takes as long as many of a short one.
+CALLS_AT_MOST: Final = 20_000
+#: Trials on a whole compiler, which takes seconds for each.
+COMPILATIONS_AT_MOST: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,33 @@ class Shrinker:
                 is_gradient = self.best.verdict.kind == "gradient"
                 for recording in simpler_data(lambda: self.best.recording, gradient=is_gradient):
                     moved = (yield TrialProgram(recording)) or moved
+
+
+def shrunk(
+    shown: ShownTrial,
+    judge: Callable[[Proposal], ShownTrial | None],
+    most: tuple[int, int],
+    is_over: Callable[[], bool] = lambda: False,
+    show: Callable[[Shrinker], None] = lambda _: None,
+) -> ShownTrial:
+    """Return the smallest program that shows the same.
+
+    Args:
+        shown: The confirmed failure.
+        judge: Returns what a proposal shows; ``None`` if its trial gave no verdict.
+        most: Number of trials, and of the calls of all of them.
+        is_over: Whether to stop before the next trial.
+        show: Shows how far shrinking is.
+    """
+    shrinker, calls = Shrinker(shown), 0
+    while shrinker.trials < most[0] and calls < most[1] and not is_over():
+        calls += len(shrinker.best.recording.program.calls)
+        proposal = shrinker.propose()
+        if proposal is None:
+            break
+        show(shrinker)
+        shrinker.tell(judge(proposal))
+    return shrinker.best
 
 
 def is_same(verdict: Verdict, wanted: Verdict) -> bool:

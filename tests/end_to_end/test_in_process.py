@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -124,11 +125,11 @@ def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
     assert lines[at + 2].startswith("mismatched elements: ")
     assert lines[at + 3].startswith("first bad element at (0, 0): candidate ")
     assert lines[at + 4].startswith("candidate float32[")
-    assert lines[at + 5].startswith("blame: candidate; in float64")
+    assert lines[at + 5].startswith("blame: candidate; ")
     assert lines[at + 6].startswith("test: test_kernels.py:")
     assert "found = mykernels.tanh(x)" in lines[at:]
     assert (
-        "its smallest program and a repro: ci-autotest run test_kernels.py::test_tanh_function --seed 0" in lines[at:]
+        "confirmed in a fresh process, with a report: ci-autotest run test_kernels.py::test_tanh_function --seed 0" in lines[at:]
     )
 
 
@@ -307,6 +308,34 @@ def test_exp(width):
     (again,) = [line.partition(": ")[2] for line in lines if line.startswith("the same again: ")]
     assert again == "pytest test_fixture.py::test_exp --autotest-seed 0"
     assert python(project, "-m", *again.split(), "-p", "no:cacheprovider").status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_pytest__misalignment_of_large_tensors__is_shown_by_a_program_that_runs_when_pasted(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write("autotest.yml", REPLACED % "mykernels.exp")
+    project.write(
+        "mykernels.py", "import torch\n\ndef exp(x):\n    return torch.where(x > 1, torch.exp(x) + 1, x.exp())\n"
+    )
+    project.write(
+        "test_exp.py",
+        "from ci_autotest import autotest, random_tensor, torch\n\n\n@autotest(n=20)\ndef test_exp():\n"
+        "    return torch.exp(3 * random_tensor(2, 30, 40)).sum(0)\n",
+    )
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "--autotest-output", "report")
+    failure = done.out.partition("short test summary")[0]
+    assert "pattern as found: only where x is" in failure, done.said
+    lines = failure.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.strip() == "import torch")
+    last = next(at for at, line in enumerate(lines) if "assert_close(" in line)
+    project.write("pasted.py", textwrap.dedent("\n".join(lines[first : last + 1])))
+    pasted = python(project, "pasted.py")
+    assert (pasted.status, "AssertionError: " in pasted.err) == (1, True), pasted.said
+    (replay,) = [line.partition("replay: python ")[2] for line in lines if "replay: python " in line]
+    assert sorted(path.name for path in (project.folder / replay).parent.iterdir()) == [
+        "README.md", "program.json", "repro.py", "tensors.safetensors"
+    ]  # fmt: skip
+    again = python(project, replay)
+    assert again.status == 1, again.said
 
 
 def test_pytest__helper_with_an_unusable_candidate__is_one_usage_error(tmp_path: Path):

@@ -211,7 +211,7 @@ def test_pytest__options__give_cases_seed_and_candidate(project: Project):
     assert "autotest: cases 1, seed 7" in done.out
     assert "case 0 of test_kernels.py::test_tanh, seed 7, profile ordinary" in done.out
     # Where CI is set, pytest's summary repeats the message.
-    (hint,) = set(re.findall(r"its smallest program and a repro: ci-autotest (.*)", done.out))
+    (hint,) = set(re.findall(r"confirmed in a fresh process, with a report: ci-autotest (.*)", done.out))
     assert hint == "run test_kernels.py::test_tanh --seed 7 --cases 1"
     assert project.command(*shlex.split(hint)).status == 1
     by_name = run_pytest(project, "-k", "softmax[1]", "--autotest-candidate=kernels")

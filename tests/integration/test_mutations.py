@@ -32,7 +32,6 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.config import Candidate
 from ci_autotest.errors import AutotestError, ConfigError, OutputError, ProgramError, PublishError, UsageError
 from ci_autotest.findings.database import Database
-from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
@@ -42,6 +41,7 @@ from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.evidence import evidence_of
+from ci_autotest.report.finding_files import repro_script
 from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.frames import decode_from_worker, decode_reply, decode_to_worker, encode
 from ci_autotest.run.messages import (

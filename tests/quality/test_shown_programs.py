@@ -19,12 +19,12 @@ from ci_autotest.backends.mapping.translation import translated
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
-from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
+from ci_autotest.report.finding_files import repro_script
 from ci_autotest.report.finding_program import display_program
 from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from tests import report_samples as samples

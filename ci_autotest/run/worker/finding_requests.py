@@ -9,14 +9,13 @@ from ci_autotest.alignment.cases import accept, accepts_of, differentiate
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.localize.search import weights_of
 from ci_autotest.alignment.probe import probe_of
-from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
+from ci_autotest.alignment.recordings import shown_recording, to_live, to_recording
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.single_step import inlined, isolate, pruned
 from ci_autotest.alignment.stateful import alone, judge_sequence
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope
-from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError
@@ -210,28 +209,9 @@ class FindingRequests:
         return self._answer(message.candidate, judged, contender.rules, **more)
 
     def _answer(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:
-        note = repro_note(
-            self._worker_context.candidates[candidate],
-            judged.live.program.steps,
-            self._worker_context.hello.reference_device,
-        )
-        # A replay compares by these rules, without the test's file.
-        check_dtype = rules.check_dtype and not rules.sets_aside(judged.verdict.operator, "dtype")
-        note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": check_dtype}
-        # A repro holds the elements against the numbers that the finding's message states.
-        note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness
-        if judged.verdict.kind == "stateful":
-            note["kind"] = judged.verdict.kind  # A replay must run the whole sequence, and only once.
-        backend, live = self._worker_context.backends[candidate], judged.live
-        host = backend.repro_note(live.program, live.sources)
-        if host is not None:
-            note["host"] = host
-        expectation = judged.expectation
-        plan = backend.plan_note(live.program, live.sources, live.cotangents)
-        if plan is not None:
-            note["plan"] = {**plan, "slices": expectation is not None}
-        reference = self._worker_context.reference if expectation is None else expectation.reference
-        recording = with_expected(to_recording(judged.live, note), judged.live, reference)
+        context = self._worker_context
+        sides = (context.backends[candidate], context.reference)
+        recording = shown_recording(judged, context.candidates[candidate], rules, sides, context.hello.reference_device)
         return Tried(
             verdict=judged.verdict,
             program=encode_program(recording),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.findings.repro_script import repro_script
+from ci_autotest.report.finding_files import repro_script
 from ci_autotest.report.finding_message import headline, message_lines
 from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples

@@ -1,20 +1,25 @@
-"""The repro script of a finding: the values that fill its template."""
+"""The files of a finding's folder: its repro with the values that fill its template, its program and its text."""
 
 from __future__ import annotations
 
 import os
 import platform
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.repro.host_script import host_repro_text
+from ci_autotest.program.repro.operator_modules import operator_modules
+from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.repro.torch_script import repro_text
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.report.comment_text import render_finding
 from ci_autotest.report.finding_message import message_lines
 from ci_autotest.report.finding_program import has_backward
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Recording
     from ci_autotest.values.finding import Finding
@@ -61,6 +66,49 @@ def repro_script(
         "versions": versions(recording),
     }
     return (host_repro_text if "host" in recording.note else repro_text)(recording, values)
+
+
+def finding_files(recording: Recording, finding: Finding) -> dict[str, bytes]:
+    """Return the files of a finding's folder, by name, without its script.
+
+    Args:
+        recording: The smallest program; its note names the test, so that it runs again by itself.
+        finding: The finding of that program.
+    """
+    return {
+        "program.json": encode_program(recording),
+        "tensors.safetensors": encode_tensors(recording),
+        "README.md": render_finding(finding).encode(),
+    }
+
+
+def located(recording: Recording, folders: Sequence[Path], case_timeout_s: float, output: str) -> Recording:
+    """Return a recording whose note has the folders of the user's modules, relative to the current folder.
+
+    Args:
+        recording: The program.
+        folders: Folders to search for the candidate's modules.
+        case_timeout_s: Seconds that a case may take: the shown program of a hang waits no longer.
+        output: The output folder as the user wrote it, in which the shown program finds large tensors.
+    """
+    here, found = Path.cwd(), []
+    # Only the first part is looked for: what follows lies inside it.
+    for module in {name.partition(".")[0] for name in own_names(recording.note) | operator_modules(recording.program)}:
+        holders = [each for each in (here, *folders) if (each / module).is_dir() or (each / f"{module}.py").exists()]
+        if holders and holders[0] != here:  # Modules in the current folder are found anyway.
+            found.append(os.path.relpath(holders[0], here))
+    own = {"case_timeout_s": case_timeout_s, "output": output.rstrip("/")}
+    return replace(recording, note={**recording.note, **({"folders": sorted(found)} if found else {}), **own})
+
+
+def noted_case(recording: Recording, finding: Finding) -> Recording:
+    """Return a recording whose note names the finding's case, without the output folder.
+
+    The same run with another one writes the same bytes.
+    """
+    own = {key: value for key, value in recording.note.items() if key != "output"}
+    case = {"test": finding.test, "case": finding.case, "seed": finding.seed}
+    return replace(recording, note={**own, **case, "kind": finding.kind, "operator": finding.operator})
 
 
 def pasted_script(text: str, python: str = "") -> str:
