@@ -54,7 +54,9 @@ def relation(candidate: Values, reference: Values, wrong: NDArray[np.bool_], tol
 
 
 def _holds(ours: Values, expected: Values, tolerance: Tolerance) -> bool:
-    near = np.abs(ours - expected) <= tolerance.atol + max(tolerance.rtol, 1e-6) * np.abs(expected)
+    near = np.isfinite(expected) & (
+        np.abs(ours - expected) <= tolerance.atol + max(tolerance.rtol, 1e-6) * np.abs(expected)
+    )
     return bool((near | (ours == expected) | (np.isnan(ours) & np.isnan(expected))).all())
 
 

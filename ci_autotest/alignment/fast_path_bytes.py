@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.alignment.elements import FEW, NAMES, OF_NUMPY, near_in
-from ci_autotest.backends.remote.response import FIELDS, elements_of
+from ci_autotest.backends.remote.response import FIELDS
 from ci_autotest.backends.remote.response_trace import ResponseTrace
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.tolerance import ANY
 
@@ -129,7 +130,7 @@ class _Look:
             or not 0 <= where < len(self._buffers)
         ):
             return False
-        left, own = bytes(self._buffers[where]), bytes(elements_of(right))
+        left, own = bytes(self._buffers[where]), bytes(byte_view(right))
         return left == own or (len(left) == len(own) and self._may_be_near(left, own, right))
 
     def _may_be_near(self, left: bytes, own: bytes, right: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.input_copies import contiguous_spec, span
 from ci_autotest.backends.repro_notes import repro_note
-from ci_autotest.backends.sameness import is_same
+from ci_autotest.backends.sameness import byte_view, is_same
 from ci_autotest.backends.snapshots import metadata
 from ci_autotest.program.ir import (
     OUTPUT,
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     """Return a program with the bytes of its data."""
     tensors = {
-        step.target: to_bytes(live.sources[step.target]) for step in live.program.steps if step.op == PLACEHOLDER
+        step.target: bytes(byte_view(live.sources[step.target]))
+        for step in live.program.steps
+        if step.op == PLACEHOLDER
     }
     count = max(live.cotangents, default=-1) + 1
     specs: list[TensorSpec | None] = [None] * count
@@ -52,10 +54,10 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
 def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
     """Return the spec and bytes of a cotangent, in its layout."""
     if source.is_contiguous():
-        return contiguous_spec(source), to_bytes(source)
+        return contiguous_spec(source), bytes(byte_view(source))
     held = span(source)
     spec = replace(contiguous_spec(source), strides=tuple(source.stride()), storage_size=held)
-    return spec, to_bytes(source.as_strided((held,), (1,)))
+    return spec, bytes(byte_view(source.as_strided((held,), (1,))))
 
 
 def _laid_out(data: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
@@ -135,7 +137,7 @@ def with_expected(recording: Recording, live: Live, reference: ReferenceBackend)
         tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         if isinstance(tensor, torch.Tensor):
             specs[label] = contiguous_spec(tensor)
-            tensors[label] = to_bytes(tensor)
+            tensors[label] = bytes(byte_view(tensor))
     return Recording(recording.program, tensors, recording.note, specs, facts)
 
 
@@ -176,16 +178,6 @@ def _ends(live: Live, trace: Trace, reference: ReferenceBackend) -> Iterator[tup
                 yield f"{index}.{name}", old, state.get(name, old)
         elif isinstance(before, torch.Tensor) and not program.steps[index].in_setup:
             yield str(index), before, after
-
-
-def to_bytes(tensor: torch.Tensor) -> bytes:
-    """Return the elements in order, little-endian."""
-    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if flat._is_zerotensor():  # noqa: SLF001 - torch has no public name for it: a gradient of zeros without memory
-        flat = flat.clone()
-    if flat.numel() == 1:
-        flat = flat.as_strided((1,), (1,))  # A view as bytes refuses other strides, even for one element.
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
 def from_bytes(data: bytes, spec: TensorSpec) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.values.dtypes import FLOATING, ITEM_SIZE
+from ci_autotest.values.dtypes import BITS, FLOATING, ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,13 @@ _equal: Final = torch.equal
 #: Integers of the same size, which order the bits of floating dtypes.
 INTEGERS: Final = {getattr(torch, name): getattr(torch, f"int{8 * ITEM_SIZE[name]}") for name in FLOATING}
 _STRIDED: Final = torch.strided
+
+#: Dtypes that NumPy does not have.
+_NOT_OF_NUMPY: Final = frozenset(getattr(torch, name) for name in BITS)
+#: Up to this size, copying a tensor's bytes is faster than making a view of them.
+_SMALL_BYTES: Final = 1 << 14
+#: More than any NumPy holds: 32 before version 2, 64 since.
+_DIMENSIONS: Final = 32
 
 
 def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
@@ -97,6 +104,22 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
         found = found.to_dense()
     found = found.cpu().resolve_conj().resolve_neg().contiguous()
     return found if found.data_ptr() or not found.numel() else found.clone()  # Lazy zeros have no memory.
+
+
+def byte_view(tensor: torch.Tensor) -> memoryview:
+    """Return the elements in order, as bytes: a view of those of a large tensor on the host."""
+    value = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if value._is_zerotensor():  # torch has no public name for it: a gradient of zeros without memory
+        value = value.clone()
+    # Elements of a dtype that NumPy does not have are viewed as bytes.
+    if value.nbytes <= _SMALL_BYTES and value.dtype not in _NOT_OF_NUMPY:
+        return memoryview((value.reshape(-1) if value.ndim > _DIMENSIONS else value).numpy().tobytes())
+    flat = value.contiguous().reshape(-1)
+    if not flat.numel():
+        return memoryview(b"")
+    if flat.numel() == 1:
+        flat = flat.as_strided((1,), (1,))  # A view as bytes refuses other strides, even for one element.
+    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def components(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.call_capture.observation import Elements
 from ci_autotest.program.ir import DType, List, Mapping_, Ref, Slice, TensorSpec
@@ -236,8 +237,7 @@ def stored_bytes(tensor: torch.Tensor, shape: Sequence[int]) -> bytes:
     seen = tensor.detach()
     for dim, size in enumerate(shape):
         seen = seen.narrow(dim, 0, size)
-    plain = seen.resolve_conj().resolve_neg().cpu().reshape(-1).contiguous()
-    return plain.view(torch.uint8).numpy().tobytes()
+    return bytes(byte_view(seen))
 
 
 def _finite_range(tensor: torch.Tensor) -> tuple[float, float, bool]:

@@ -170,23 +170,21 @@ def _collapsed(step: Step, tensors: Sequence[ObservedTensor]) -> tuple[Step, lis
     """Return a call with each list of tensors that are alike as ``Repeated``, and the tensors that are left."""
     kept: list[ObservedTensor] = []
 
-    def one(value: Argument) -> Any:
-        if isinstance(value, Ref):
-            kept.append(tensors[value.index])
-            return Ref(len(kept) - 1)
-        if not isinstance(value, tuple | List):
+    def renumbered(value: Argument) -> Argument:
+        if not isinstance(value, Ref):
             return value
-        items = value if isinstance(value, tuple) else value.items
-        alike = [tensors[item.index] for item in items if isinstance(item, Ref)]
-        if len(alike) == len(items) > _FEW and all(item.spec == alike[0].spec for item in alike):
-            kept.append(_merged(alike))
-            return Repeated(Ref(len(kept) - 1), len(items), isinstance(value, List))
-        found = tuple(map(one, items))
-        return List(found) if isinstance(value, List) else found
+        kept.append(tensors[value.index])
+        return Ref(len(kept) - 1)
 
-    args = tuple(map(one, step.args))
-    kwargs = tuple((name, one(value)) for name, value in step.kwargs)
-    return step._replace(args=args, kwargs=kwargs), kept
+    def repeated(value: Argument) -> Any:
+        items = value.items if isinstance(value, List) else value if isinstance(value, tuple) else ()
+        alike = [tensors[item.index] for item in items if isinstance(item, Ref)]
+        if not len(alike) == len(items) > _FEW or any(item.spec != alike[0].spec for item in alike):
+            return None
+        kept.append(_merged(alike))
+        return Repeated(Ref(len(kept) - 1), len(items), isinstance(value, List))
+
+    return mapped_step(step, renumbered, repeated), kept
 
 
 def _merged(alike: Sequence[ObservedTensor]) -> ObservedTensor:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, get_worker_info
 
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.errors import AuthorError
 from ci_autotest.loader.generators import (
     FoundGenerator,
@@ -424,8 +425,7 @@ def _bytes(value: Any, depth: int) -> bytes:
 
 def _content(value: Any, depth: int) -> bytes:
     if isinstance(value, torch.Tensor):
-        data = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-        return f"{value.dtype}{tuple(value.shape)}".encode() + bytes(data.tobytes())
+        return f"{value.dtype}{tuple(value.shape)}".encode() + bytes(byte_view(value))
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype}{value.shape}".encode() + value.tobytes()
     if isinstance(value, dict):

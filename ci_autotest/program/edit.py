@@ -31,19 +31,31 @@ if TYPE_CHECKING:
 _WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
 
 
-def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
-    """Return the argument with what ``change`` returns for each part that holds no others, such as a reference."""
+def mapped(
+    argument: Argument,
+    change: Callable[[Argument], Argument],
+    whole: Callable[[Argument], Argument | None] | None = None,
+) -> Argument:
+    """Return the argument with what ``change`` returns for each part that holds no others, such as a reference.
+
+    Args:
+        argument: Any.
+        change: Called with each part that holds no others.
+        whole: Called first with each part that holds others; what it returns, if not ``None``, replaces that part.
+    """
     if type(argument) not in _WITH_PARTS:  # First, because most have none.
         return change(argument)
+    if whole is not None and (found := whole(argument)) is not None:
+        return found
     match argument:
         case tuple():
-            return tuple(mapped(item, change) for item in argument)
+            return tuple(mapped(item, change, whole) for item in argument)
         case List(items):
-            return List(tuple(mapped(item, change) for item in items))
+            return List(tuple(mapped(item, change, whole) for item in items))
         case Mapping_(items):
-            return Mapping_(tuple((key, mapped(item, change)) for key, item in items))
+            return Mapping_(tuple((key, mapped(item, change, whole)) for key, item in items))
         case Slice(start, stop, step):
-            return Slice(mapped(start, change), mapped(stop, change), mapped(step, change))
+            return Slice(*(mapped(item, change, whole) for item in (start, stop, step)))
         case Copy(ref):
             copied = change(ref)
             return Copy(copied) if isinstance(copied, Ref) else copied
@@ -51,11 +63,15 @@ def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argume
             return change(argument)
 
 
-def mapped_step(step: Step, change: Callable[[Argument], Argument]) -> Step:
+def mapped_step(
+    step: Step,
+    change: Callable[[Argument], Argument],
+    whole: Callable[[Argument], Argument | None] | None = None,
+) -> Step:
     """Return the step with ``mapped`` arguments."""
     return step._replace(
-        args=tuple(mapped(value, change) for value in step.args),
-        kwargs=tuple((key, mapped(value, change)) for key, value in step.kwargs),
+        args=tuple(mapped(value, change, whole) for value in step.args),
+        kwargs=tuple((key, mapped(value, change, whole)) for key, value in step.kwargs),
     )
 
 

@@ -129,7 +129,8 @@ def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
     assert lines[at + 6].startswith("test: test_kernels.py:")
     assert "found = mykernels.tanh(x)" in lines[at:]
     assert (
-        "confirmed in a fresh process, with a report: ci-autotest run test_kernels.py::test_tanh_function --seed 0" in lines[at:]
+        "confirmed in a fresh process, with a report: ci-autotest run test_kernels.py::test_tanh_function --seed 0"
+        in lines[at:]
     )
 
 

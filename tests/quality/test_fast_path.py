@@ -13,8 +13,9 @@ from ci_autotest.alignment.fast_path import surely_aligned
 from ci_autotest.alignment.tolerance_rules import Rules, ToleranceRow
 from ci_autotest.backends.mapping.translation import Translated
 from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.response import elements_of, readers_of
+from ci_autotest.backends.remote.response import readers_of
 from ci_autotest.backends.remote.response_trace import ResponseTrace
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.snapshots import metadata, observed
 from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
@@ -95,7 +96,7 @@ def sent_by_a_host(program: Program, candidate: Trace, reference: Trace) -> Resp
         if value is None:
             return ["plain", None]
         told = metadata(value)
-        buffers.append(elements_of(value.detach()))
+        buffers.append(byte_view(value.detach()))
         return ["tensor", told.dtype, list(told.shape), told.requires_grad, told.is_leaf, len(buffers) - 1]
 
     answer = {

@@ -49,6 +49,10 @@ def without_nan(function):
     return lambda *args: function(*args).nan_to_num(0.0, INF, -INF)
 
 
+def nan_as(function, number):
+    return lambda *args: function(*args).nan_to_num(number, INF, -INF)
+
+
 BLAMES = [
     ("saturates where the exact result is beyond the range", lambda x, y: x * y,
      {"mul": lambda a, b: (a * b).clamp(max=3.4e38)}, ([2e22, 3.0], [1e22, 1.0]), "candidate"),
@@ -68,6 +72,11 @@ BLAMES = [
     ("var_mean of an infinity, another mean", lambda x: torch.var_mean(x)[1],
      {"var_mean": lambda v: (v.var(), v.mean().nan_to_num(0, 5.0))}, ([INF, 0.0],), "candidate"),
     ("inf - inf", lambda x, y: x - y, {"sub": without_nan(real.sub)}, ([INF, 1.0], [INF, 0.0]), "candidate"),
+    *(
+        (f"inf - inf is {infinity}", lambda x, y: x - y, {"sub": nan_as(real.sub, infinity)}, ([INF, 1.0], [INF, 0.0]),
+         "candidate")
+        for infinity in (INF, -INF)
+    ),
     ("NaN where the reference alone has the exact result", lambda x, y: x * y,
      {"mul": lambda a, b: a * b + (a * 1e30 - a * 1e30)}, ([2e15, 3.0], [1.0, 1.0]), "candidate"),
     ("infinite where the reference alone has the exact result", torch.hypot,

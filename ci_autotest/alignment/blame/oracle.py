@@ -10,7 +10,7 @@ an operator takes from the dtype are written out first, so that they are the sam
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -376,8 +376,10 @@ def _projected(live: Live, leaves: dict[str, torch.Tensor]) -> torch.Tensor:
 
 #: The two numbers that replace infinity in turn; the square of both is finite in float64.
 _LARGE: Final = (1e60, 1e120)
-#: Sets of factors for the infinities: a limit must not depend on which of them is greater.
-_PATTERNS: Final = 3
+#: Sets of factors for the infinities, each also reversed: a limit must not depend on which of them is greater.
+_PATTERNS: Final = 2
+#: The greatest of these factors is greater than the least by this.
+_SPREAD: Final = 15
 #: Factor by which a result must grow to count as infinite in the limit.
 _GROWTH: Final = 1e20
 _NEAR: Final = 1e-9
@@ -395,30 +397,37 @@ def _limit_of(question: Float64Question) -> torch.Tensor | None:
     generator = torch.Generator().manual_seed(0)
     found: torch.Tensor | None = None
     for _ in range(_PATTERNS):
-        # Both numbers get the same factors, so that only the size of the infinities changes.
-        factors = generator.get_state()
-        answers = [_answer(question, large, generator.set_state(factors)) for large in _LARGE]
-        first, second = answers
-        if first is None or second is None or first.is_complex() or first.shape != second.shape:
-            return None
-        tends = _tends(first, second)
-        found = tends if found is None else torch.where(_is_same(found, tends), found, torch.nan)
+        shares = {
+            key: torch.rand(value.shape, generator=generator, dtype=torch.float64)
+            for key, value in enumerate(data) if _is_infinite(value)
+        }  # fmt: skip
+        for kept in (shares, {key: 1 - value for key, value in shares.items()}):
+            # Both numbers get the same factors, so that only the size of the infinities changes.
+            first, second = (_answer(question, large, kept) for large in _LARGE)
+            if first is None or second is None or first.is_complex() or first.shape != second.shape:
+                return None
+            tends = _tends(first, second)
+            found = tends if found is None else torch.where(_is_same(found, tends), found, torch.nan)
     return found
 
 
-def _answer(question: Float64Question, large: float, generator: torch.Generator) -> torch.Tensor | None:
-    sources = _grown(question.wider.sources, large, generator)
-    return question.answer(sources, _grown(question.wider.cotangents, large, generator))
+def _answer(question: Float64Question, large: float, shares: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
+    """Return the answer with a different large number in place of each infinity.
 
-
-def _grown(data: Mapping[Any, torch.Tensor], large: float, generator: torch.Generator) -> dict[Any, torch.Tensor]:
-    """Return the data with a different large number in place of each infinity."""
-    found = dict(data)
-    for key, value in data.items():
-        if _is_infinite(value):
-            factors = 1 + 15 * torch.rand(value.shape, generator=generator, dtype=torch.float64)
-            found[key] = torch.where(torch.isinf(value), torch.sign(value) * factors * large, value)
-    return found
+    Args:
+        question: The question.
+        large: The least of the numbers.
+        shares: How far each element is on the way to the greatest one, from 0 to 1, by the place of its tensor.
+    """
+    sources, cotangents = question.wider.sources, question.wider.cotangents
+    grown = [
+        torch.where(torch.isinf(value), torch.sign(value) * (1 + _SPREAD * shares[place]) * large, value)
+        if place in shares else value
+        for place, value in enumerate((*sources.values(), *cotangents.values()))
+    ]  # fmt: skip
+    return question.answer(
+        dict(zip(sources, grown, strict=False)), dict(zip(cotangents, grown[len(sources) :], strict=True))
+    )
 
 
 def _is_infinite(value: torch.Tensor) -> bool:
@@ -434,4 +443,6 @@ def _tends(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (one == other) | ((one - other).abs() <= _NEAR * one.abs().clamp_min(_NEAR))
+    # The difference of two infinities is no number, or is within any share of them.
+    is_number = torch.isfinite(one) & torch.isfinite(other)
+    return (one == other) | (is_number & ((one - other).abs() <= _NEAR * one.abs().clamp_min(_NEAR)))

@@ -17,7 +17,7 @@ from ci_autotest.backends.protocol import IN_BACKWARD
 from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import RankWatch
-from ci_autotest.backends.remote.response import elements_of
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
@@ -297,7 +297,7 @@ class _BodyJob:
     def _tensor(self, value: torch.Tensor) -> TensorPart:
         flags = value.requires_grad, value.is_leaf
         whole = value.full_tensor() if isinstance(value, DTensor) else value
-        self.buffers.append(bytes(elements_of(whole)))
+        self.buffers.append(bytes(byte_view(whole)))
         dtype = str(whole.dtype).removeprefix("torch.")
         return TensorPart(dtype, tuple(whole.shape), *flags, len(self.buffers) - 1)
 

@@ -15,7 +15,7 @@ from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
 from ci_autotest.backends.ranks.rank_answer import Module, Plain, RankAnswer, RankQuestion, Whole, distribution_in
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
-from ci_autotest.backends.remote.response import elements_of
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
@@ -99,13 +99,11 @@ def _lying(program: Program, stuck: Stuck) -> dict[int, Distribution]:
 
 def recording_of(program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> Recording:
     """Return a program with the bytes of its data; nothing is pickled."""
-    tensors = {
-        step.target: bytes(elements_of(sources[step.target])) for step in program.steps if step.op == PLACEHOLDER
-    }
+    tensors = {step.target: bytes(byte_view(sources[step.target])) for step in program.steps if step.op == PLACEHOLDER}
     specs: list[Any] = [None] * (max(cotangents, default=-1) + 1)
     for position, source in cotangents.items():
         specs[position] = contiguous_spec(source)
-        tensors[cotangent_key(position)] = bytes(elements_of(source))
+        tensors[cotangent_key(position)] = bytes(byte_view(source))
     return Recording(replace(program, cotangents=tuple(specs)), tensors)
 
 

@@ -13,7 +13,7 @@ from ci_autotest.backends.ranks.rank_run import RankRun
 from ci_autotest.backends.ranks.ranks import RankError
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
 from ci_autotest.backends.ranks.wholes import Gathered, gathered, plain_value
-from ci_autotest.backends.remote.response import elements_of
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, error_text
@@ -224,7 +224,7 @@ class _ProgramJob:
             return Plain(f"a {type(value).__name__}")
 
     def _whole(self, value: Gathered) -> Whole:
-        data = elements_of(value.whole)
+        data = byte_view(value.whole)
         if self._is_first:
             self.buffers.append(bytes(data))
         on = value.distribution

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ci_autotest.backends.remote.response import elements_of
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.program.ir import CALL_FUNCTION, output_refs
 from ci_autotest.program.json_values import plain_outline, plain_spec
 
@@ -67,7 +67,7 @@ class HostMessage:
         for step in program.steps:
             if (spec := step.spec) is not None:
                 leaves.append((plain_spec(spec), len(buffers)))
-                buffers.append(elements_of(sources[step.target]))
+                buffers.append(byte_view(sources[step.target]))
         # Programs are compared as text, because 1 and True are equal in Python and not the same argument.
         shared_program = msgspec.json.encode(plain_outline(program))
         self.jobs.append(
@@ -104,7 +104,7 @@ def placed(cotangents: Mapping[int, Any], buffers: list[memoryview]) -> dict[str
     """Append each gradient's elements to the buffers; return its dtype, shape and buffer by position."""
     found = {}
     for position, weight in cotangents.items():
-        buffers.append(elements_of(weight))
+        buffers.append(byte_view(weight))
         dtype = str(weight.dtype).removeprefix("torch.")
         found[str(position)] = dtype, tuple(weight.shape), len(buffers) - 1
     return found

@@ -13,25 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError, Unsupported
 from ci_autotest.program.json_values import result_of
-from ci_autotest.values.dtypes import BITS, DIFFERENTIABLE, DTYPES, FLOAT8
+from ci_autotest.values.dtypes import DIFFERENTIABLE, DTYPES, FLOAT8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_NOT_OF_NUMPY: Final = frozenset(getattr(torch, name) for name in BITS)
 #: Limits on what is believed of a broken host: elements of a tuple, and the size of a dimension.
 _ITEMS: Final = 1 << 20
 _SIZES: Final = 1 << 48
 #: Number of fields in a tensor's entry.
 FIELDS: Final = 6
-#: Up to this size, copying a tensor's bytes is faster than making a view of them.
-_SMALL_BYTES: Final = 1 << 14
-#: More than any NumPy holds: 32 before version 2, 64 since.
-_DIMENSIONS: Final = 32
 
 
 class HostAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,22 +233,8 @@ def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, .
     if not isinstance(expected, torch.Tensor) or expected.dtype is not dtype or tuple(expected.shape) != shape:
         return None
     value = expected.detach().cpu()
-    data = elements_of(value)
+    data = byte_view(value)
     return value.view(value.shape) if hashlib.blake2b(data, digest_size=16).hexdigest() == digest else None
-
-
-def elements_of(tensor: torch.Tensor) -> memoryview:
-    """Return a tensor's elements in C order, as bytes."""
-    value = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if value._is_zerotensor():  # torch has no public name for it: a gradient of zeros without memory
-        value = value.clone()
-    # Elements of a dtype that NumPy does not have are viewed as bytes.
-    if value.nbytes <= _SMALL_BYTES and value.dtype not in _NOT_OF_NUMPY:
-        return memoryview((value.reshape(-1) if value.ndim > _DIMENSIONS else value).numpy().tobytes())
-    value = value.contiguous()
-    if not value.numel():
-        return memoryview(b"")
-    return memoryview(value.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:

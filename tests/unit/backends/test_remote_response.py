@@ -9,7 +9,8 @@ import struct
 import pytest
 import torch
 
-from ci_autotest.backends.remote.response import ResponseError, about_of, elements_of, failure_of, fill, readers_of
+from ci_autotest.backends.remote.response import ResponseError, about_of, failure_of, fill, readers_of
+from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.trace import Failure, Trace
 
 FLOATS = struct.pack("<3f", 1.0, -0.0, 2.5)
@@ -30,7 +31,7 @@ def tensor(dtype="float32", shape=(3,), requires_grad=False, is_leaf=True, where
 
 def test_tensor__elements_are_in_a_buffer__are_those_bits():
     found = reader().tensor(tensor())
-    assert (found.dtype, elements_of(found).tobytes()) == (torch.float32, FLOATS)
+    assert (found.dtype, byte_view(found).tobytes()) == (torch.float32, FLOATS)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_tensor__elements_are_in_a_buffer__are_those_bits():
 )  # fmt: skip
 def test_tensor__of_each_kind__has_dtype_shape_and_bits(dtype, data, shape):
     found = reader(buffers=[data]).tensor(tensor(dtype, shape))
-    assert (str(found.dtype), tuple(found.shape), elements_of(found).tobytes()) == (f"torch.{dtype}", shape, data)
+    assert (str(found.dtype), tuple(found.shape), byte_view(found).tobytes()) == (f"torch.{dtype}", shape, data)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,12 @@ def test_tensor__of_each_kind__has_dtype_shape_and_bits(dtype, data, shape):
     [
         pytest.param(torch._efficientzerotensor(2, dtype=torch.float32), bytes(8), id="zeros without memory"),
         pytest.param(torch.ones([1] * 65), struct.pack("<f", 1.0), id="more dimensions than an array can have"),
+        pytest.param(torch.ones(10).bfloat16()[::5][:1], b"\x80\x3f", id="one element with a stride"),
+        pytest.param(torch.ones(10).bfloat16()[::5], b"\x80\x3f\x80\x3f", id="two elements with a stride"),
     ],
 )
-def test_elements_of__tensor_that_numpy_cannot_hold__are_its_bytes(tensor, data):
-    assert elements_of(tensor).tobytes() == data
+def test_byte_view__tensor_that_numpy_cannot_hold__are_its_bytes(tensor, data):
+    assert byte_view(tensor).tobytes() == data
 
 
 @pytest.mark.parametrize("is_leaf", [True, False])
@@ -66,7 +69,7 @@ def test_tensor__told_by_its_digest__is_asked_for_only_where_it_differs(is_same)
     asked = []
     (one,) = readers_of(answer(), [], lambda numbers: asked.append(numbers) or [FLOATS])
     found = one.tensor(tensor(where=[hashlib.blake2b(FLOATS, digest_size=16).hexdigest(), 4]), expected)
-    assert (elements_of(found).tobytes(), asked) == (FLOATS, [] if is_same else [[4]])
+    assert (byte_view(found).tobytes(), asked) == (FLOATS, [] if is_same else [[4]])
 
 
 def test_tensor__digest_is_that_of_another_dtype__is_asked_for():
@@ -91,7 +94,7 @@ def test_value__that_is_no_tensor__is_what_was_told(entry, expected):
 
 def test_value__module__has_its_state():
     found = reader().value(["module", {"weight": tensor()}])
-    assert [(name, elements_of(each).tobytes()) for name, each in found.state_dict().items()] == [("weight", FLOATS)]
+    assert [(name, byte_view(each).tobytes()) for name, each in found.state_dict().items()] == [("weight", FLOATS)]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,13 @@ def test_file_texts__habit__is_written_as_a_person_would(name):
     compile(text.replace("from ci_autotest", "# "), "<test>", "exec")
 
 
+def test_file_texts__tensors_as_bounds_of_a_slice__are_inputs():
+    held: dict[str, Any] = {}
+    text = text_of(lambda: torch.arange(10.0)[torch.tensor(2) : torch.tensor(5)].exp())
+    exec(compile(text, "<test>", "exec"), held)  # noqa: S102 - a captured file is run
+    assert "    return x[y:z]\n" in text
+
+
 def test_file_texts__memory_format__is_a_test_that_runs():
     held: dict[str, Any] = {}
     text = text_of(lambda: torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d).exp())

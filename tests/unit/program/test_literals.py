@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.alignment.recordings import to_bytes
-from ci_autotest.backends.sameness import same_bits
+from ci_autotest.backends.sameness import byte_view, same_bits
 from ci_autotest.program.literals import short_text, tensor_text
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -18,7 +17,7 @@ INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
 def text_of(tensor: torch.Tensor) -> str:
-    return tensor_text(to_bytes(tensor), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+    return tensor_text(bytes(byte_view(tensor)), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
 def read_back(text: str) -> torch.Tensor:
@@ -33,8 +32,8 @@ def extremes(dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([torch.tensor(values, dtype=dtype), denormals, torch.tensor([torch.inf, -torch.inf], dtype=dtype)])
 
 
-def test_to_bytes__zeros_without_memory__are_zeros():
-    assert to_bytes(torch._efficientzerotensor(2, dtype=torch.float32)) == bytes(8)
+def test_byte_view__zeros_without_memory__are_zeros():
+    assert byte_view(torch._efficientzerotensor(2, dtype=torch.float32)) == bytes(8)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -118,7 +117,7 @@ def test_short_text__runs_of_equal_elements__reads_back(dtype: str):
     made = torch.zeros(90, dtype=getattr(torch, dtype))
     made[40:43] = torch.tensor([1, 0, 1]).to(made.dtype)
     made[60:] = 1 if dtype == "bool" else float("nan") if made.is_floating_point() else 7
-    data = to_bytes(made)
+    data = bytes(byte_view(made))
     for shape in ((90,), (9, 10)):
         text = short_text(data, dtype, shape)
         read = read_back(text)
