@@ -25,7 +25,7 @@ from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by, apply_known, check_known
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError, NoCandidateError, UnavailableError
-from ci_autotest.in_process_findings import Seen, smallest, write_folder
+from ci_autotest.in_process_findings import SeenMisalignment, smallest, write_folder
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.record.user_operators import declare_operators
@@ -244,7 +244,9 @@ def _run_cases(
         for candidate in setting.candidates:
             lenient = found.lenient.get(candidate.name)
             if lenient is not None:
-                seen = Seen(lenient.judged, candidate, contenders[candidate.name], reference, (case, lenient.number))
+                seen = SeenMisalignment(
+                    lenient.judged, candidate, contenders[candidate.name], reference, (case, lenient.number)
+                )
                 _raise_failure(seen, lenient.profile, setting, draw)
         if found.attempt is None:
             _note_untested(found.untested(case, len(declared.examples), declared.grid or 0), setting)
@@ -255,7 +257,7 @@ def _run_cases(
             contender = contenders.get(candidate.name, own)
             judged = try_case(found.attempt, contender, reference)
             noted = judged._replace(verdict=msgspec.structs.replace(judged.verdict, notes=found.attempt.notes))
-            seen = Seen(noted, candidate, contender, reference, (case, found.number))
+            seen = SeenMisalignment(noted, candidate, contender, reference, (case, found.number))
             _raise_failure(seen, found.attempt.profile, setting, draw, found.attempt)
             # A misalignment that gets here is a known difference: it was compared all the same.
             compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
@@ -292,7 +294,7 @@ def _note_untested(note: str, setting: InProcessSetting) -> None:
 
 
 def _raise_failure(
-    seen: Seen, profile: str, setting: InProcessSetting, draw: DrawAttempt, accepted: Attempt | None = None
+    seen: SeenMisalignment, profile: str, setting: InProcessSetting, draw: DrawAttempt, accepted: Attempt | None = None
 ) -> None:
     """Raise the message that ``ci-autotest run`` prints for a misalignment, unless it is a known difference.
 

@@ -43,7 +43,7 @@ class DrawAttempt(Protocol):
         """Make the attempt; ``edits`` and ``profile`` replace draws by their site, and the case's own profile."""
 
 
-class Seen(NamedTuple):
+class SeenMisalignment(NamedTuple):
     """A misalignment as it was seen.
 
     Attributes:
@@ -70,7 +70,7 @@ class Seen(NamedTuple):
         return ShownTrial(judged.verdict, recording, tuple(attempt.draws), attempt.profile)
 
 
-def smallest(seen: Seen, attempt: Attempt | None, draw: DrawAttempt) -> ShownTrial:
+def smallest(seen: SeenMisalignment, attempt: Attempt | None, draw: DrawAttempt) -> ShownTrial:
     """Return the smallest program that shows a misalignment, found by trials in this process.
 
     Args:
@@ -86,7 +86,7 @@ def smallest(seen: Seen, attempt: Attempt | None, draw: DrawAttempt) -> ShownTri
     return shrunk(shown, lambda proposal: _tried(proposal, seen, draw), (trials, CALLS_AT_MOST))
 
 
-def _tried(proposal: Proposal, seen: Seen, draw: DrawAttempt) -> ShownTrial | None:
+def _tried(proposal: Proposal, seen: SeenMisalignment, draw: DrawAttempt) -> ShownTrial | None:
     contender, attempt = seen.contender, None
     try:
         if isinstance(proposal, Redraw):

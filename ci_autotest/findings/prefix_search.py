@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,9 +15,10 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
 
-#: Limits of one search: processes that it may start, and seconds that it may take.
-_TRIALS_AT_MOST: Final = 60
-_SECONDS_AT_MOST: Final = 20.0
+#: Limits of one search: processes that it may start, and cases that they may run. They are counted and not timed, so
+#: that a busy machine finds the same cases.
+_TRIALS_AT_MOST: Final = 40
+_CASES_AT_MOST: Final = 4_000
 #: Times that the cases must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
 
@@ -45,8 +45,11 @@ class PrefixSearch:
 
     def __init__(self, suspect: Suspect, fresh: SingleWorker) -> None:
         self._suspect, self._fresh = suspect, fresh
-        self._left = _TRIALS_AT_MOST
-        self._end = time.monotonic() + _SECONDS_AT_MOST
+        self._trials, self._cases = _TRIALS_AT_MOST, _CASES_AT_MOST
+
+    @property
+    def _is_over(self) -> bool:
+        return self._trials <= 0 or self._cases <= 0
 
     def fewest(self) -> list[CaseRun]:
         """Return the cases that are needed, including the wrong one itself; none if it stays right.
@@ -58,7 +61,7 @@ class PrefixSearch:
             return []
         # Halves first: most cases before the wrong one do not matter.
         size = len(runs) // 2
-        while size and self._left > 0 and time.monotonic() < self._end:
+        while size and not self._is_over:
             runs = self._without_parts(runs, size)
             size //= 2
         # What is wrong by chance shows now and then, after these and alone.
@@ -69,7 +72,7 @@ class PrefixSearch:
 
     def _without_parts(self, runs: list[CaseRun], size: int) -> list[CaseRun]:
         at = 0
-        while at < len(runs) and self._left > 0 and time.monotonic() < self._end:
+        while at < len(runs) and not self._is_over:
             shorter = [
                 run for position, run in enumerate(runs) if not at <= position < at + size or run.is_of(self._suspect)
             ]
@@ -93,7 +96,7 @@ class PrefixSearch:
 
     def _shows(self, runs: Sequence[CaseRun]) -> bool:
         """Whether the case is wrong after these cases, in a process that has run nothing else."""
-        self._left -= 1
+        self._trials, self._cases = self._trials - 1, self._cases - len(runs)
         suspect = self._suspect
         groups = [list(group) for _, group in groupby(runs, key=lambda run: run.message)]
         messages = [

@@ -48,8 +48,9 @@ FRESH_TRIALS_AT_MOST: Final = 120
 COMPILED_CALLS_AT_MOST: Final = 1_000
 #: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
-#: Seconds after which shrinking one finding ends all the same: a guard against a candidate that takes seconds a call.
-SECONDS_AT_MOST: Final = 300.0
+#: Seconds after which shrinking one finding ends all the same, and says so: a guard against a candidate that takes
+#: seconds a call.
+SECONDS_AT_MOST: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +128,12 @@ def shrink(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
 def _shrunk(shown: ShownTrial, trial: ShrinkTrial, judge: Callable[[Proposal], ShownTrial | None]) -> ShownTrial:
     most = min(trial.most, FRESH_TRIALS_AT_MOST) if trial.is_alone else trial.most
     end = time.monotonic() + SECONDS_AT_MOST
-    return shrunk(
+    best = shrunk(
         shown, judge, (most, trial.most_calls),
         is_over=lambda: trial.fresh.is_over or time.monotonic() >= end,
         show=lambda shrinker: trial.show(f"shrinking: trial {shrinker.trials} of at most {most}, {_told(shrinker)}"),
     )  # fmt: skip
+    return replace(best, is_cut=best.is_cut or time.monotonic() >= end)
 
 
 def _told(shrinker: Shrinker) -> str:
@@ -147,7 +149,9 @@ def shrink_on_hosts(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
         return best
     seen = _same(trial.run(fewer), shown.verdict)
     # Without its draws: a case that is drawn anew lies on all ranks of the candidate.
-    return best if seen is None else shrink(seen, replace(trial, mesh=seen.recording.program.mesh))
+    if seen is None or seen.size >= best.size:
+        return best
+    return shrink(seen, replace(trial, mesh=seen.recording.program.mesh))
 
 
 def shrink_compiled(shown: ShownTrial, trial: ShrinkTrial, candidate: Candidate) -> tuple[ShownTrial, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.findings import shrink_driver as driver
 from ci_autotest.findings.confirm import question
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Inspection
     from ci_autotest.shrink.shrinker import ShownTrial
 
+_CUT: Final = f"shrinking it ended after {driver.SECONDS_AT_MOST:.0f} s: a smaller program may show it, too"
+
 
 def shrink_body(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Shrink the program; for a compiled candidate, name the layer at fault."""
     before = _shown(diagnosis)
     best, layer = _smallest(diagnosis.suspect, before, inspection)
-    return replace(
+    found = replace(
         diagnosis, verdict=best.verdict, shown=best, unshrunk=before, whole=None, is_shrunk=True, layer=layer
     )
+    return found.noted(_CUT) if best.is_cut else found
 
 
 def shrink_alone(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:

@@ -32,10 +32,10 @@ from ci_autotest.program.ir import (
     List,
     Mapping_,
     Ref,
-    Slice,
     TensorSpec,
     cotangent_key,
     is_mode,
+    parts,
     step_refs,
 )
 from ci_autotest.program.module_calls import is_module_path, is_place
@@ -215,11 +215,8 @@ def check_facts(facts: Mapping[str, Argument]) -> None:
 
 
 def _is_plain(fact: Argument) -> bool:
-    if isinstance(fact, tuple):
-        return all(map(_is_plain, fact))
-    if isinstance(fact, Mapping_):
-        return all(_is_plain(value) for _, value in fact.items)
-    return fact is None or isinstance(fact, bool | int | float | complex | str)
+    kinds = (tuple, Mapping_, bool, int, float, complex, str, type(None))
+    return all(isinstance(part, kinds) for part in parts(fact))
 
 
 def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
@@ -233,7 +230,7 @@ def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
 
 def _has_printable_names(step: Step) -> bool:
     """Whether the names in a state have no line break, because comments of a script show them as they are."""
-    return all(name.isprintable() for each in _all(*step.args) if isinstance(each, Mapping_) for name, _ in each.items)
+    return all(name.isprintable() for each in parts(*step.args) if isinstance(each, Mapping_) for name, _ in each.items)
 
 
 def _removes(step: Step, steps: Sequence[Step]) -> bool:
@@ -295,7 +292,7 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
         if not key.isidentifier() or keyword.iskeyword(key):
             message = f"step {index} has a keyword argument {key[:60]!r}, which is not a name."
             raise ProgramError(message)
-    for argument in _all(*step.args, *(value for _, value in step.kwargs)):
+    for argument in parts(*step.args, *(value for _, value in step.kwargs)):
         if isinstance(argument, FrameworkConstant) and argument.target not in CONSTANTS:
             message = f"step {index} names constant {argument.target[:80]!r}, which is not on the allow list."
             raise ProgramError(message)
@@ -314,25 +311,6 @@ def _unless_named(step: Step) -> str:
         ", and operators that the autotest.yml here names. If it is yours, add it to `replace`, or its module to "
         "`import`, of a candidate"
     )
-
-
-def _all(*arguments: Argument) -> Iterator[Argument]:
-    """Yield arguments and everything inside them."""
-    for argument in arguments:
-        yield argument
-        match argument:
-            case tuple():
-                yield from _all(*argument)
-            case List(items):
-                yield from _all(*items)
-            case Mapping_(items):
-                yield from _all(*(value for _, value in items))
-            case Slice(start, stop, step):
-                yield from _all(start, stop, step)
-            case Copy(ref):
-                yield ref
-            case _:
-                pass
 
 
 def _is_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
@@ -364,7 +342,7 @@ def _is_module_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     return (
         (not module.target or (module.target.startswith("torch.nn.") and is_called(module.target)))
         and all(is_name(key) for key, _ in module.kwargs)
-        and all(isinstance(each, _PLAIN) for each in _all(*(value for _, value in (*module.kwargs, *module.given))))
+        and all(isinstance(each, _PLAIN) for each in parts(*(value for _, value in (*module.kwargs, *module.given))))
         and all(map(is_module_path, (module.path, *filter(None, module.states))))
         and all(map(is_place, _places_of(module)))
     )

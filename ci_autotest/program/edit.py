@@ -5,11 +5,12 @@ Whatever makes a program of another one is written in these words, so that refer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ci_autotest.program.ir import (
     CALL_METHOD,
     OUTPUT,
+    WITH_PARTS,
     Copy,
     List,
     Mapping_,
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, TensorSpec
 
 
-_WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
-
-
 def mapped(
     argument: Argument,
     change: Callable[[Argument], Argument],
@@ -43,7 +41,7 @@ def mapped(
         change: Called with each part that holds no others.
         whole: Called first with each part that holds others; what it returns, if not ``None``, replaces that part.
     """
-    if type(argument) not in _WITH_PARTS:  # First, because most have none.
+    if type(argument) not in WITH_PARTS:  # First, because most have none.
         return change(argument)
     if whole is not None and (found := whole(argument)) is not None:
         return found

@@ -432,24 +432,35 @@ def is_unpacking(step: Step) -> bool:
 UNPACK: Final = "builtins.tuple.__getitem__"
 
 
+#: Arguments that hold others.
+WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
+
+
+def parts(*arguments: Argument) -> Iterator[Argument]:
+    """Yield arguments and everything inside them, in order."""
+    for argument in arguments:
+        yield argument
+        match argument:
+            case tuple():
+                yield from parts(*argument)
+            case List(items):
+                yield from parts(*items)
+            case Mapping_(items):
+                yield from parts(*(value for _, value in items))
+            case Slice(start, stop, step):
+                yield from parts(start, stop, step)
+            case Copy(ref):
+                yield ref
+            case _:
+                pass
+
+
 def refs(argument: Argument) -> Iterator[Ref]:
     """Yield the references inside an argument, in order."""
-    match argument:
-        case Ref():
-            yield argument
-        case tuple() | List():
-            for item in argument if isinstance(argument, tuple) else argument.items:
-                yield from refs(item)
-        case Mapping_():
-            for _, item in argument.items:
-                yield from refs(item)
-        case Slice():
-            for item in (argument.start, argument.stop, argument.step):
-                yield from refs(item)
-        case Copy():
-            yield argument.ref
-        case _:
-            return
+    if type(argument) is Ref:  # First, because most arguments are one or hold none.
+        yield argument
+    elif type(argument) in WITH_PARTS:
+        yield from (part for part in parts(argument) if isinstance(part, Ref))
 
 
 def step_refs(step: Step) -> tuple[Ref, ...]:

@@ -73,12 +73,14 @@ class ShownTrial:
         recording: The program that shows it: the culprit alone or the whole.
         draws: The draw log, for a redraw.
         profile: Of the attempt.
+        is_cut: Whether the clock ended shrinking, and not the number of trials.
     """
 
     verdict: Verdict
     recording: Recording
     draws: tuple[Draw, ...] = ()
     profile: str = "ordinary"
+    is_cut: bool = False
 
     @property
     def size(self) -> Size:

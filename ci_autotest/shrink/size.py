@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ci_autotest.program.distribution import REPLICATE
-from ci_autotest.program.ir import PLACEHOLDER, Copy, step_refs
+from ci_autotest.program.ir import PLACEHOLDER, Copy, parts, step_refs
 from ci_autotest.program.literals import array_of
 from ci_autotest.values.dtypes import FLOATING, PARTS
 
@@ -109,7 +109,8 @@ def _unusual_call(step: Step, program: Program) -> int:
 
 
 def _constants(step: Step) -> int:
-    plain = [value for value in (*step.args, *(value for _, value in step.kwargs)) if type(value) in {int, float}]
+    values = (*step.args, *(value for _, value in step.kwargs))
+    plain = [part for part in parts(*values) if isinstance(part, int | float) and not isinstance(part, bool)]
     return cost(np.array(plain, np.float64))
 
 

@@ -64,6 +64,11 @@ def test_size__one_thing_more__is_larger(larger):
     assert size(recording()) < size(larger)
 
 
+def test_size__smaller_number_in_a_tuple__is_smaller():
+    small, large = (recording(calls=(CALL._replace(args=(Ref(0), (number,))),)) for number in (1, 7))
+    assert size(small) < size(large)
+
+
 def test_size__fewer_steps__counts_more_than_elements():
     small = TensorSpec("float32", (1,), (1,), 0, 1)
     assert size(recording()) < size(recording(small, floats(0.0), calls=(CALL, CALL)))

@@ -1,0 +1,53 @@
+"""The search for the fewest cases before a wrong one: by counts of processes and cases, and never by a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci_autotest.findings import prefix_search
+from ci_autotest.findings.prefix_search import PrefixSearch
+from ci_autotest.findings.suspect import Suspect
+from ci_autotest.run import messages
+from ci_autotest.run.messages import CaseFailure, Replay, Replayed, RunCases
+from ci_autotest.values.finding import Location
+from ci_autotest.values.verdict import Verdict
+
+TEST = messages.TestInfo(id="test.py::exp", name="exp", file="test.py", n=64, location=Location(file="test.py", line=1))
+WRONG = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
+
+
+class Worker:
+    """A fresh process for each request: case 30 is wrong after the cases that it needs."""
+
+    def __init__(self, needed: set[int]) -> None:
+        self.needed, self.asked = needed, []
+
+    def close(self) -> None:
+        pass
+
+    def ask(self, message: Replay) -> Replayed:
+        cases = [case for run in message.runs for case in run.cases]
+        self.asked.append(cases)
+        failure = CaseFailure(case=30, attempt=0, candidate="k", profile="ordinary", verdict=WRONG)
+        return Replayed(failures=[(TEST.id, failure)] if self.needed <= {*cases} else [])
+
+
+def suspect() -> Suspect:
+    before = tuple(RunCases(test=TEST, cases=list(range(at, at + 8)), candidates=["k"]) for at in range(0, 64, 8))
+    return Suspect(TEST, "k", 30, 0, WRONG, "ordinary", 1, 64, (TEST.id,), before=before)
+
+
+@pytest.mark.parametrize("needed", [{3}, {3, 11}, {0, 29, 31}])
+def test_fewest__cases_that_are_needed__are_found(needed: set[int]):
+    worker = Worker({*needed, 30})
+    assert [run.case for run in PrefixSearch(suspect(), worker).fewest()] == sorted({*needed, 30})
+    assert len(worker.asked) <= prefix_search._TRIALS_AT_MOST + 2 * prefix_search._REPEATS
+
+
+def test_fewest__many_cases__ends_by_their_number(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prefix_search, "_CASES_AT_MOST", 100)
+    worker = Worker({3, 11, 30})
+    found = {run.case for run in PrefixSearch(suspect(), worker).fewest()}
+    assert {3, 11, 30} < found
+    # The last trial and the repeats that confirm what was found may go beyond.
+    assert sum(map(len, worker.asked)) <= 100 + 32 * (1 + 2 * prefix_search._REPEATS)
