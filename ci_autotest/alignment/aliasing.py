@@ -17,6 +17,7 @@ from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import maker_of
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.roles import DROPOUTS
 from ci_autotest.values.verdict import Misalignment, Value
 
 if TYPE_CHECKING:
@@ -41,10 +42,9 @@ VIEWS: Final = frozenset({
 #: Nothing is documented for a reduction of one number: it may return that number itself.
 EITHER: Final = frozenset({
     "reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type", "type_as", "float", "double", "half",
-    "int", "long", "bool", "cpu", "cuda", "resolve_conj", "resolve_neg", "positive", "dropout", "dropout1d",
-    "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d",
-    "broadcast_tensors", "broadcast_to", "meshgrid", "conj", "Identity", "sum_to_size", "einsum", "sum", "mean", "prod",
-    "amax", "amin",
+    "int", "long", "bool", "cpu", "cuda", "resolve_conj", "resolve_neg", "positive", "atleast_1d", "atleast_2d",
+    "atleast_3d", "broadcast_tensors", "broadcast_to", "meshgrid", "conj", "Identity", "sum_to_size", "einsum", "sum",
+    "mean", "prod", "amax", "amin", *DROPOUTS,
 })  # fmt: skip
 
 #: Steps that read the gradient of a value that is no leaf.

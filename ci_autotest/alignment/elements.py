@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    Numbers = TypeVar("Numbers", torch.Tensor, NDArray[Any])
 
 
 # Bound before any test file is imported: a test that patches torch must not turn a misaligned kernel green.
@@ -55,6 +57,13 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements in float64, or complex128: the same shape."""
     found = dense(tensor)
     return found.to(torch.complex128 if found.is_complex() else torch.float64)
+
+
+def equal_or_nan(left: Numbers, right: Numbers) -> Numbers:
+    """Return which elements are equal, or NaN on both sides: bool, the shape of the tensors or arrays."""
+    # Only NaN is not equal to itself.
+    found: Numbers = (left == right) | ((left != left) & (right != right))  # noqa: PLR0124
+    return found
 
 
 def is_whole(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
@@ -141,7 +150,7 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     if not tolerance.is_strict:
         return _outside(left, right, tolerance)
     if candidate.dtype is not reference.dtype:
-        return (left != right) & ~(torch.isnan(left) & torch.isnan(right))
+        return ~equal_or_nan(left, right)
     if candidate.is_complex():
         parts = [torch.view_as_real(dense(side)) for side in (candidate, reference)]
         return mismatches(parts[0], parts[1], tolerance).any(-1)
@@ -371,7 +380,7 @@ def _norm(tensor: torch.Tensor) -> float:
 def _odd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return where a side is not finite and the other is not the same."""
     finite = torch.isfinite(left) & torch.isfinite(right)
-    return ~finite & ~((left == right) | (torch.isnan(left) & torch.isnan(right)))
+    return ~finite & ~equal_or_nan(left, right)
 
 
 # Elements as text: exact, and in decimal.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from ci_autotest.alignment.elements import equal_or_nan
 from ci_autotest.alignment.error_regions import Proposal, regions
 from ci_autotest.alignment.error_relation import relation
 from ci_autotest.values.error_pattern import (
@@ -190,12 +191,11 @@ def _levels(candidate: Values, reference: Values, wrong: NDArray[np.bool_], tole
     distance = np.abs(candidate - reference)
     allowed = tolerance.atol + tolerance.rtol * np.abs(reference)
     octaves = np.log2(distance / np.where(allowed > 0, allowed, 1.0))
-    same = (candidate == reference) | (np.isnan(candidate) & np.isnan(reference))
     finite = np.where(np.isfinite(octaves), np.floor(octaves * LEVELS_PER_OCTAVE), -OUTSIDE) + OUTSIDE
     # Rounding of the quotient must not contradict the comparison: it alone decides which side of the limit it is.
     levels = np.where(wrong, np.clip(finite, OUTSIDE, HIGHEST), np.clip(finite, 1, OUTSIDE - 1))
     levels = np.where(np.isfinite(distance) | ~wrong, levels, NOT_FINITE)
-    return np.where(same & ~wrong, 0, levels).astype(np.uint8)
+    return np.where(equal_or_nan(candidate, reference) & ~wrong, 0, levels).astype(np.uint8)
 
 
 def _buckets(ulps: Values) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ci_autotest.alignment.elements import equal_or_nan
 from ci_autotest.values.error_pattern import Constant, Moved, Offset, Reordered, Rounded, Scaled
 
 if TYPE_CHECKING:
@@ -54,10 +55,8 @@ def relation(candidate: Values, reference: Values, wrong: NDArray[np.bool_], tol
 
 
 def _holds(ours: Values, expected: Values, tolerance: Tolerance) -> bool:
-    near = np.isfinite(expected) & (
-        np.abs(ours - expected) <= tolerance.atol + max(tolerance.rtol, 1e-6) * np.abs(expected)
-    )
-    return bool((near | (ours == expected) | (np.isnan(ours) & np.isnan(expected))).all())
+    near = np.abs(ours - expected) <= tolerance.atol + max(tolerance.rtol, 1e-6) * np.abs(expected)
+    return bool(((np.isfinite(expected) & near) | equal_or_nan(ours, expected)).all())
 
 
 def _constants(ours: Values) -> Iterator[tuple[Relation, Values]]:

@@ -164,7 +164,7 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
                 builder.sources[program.setup[place].target] = state[name].detach().clone()
     if any(step.op == CALL_METHOD and step.receiver == index for step in program.body):
         mode = Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True)
-        before = [step for step in builder.setup if step.target in {"train", "eval"} and step.receiver == index]
+        before = [step for step in builder.setup if step.sets_training is not None and step.receiver == index]
         if before[-1:] != [mode]:  # The step may have been isolated before.
             builder.setup.append(mode)
 

@@ -17,7 +17,7 @@ from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
 from ci_autotest.program.edit import reached, used_by
-from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking
+from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
@@ -134,18 +134,13 @@ def _module(step: Step, trace: Trace) -> Any:
 
 def _was_training(program: Program, index: int) -> bool | None:
     """Return the training mode of a module when a step called it; ``None`` if no later step changes modes."""
-
-    def sets(step: Step) -> bool:
-        return step.op == CALL_METHOD and step.target in {"train", "eval"}
-
-    if not any(map(sets, program.steps[index + 1 :])):
+    if all(step.sets_training is None for step in program.steps[index + 1 :]):
         return None
     # torch makes modules in training mode.
     module, mode = program.steps[index].args[0], True
     for step in program.steps[:index]:
-        if sets(step) and step.args[0] == module:
-            # `train()` without an argument is `train(True)`.
-            mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
+        if step.sets_training is not None and step.args[0] == module:
+            mode = step.sets_training
     return mode
 
 

@@ -35,6 +35,7 @@ from ci_autotest.errors import (
     import_failure,
 )
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
+from ci_autotest.program.roles import VARIADIC
 from ci_autotest.program.targets import OPS, is_own
 from ci_autotest.program.written_values import is_in_place
 from ci_autotest.values.kernel_scope import EVERYTHING
@@ -174,7 +175,7 @@ class SubstituteBackend(Backend):
 def _is_plain(step: Step) -> bool:
     """Whether a replaced call has the operator's own arguments and writes to none of them."""
     is_function = step.op == CALL_FUNCTION and step.target.startswith("torch.")
-    is_method = step.op == CALL_METHOD and step.target not in _VARIADIC
+    is_method = step.op == CALL_METHOD and step.target not in VARIADIC
     return (is_function or is_method) and not is_in_place(step.target) and "inplace" not in dict(step.kwargs)
 
 
@@ -237,7 +238,7 @@ class Replacing(TorchFunctionMode):
         if len(args) > 1 and _is_reflected(func):
             # A replacement has the operator's order: `3 - x` is `sub(3, x)`, `x.where(mask, y)` is `where(mask, x, y)`.
             args = (args[1], args[0], *args[2:])
-        if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
+        if func_name in VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # The method is `x.permute(2, 0, 1)`, the function `permute(x, dims)`.
         kwargs = _written(func, function, kwargs)
         if not _takes_out(function, kwargs):
@@ -370,8 +371,6 @@ def _defaults(func: Callable[..., Any]) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in python_parameters(func) or ()}
 
 
-#: Methods that take sizes or dimensions as separate arguments, while the function takes a tuple.
-_VARIADIC = frozenset({"permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
 #: ``torch.rsub(x, 2)`` is ``2 - x``. For commutative operators such as ``2 + x`` torch passes ``x + 2``.
 _REFLECTED = frozenset({
     "rsub", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__", "__rfloordiv__", "__rmod__", "__rmatmul__",

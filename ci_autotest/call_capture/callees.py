@@ -11,14 +11,13 @@ import torch
 
 from ci_autotest.backends.operators.identity import PYTHON_OPERATORS, public_name
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR
+from ci_autotest.program.roles import VIEW_ATTRIBUTES
 from ci_autotest.program.targets import OPS, is_function, is_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-#: Attributes that return a view; all others are read without computing anything.
-_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 #: Calls that return a tensor and compute nothing: autograd's, those that bring in data, and uninitialised memory.
 _NO_OPERATORS: Final = frozenset({
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.from_numpy", "torch.frombuffer", "torch.load",
@@ -77,7 +76,7 @@ def callee_of(func: Callable[..., Any]) -> Callee | None:
         return None
     if name.endswith(".__get__"):
         attribute = name.split(".")[-2]
-        return Callee(name.removesuffix(".__get__"), GET_ATTR, attribute) if attribute in _VIEWS else None
+        return Callee(name.removesuffix(".__get__"), GET_ATTR, attribute) if attribute in VIEW_ATTRIBUTES else None
     if name.startswith("torch.Tensor."):
         return _method(name, name.removeprefix("torch.Tensor."))
     if name.startswith(OPS):

@@ -27,6 +27,7 @@ from ci_autotest.program.ir import (
     autocast_dtype,
 )
 from ci_autotest.program.python_names import is_name
+from ci_autotest.program.roles import VIEW_ATTRIBUTES
 from ci_autotest.program.targets import is_attribute, is_function, is_method, is_own, last_name
 from ci_autotest.program.written_values import written_receiver
 from ci_autotest.values.dtypes import DIFFERENTIABLE
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 _DEFAULT_DTYPE: Final = "float32"
-_VIEW_METHODS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _EXTRA_CASES: Final = 2
 #: Variable of a loop over a list of tensors whose elements are stored.
 _ITEM: Final = "item"
@@ -225,7 +225,7 @@ def _call_lines(group: CallGroup, varying: Columns) -> list[str]:
 
 def _expression(step: Step, args: list[Text], kwargs: list[Text]) -> Text:
     name = last_name(step.target)
-    if step.op == GET_ATTR and (is_attribute(name) or name in _VIEW_METHODS):
+    if step.op == GET_ATTR and (is_attribute(name) or name in VIEW_ATTRIBUTES):
         return f"{flat(args[0])}.{name}"
     if step.op == CALL_METHOD and is_method(name):
         return call(f"{flat(args[0])}.{name}", [*args[1:], *kwargs])

@@ -27,6 +27,7 @@ from ci_autotest.program.ir import (
     Slice,
 )
 from ci_autotest.program.refusal import ACCEPTED, Refusal, bare, refusal_of, refused_as
+from ci_autotest.program.roles import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,15 +54,8 @@ PYTHON_TARGETS: Final[dict[str, Any]] = {
     "builtins.bool": lambda value: bool(_detached(value)),
     "builtins.int": lambda value: int(_detached(value)),
     "builtins.float": lambda value: float(_detached(value)),
-    **{
-        f"operator.{name}": getattr(operator, name)
-        for name in (
-            "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "neg", "pos", "abs", "invert", "and_",
-            "or_", "xor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne", "getitem", "setitem", "iadd", "isub",
-            "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift",
-        )
-    },
-}  # fmt: skip
+    **{f"operator.{name}": getattr(operator, name) for name in OPERATORS},
+}
 
 
 class FrameworkBinding(Protocol):

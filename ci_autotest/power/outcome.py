@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 
+from ci_autotest.alignment.elements import equal_or_nan
 from ci_autotest.backends.autograd_engine import gradients as gradients_of
 from ci_autotest.backends.sameness import components, is_near
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -164,8 +165,7 @@ class Hidden(NamedTuple):
 def hidden(wrong: torch.Tensor, right: torch.Tensor, rtol: float, atol: float) -> Hidden:
     """Return the greatest error of a tensor beside what ``atol + rtol * |right|`` allows there; NaN aligns with NaN."""
     left, expected = (components(each).reshape(-1) for each in (wrong, right))
-    is_same = (left == expected) | (left.isnan() & expected.isnan())
-    error = torch.where(is_same, 0.0, (left - expected).abs()).nan_to_num(math.inf, math.inf)
+    error = torch.where(equal_or_nan(left, expected), 0.0, (left - expected).abs()).nan_to_num(math.inf, math.inf)
     at = int(error.argmax())
     allowed = atol + rtol * float(expected[at].abs().nan_to_num(0.0, 0.0))
     is_finite = left.isfinite() & expected.isfinite()

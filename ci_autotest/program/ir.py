@@ -278,6 +278,14 @@ class Step(NamedTuple):
         state = self.args[1].items if isinstance(self.args[1], Mapping_) else ()
         return self.receiver, {name: ref.index for name, ref in state if isinstance(ref, Ref)}
 
+    @property
+    def sets_training(self) -> bool | None:
+        """Whether a call of ``train()`` or ``eval()`` sets training mode; ``None`` for any other step."""
+        if self.op != CALL_METHOD or self.target not in {"train", "eval"}:
+            return None
+        # `train()` without an argument is `train(True)`.
+        return self.target == "train" and bool((*self.args[1:], *dict(self.kwargs).values(), True)[0])
+
     def with_spec(self, **changes: Any) -> Step:
         """Return the input with a changed spec; any other step as it is."""
         spec = self.spec

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, List, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE, List, step_refs
+from ci_autotest.program.roles import DROPOUT_LAYERS, DROPOUTS
 from ci_autotest.program.targets import DISPATCHER, last_name
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ RECURRENT: Final = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 RANDOM: Final = RECURRENT | {
     "svd_lowrank", "pca_lowrank", "lobpcg",
     "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "trunc_normal", "sparse",
-    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
+    *DROPOUTS, "rrelu", "bernoulli",
     "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",
     "poisson", "gumbel_softmax", "uniform", "cauchy", "exponential", "geometric", "log_normal", "random",
     "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
@@ -78,9 +79,7 @@ _QUIET: Final[dict[str, tuple[QuietArgument, ...]]] = {
 #: Layers that drop elements in training: place, name and default of the share that they drop. Source: as above,
 #: ``torch/nn/modules``.
 _SHARES: Final[dict[str, tuple[int, str, float]]] = {
-    **dict.fromkeys(
-        ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"), (0, "p", 0.5)
-    ),
+    **dict.fromkeys(DROPOUT_LAYERS, (0, "p", 0.5)),
     **dict.fromkeys(("LSTM", "GRU"), (5, "dropout", 0.0)),
     "RNN": (6, "dropout", 0.0),
     "MultiheadAttention": (2, "dropout", 0.0),
@@ -166,11 +165,10 @@ def drawing_modules(program: Program) -> frozenset[int]:
             parts = {drawing[ref.index] for ref in step_refs(step) if ref.index in drawing}
             if parts:
                 drawing[index] = "always" if "always" in parts else "in training"
-        elif step.op == CALL_METHOD and step.target in {"eval", "train"}:
-            mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
+        elif step.sets_training is not None:
             at = step.receiver
             if at is not None and drawing.get(at) in {"in training", "in evaluation"}:
-                drawing[at] = "in training" if mode else "in evaluation"
+                drawing[at] = "in training" if step.sets_training else "in evaluation"
         elif step.op == CALL_MODULE and drawing.get(step_refs(step)[0].index) in {"always", "in training"}:
             found.append(index)
     return frozenset(found)

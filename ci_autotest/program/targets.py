@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, CALL_METHOD, EXPECT, HOOKED, LOAD, PACKED, SAVE, UNHOOKED, Step
 from ci_autotest.program.python_names import is_path, is_pythons
+from ci_autotest.program.roles import OPERATORS, VIEW_ATTRIBUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -33,10 +34,10 @@ _FUNCTIONS: Final = frozenset({
     "torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED, EXPECT, SAVE, LOAD, *PACKING,
 })  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_PYTHON: Final = re.compile(
-    r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"
-    r"|ge|eq|ne|getitem|setitem)|builtins\.(?:getattr|setattr|len|bool|int|float|tuple\.__getitem__)"
-)
+_PYTHON: Final = frozenset({
+    *(f"operator.{name}" for name in OPERATORS),
+    *(f"builtins.{name}" for name in ("getattr", "setattr", "len", "bool", "int", "float", "tuple.__getitem__")),
+})  # fmt: skip
 #: Names under ``torch`` that access files, the network, other code or the whole process.
 _REFUSED: Final = re.compile(
     r"load|save|compile|hub|from_file|import_ir_module.*|parse_.*|set_.*|.*_from_file|frombuffer|fork|wait|classes|ops|"
@@ -54,7 +55,7 @@ _SPECIAL_METHODS: Final = frozenset({
     "__rfloordiv__", "__rmod__", "__len__", "__contains__",
 })  # fmt: skip
 #: Attributes of a tensor whose reads are steps: tensors, and the version, which is compared only where a body reads it.
-STEP_ATTRIBUTES: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "grad", "data", "_version"})
+STEP_ATTRIBUTES: Final = VIEW_ATTRIBUTES | {"grad", "data", "_version"}
 #: Attributes that depend on where a tensor lies or on what computed it, so that two sides need not agree on them.
 SIDE_ATTRIBUTES: Final = frozenset({
     "device", "is_cpu", "is_cuda", "is_ipu", "is_maia", "is_meta", "is_mkldnn", "is_mps", "is_mtia", "is_vulkan",
@@ -70,7 +71,7 @@ ATTRIBUTES: Final = STEP_ATTRIBUTES | SIDE_ATTRIBUTES | {
 
 def is_function(target: str) -> bool:
     """Whether a ``call_function`` step may name the target."""
-    if target in _FUNCTIONS or _PYTHON.fullmatch(target):
+    if target in _FUNCTIONS or target in _PYTHON:
         return True
     namespace, _, name = target.rpartition(".")
     if namespace == "torch" and _OF_THE_PROCESS.fullmatch(name):

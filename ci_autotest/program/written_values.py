@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, Ref, refs, step_refs
+from ci_autotest.program.roles import DROPOUT_LAYERS, DROPOUTS, IN_PLACE
 from ci_autotest.program.targets import DISPATCHER, OPS, last_name
 
 if TYPE_CHECKING:
@@ -13,10 +14,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 #: What writes to its receiver by its name in Python: ``operator.iadd``, and the method ``__iadd__``.
-_WRITING: Final = frozenset({
-    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor", "ilshift",
-    "irshift", "setitem",
-})  # fmt: skip
+_WRITING: Final = frozenset({*IN_PLACE, "imatmul", "setitem"})
 #: Methods that end with an underscore and change a flag only.
 _FLAGS: Final = frozenset({"requires_grad_"})
 #: Place of ``inplace`` in a signature, by function and by layer. Source: PyTorch 2.13, ``torch/nn/functional.py`` and
@@ -25,12 +23,12 @@ IN_PLACE_AT: Final[dict[str, int]] = {
     **dict.fromkeys(("relu", "relu6", "selu", "hardswish", "hardsigmoid", "silu", "mish"), 1),
     **dict.fromkeys(("elu", "celu", "leaky_relu"), 2),
     **dict.fromkeys(("hardtanh", "threshold"), 3),
-    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"), 3),
+    **dict.fromkeys(DROPOUTS, 3),
     "rrelu": 4,
     **dict.fromkeys(("ReLU", "ReLU6", "SELU", "Hardswish", "Hardsigmoid", "SiLU", "Mish"), 0),
     **dict.fromkeys(("ELU", "CELU", "LeakyReLU"), 1),
     **dict.fromkeys(("Hardtanh", "Threshold", "RReLU"), 2),
-    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"), 1),
+    **dict.fromkeys(DROPOUT_LAYERS, 1),
 }
 #: Layers that return their input or a view of it, so that the next layer of a ``Sequential`` writes to the same memory.
 _PASSING: Final = frozenset({"Identity", "Flatten", "Unflatten"})
@@ -85,7 +83,7 @@ def written_receiver(step: Step, steps: Sequence[Step]) -> Ref | None:
 
 def may_share_input(step: Step) -> bool:
     """Whether a module's call may return its input or a view of it."""
-    return last_name(step.target) in {"Sequential", *_PASSING}
+    return last_name(step.target) in {"Sequential", *_PASSING, *DROPOUT_LAYERS}
 
 
 def _asks_for_it(step: Step) -> bool:
@@ -97,12 +95,14 @@ def _asks_for_it(step: Step) -> bool:
 
 def _is_layer_in_place(index: int, steps: Sequence[Step]) -> bool:
     """Whether a module writes to its input; a ``Sequential`` does if its first layer with memory of its own does."""
+    # A layer of dropout passes its input on outside of training; that of parts is set by what holds them.
+    passing = {*_PASSING, *DROPOUT_LAYERS} if any(step.sets_training is False for step in steps) else _PASSING
     layers = [index]
     while layers:
         layer = steps[layers.pop()]
         name = last_name(layer.target)
         if name == "Sequential":
             layers += [ref.index for ref in reversed(step_refs(layer))]
-        elif name not in _PASSING:
+        elif name not in passing:
             return _asks_for_it(layer)
     return False

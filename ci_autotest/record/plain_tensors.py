@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.roles import VIEW_ATTRIBUTES
 from ci_autotest.program.written_values import is_in_place
 from ci_autotest.record.values import RecordedTensor
 from ci_autotest.record.write_guard import unrecorded
@@ -32,7 +33,7 @@ _FOREACH: Final = "_foreach_"
 #: ``_foreach_`` functions whose counterpart for a single tensor has another name.
 _OF_ONE: Final = {"norm": torch.linalg.vector_norm}
 #: Attributes that return a tensor; reading one is recorded as a step.
-_VIEWS: Final = frozenset({"data", "T", "mT", "H", "mH", "real", "imag"})
+_VIEWS: Final = VIEW_ATTRIBUTES | {"data"}
 #: Functions that turn elements into Python values, which may decide what the body does.
 _READING: Final = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__complex__", "__index__"})
 #: Backward passes, which run on the recorded values only; the plain tensors get their gradients afterwards.

@@ -15,6 +15,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
+from ci_autotest.program.roles import BINARY, COMPARISONS, UNARY
 from ci_autotest.program.targets import STEP_ATTRIBUTES
 from ci_autotest.record.context import CURRENT, asking_module
 from ci_autotest.record.draw.generators import may_be_nothing
@@ -329,28 +330,14 @@ def _operators() -> None:
             return lambda self, other: self._recorder.call_python(target, call, (other, self), label)
         return lambda self, *others: self._recorder.call_python(target, call, (self, *others), label)
 
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "matmul",
-        "and_",
-        "or_",
-        "xor",
-        "lshift",
-        "rshift",
-    ):
+    for name in BINARY:
         bare = name.strip("_")
         if name != "or_":  # is defined above, because of `nothing()`
             setattr(RecordedTensor, f"__{bare}__", binary(name, getattr(operator, name)))
         setattr(RecordedTensor, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))
         if name != "matmul":
             setattr(RecordedTensor, f"__i{bare}__", binary(f"i{bare}", getattr(operator, f"i{bare}")))
-    for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
+    for name in (*COMPARISONS, *UNARY):
         setattr(RecordedTensor, f"__{name}__", binary(name, getattr(operator, name)))
 
 

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.blame.random_rounding import Formula, RandomRounding
-from ci_autotest.alignment.elements import has_any, wide
+from ci_autotest.alignment.elements import equal_or_nan, has_any, wide
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import overwritten
@@ -175,7 +175,7 @@ def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
     Complex numbers with an infinite part are compared part by part.
     """
-    same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
+    same = equal_or_nan(side, truth)
     apart = (side - truth).abs()
     found = torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
     if side.is_complex() and truth.is_complex() and has_any(torch.isinf(found)):

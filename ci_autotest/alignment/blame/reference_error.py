@@ -17,7 +17,7 @@ import torch
 
 from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.blame.overflow import in_range
-from ci_autotest.alignment.elements import NAMES, wide
+from ci_autotest.alignment.elements import NAMES, equal_or_nan, wide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import Tolerance
@@ -57,8 +57,7 @@ class Allowed(NamedTuple):
         """Return which elements are farther from the exact result than allowed: bool, the tensors' shape."""
         ours, theirs = wide(candidate), wide(reference)
         near = torch.isclose(ours, self.exact, self.tolerance.rtol, self.tolerance.atol, equal_nan=True)
-        same = (ours == theirs) | (torch.isnan(ours) & torch.isnan(theirs))
-        return ~(near | same)
+        return ~(near | equal_or_nan(ours, theirs))
 
     @property
     def text(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.elements import wide
+from ci_autotest.alignment.elements import equal_or_nan, wide
 from ci_autotest.alignment.properties import matrices
 from ci_autotest.alignment.properties.call import is_drawn, is_unsorted, is_unstable, nothing
 from ci_autotest.backends.operators.identity import public_operator
@@ -49,19 +49,22 @@ def _selects(call: SideCall) -> str:
         source = source.reshape(-1)
     dim = 0 if source.dim() <= 1 else _dim(call)
     source = source.reshape(-1) if source.dim() == 0 else source
-    if int(found.min()) < 0 or int(found.max()) >= source.shape[dim]:
+    return _other_values(source, dim, found, _gathered(source, dim, expected))
+
+
+def _other_values(source: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> str:
+    """Return what is wrong with indices that are to select values; NaN is selected by any index of a NaN."""
+    if int(index.min()) < 0 or int(index.max()) >= source.shape[dim]:
         return f"an index is out of range: {source.shape[dim]} elements"
-    picked = [_gathered(source, dim, index.long()) for index in (found, expected)]
-    # NaN is not equal to itself, but both indices may select one.
-    same = (picked[0] == picked[1]) | (picked[0].isnan() & picked[1].isnan())
-    return "" if bool(same.all()) else "the indices select other values than the reference's"
+    is_right = bool(equal_or_nan(_gathered(source, dim, index), values).all())
+    return "" if is_right else "the indices select other values than the reference's"
 
 
 def _gathered(source: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
     if index.dim() == source.dim():
-        return source.gather(dim, index)
+        return source.gather(dim, index.long())
     # Without `keepdim` the index lacks the dimension.
-    return source.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+    return source.gather(dim, index.long().unsqueeze(dim)).squeeze(dim)
 
 
 def _selects_distinct(call: SideCall) -> str:
@@ -82,12 +85,9 @@ def _selects_ties(position: int, call: SideCall) -> str:
         return ""
     if found.is_floating_point() or found.is_complex() or source.dim() - found.dim() not in {0, 1}:
         return f"output {position} has no indices into the last dimension of the first argument, which `ties` says"
-    if int(found.min()) < 0 or int(found.max()) >= source.shape[-1]:
-        return f"an index is out of range: {source.shape[-1]} elements"
-    picked = [_gathered(source, -1, index.long()) for index in (found, expected)]
-    same = (picked[0] == picked[1]) | (picked[0].isnan() & picked[1].isnan())
-    if not bool(same.all()):
-        return "the indices select other values than the reference's"
+    problem = _other_values(source, -1, found, _gathered(source, -1, expected))
+    if problem:
+        return problem
     is_list = found.dim() == source.dim()
     twice = is_list and bool((found.sort(-1).values.diff(dim=-1) == 0).any())
     was_twice = is_list and bool((expected.sort(-1).values.diff(dim=-1) == 0).any())
@@ -99,11 +99,12 @@ def _selects_value(call: SideCall) -> str:
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel() or call.input.dim() == 0:
         return ""
-    if int(found.min()) < 0 or int(found.max()) >= call.input.shape[_dim(call)]:
-        return "an index is out of range"
-    picked = call.input.detach().gather(_dim(call), found.long())
-    same = (picked == values) | (picked.isnan() & values.isnan())
-    return "" if bool(same.all()) else "the indices do not select the values returned with them"
+    return _other_than_returned(call.input.detach(), _dim(call), found, values)
+
+
+def _other_than_returned(source: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> str:
+    problem = _other_values(source, dim, index, values)
+    return "the indices do not select the values returned with them" if problem.startswith("the indices") else problem
 
 
 def _most_frequent(call: SideCall) -> str:
@@ -121,11 +122,7 @@ def _most_frequent(call: SideCall) -> str:
     found = call.output(1)
     if found is None:
         return ""
-    if int(found.min()) < 0 or int(found.max()) >= source.shape[dim]:
-        return "an index is out of range"
-    picked = _gathered(source, dim, found.long())
-    same = (picked == values) | (picked.isnan() & values.isnan())
-    return "" if bool(same.all()) else "the indices do not select the values returned with them"
+    return _other_than_returned(source, dim, found, values)
 
 
 def _selects_pooled(call: SideCall) -> str:
@@ -137,11 +134,7 @@ def _selects_pooled(call: SideCall) -> str:
     spatial = int(call.name.removesuffix("_with_indices")[-2])
     source = call.input.detach().flatten(-spatial)
     index = found.long().flatten(-spatial)
-    if int(index.min()) < 0 or int(index.max()) >= source.shape[-1]:
-        return "an index is out of range"
-    picked = source.gather(-1, index).reshape(values.shape)
-    same = (picked == values) | (picked.isnan() & values.isnan())
-    return "" if bool(same.all()) else "the indices do not select the values returned with them"
+    return _other_than_returned(source, -1, index, values.flatten(-spatial))
 
 
 def _same_set(call: SideCall) -> str:

@@ -12,6 +12,7 @@ import ast
 import re
 from typing import Final
 
+from ci_autotest.program.ir import READS_OF_MODULES
 from ci_autotest.program.python_names import is_module, is_pythons
 
 #: Modules of Python's that a program needs.
@@ -47,7 +48,6 @@ _WORDS: Final = frozenset({
     "left", "right", "fro", "nuc",
     "reduced", "complete", "r", "L", "U", "ortho", "forward", "backward", "lower", "higher", "midpoint", "cpu", "cuda",
 })  # fmt: skip
-_PARTS_OF_A_MODULE: Final = frozenset({"get_parameter", "get_submodule", "get_buffer"})
 #: Of a message that a program raises or prints.
 _MESSAGE_CHARS: Final = 400
 #: The tensors of a finding, in a report's folder.
@@ -144,7 +144,7 @@ def _of_method(name: str, argument: ast.expr) -> list[ast.expr]:
         return argument.values
     text = str(argument.value) if isinstance(argument, ast.Constant) else ""
     is_device = name == "to" and re.fullmatch(r"cuda:\d", text)
-    is_part = name in _PARTS_OF_A_MODULE and re.fullmatch(r"[\w.]{1,60}", text, re.ASCII)
+    is_part = name in READS_OF_MODULES and re.fullmatch(r"[\w.]{1,60}", text, re.ASCII)
     return [] if is_device or is_part else [argument]
 
 

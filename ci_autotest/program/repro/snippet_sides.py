@@ -14,8 +14,9 @@ from ci_autotest.program.repro.graph_pass import fx_body, transform_of
 from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
+from ci_autotest.program.roles import VARIADIC
 from ci_autotest.program.targets import OPS, is_own, last_name
-from ci_autotest.program.written_values import is_in_place
+from ci_autotest.program.written_values import IN_PLACE_AT, is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -23,14 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording, Step
 
 #: Functions with a keyword `inplace`, which a kernel does not take.
-_ACTIVATIONS: Final = frozenset(
-    f"torch.nn.functional.{name}"
-    for name in (
-        "alpha_dropout", "celu", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "feature_alpha_dropout",
-        "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "relu", "relu6", "rrelu", "selu", "silu",
-        "threshold",
-    )
-)  # fmt: skip
+_ACTIVATIONS: Final = frozenset(f"torch.nn.functional.{name}" for name in IN_PLACE_AT if name.islower())
 _RETURNED: Final = ("        return kernel(*args, **kwargs)",)
 _WRITTEN: Final = (
     '        is_written = kwargs.pop("inplace", False)',
@@ -38,7 +32,7 @@ _WRITTEN: Final = (
     "        return args[0].copy_(result) if is_written else result",
 )
 #: Methods whose arguments differ from those of the function of the same name.
-_APART: Final = frozenset({"where", "permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
+_APART: Final = VARIADIC | {"where"}
 #: The parameter of a program whose sides differ by device.
 DEVICE: Final = "device"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.host.steps import PYTHON_TARGETS
 from ci_autotest.program.check import check_program
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
-from ci_autotest.program.targets import is_overload, is_own, named_in, own_operator
+from ci_autotest.program.targets import is_function, is_overload, is_own, named_in, own_operator
 
 X = Step(PLACEHOLDER, "x", (TensorSpec("float32", (), (), 0, 1),))
 
@@ -62,3 +65,10 @@ def test_is_overload__of_the_dispatcher__may_be_private_and_is_named_by_the_name
 )  # fmt: skip
 def test_is_overload__files_memory_and_what_is_no_overload__are_none(target: str):
     assert not is_overload(target)
+
+
+def test_is_function__names_of_the_operator_module__are_those_that_a_step_can_call():
+    allowed = {name for name in dir(operator) if is_function(f"operator.{name}")}
+    assert {f"operator.{name}" for name in allowed} == {name for name in PYTHON_TARGETS if name.startswith("operator.")}
+    assert {"and_", "iadd", "getitem"} <= allowed
+    assert allowed.isdisjoint({"imatmul", "not_", "call", "attrgetter"})

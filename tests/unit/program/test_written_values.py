@@ -67,12 +67,22 @@ def module(name: str, *args, **kwargs) -> Step:
         ((module("Linear", 2, 2),), False),
         ((module("ReLU", True), module("Sequential", Ref(0))), True),
         ((module("Flatten"), module("ReLU", True), module("Sequential", Ref(0), Ref(1))), True),
+        ((module("Dropout"), module("ReLU", True), module("Sequential", Ref(0), Ref(1))), False),
+        (
+            (
+                module("Dropout"),
+                module("ReLU", True),
+                module("Sequential", Ref(0), Ref(1)),
+                Step(CALL_METHOD, "eval", (Ref(2),), in_setup=True),
+            ),
+            True,
+        ),
         # The second layer writes to what the first has made.
         ((module("Linear", 2, 2), module("ReLU", True), module("Sequential", Ref(0), Ref(1))), False),
     ],
 )
 def test_written_values__call_of_a_module__goes_by_its_constructor(setup: tuple[Step, ...], expected: bool):
-    last = len(setup) - 1
+    last = max(at for at, step in enumerate(setup) if step.op == CALL_FUNCTION)
     call = Step(CALL_MODULE, setup[last].target, (Ref(last), Ref(9)))
     assert written_values(call, setup) == ((Ref(9),) if expected else ())
 
