@@ -93,6 +93,7 @@ class UnsupportedReason(str, Enum):
         CONSTANT: The exporter computed the body itself, so that nothing is left to run.
         NOT_IMPLEMENTED: A user function raised ``NotImplementedError``.
         NOT_COMPILED: The body was not compiled.
+        NOT_DELEGATED: PyTorch ran every call of the body in the compiler's place.
         STEP_BY_STEP: The body ran step by step instead of as a graph.
         UNCHANGED: The pass did not change the graph.
         NO_GRAPH: The body cannot be one graph, or the candidate has no graphs.
@@ -116,6 +117,7 @@ class UnsupportedReason(str, Enum):
     CONSTANT = "constant"
     NOT_IMPLEMENTED = "not_implemented"
     NOT_COMPILED = "not_compiled"
+    NOT_DELEGATED = "not_delegated"
     STEP_BY_STEP = "step_by_step"
     UNCHANGED = "unchanged"
     NO_GRAPH = "no_graph"

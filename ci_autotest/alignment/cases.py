@@ -7,7 +7,7 @@ The reference runs once, and all candidates share its trace.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.accepted import judged_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
@@ -17,6 +17,7 @@ from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forward
 from ci_autotest.config.known_differences import nothing_accepted
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_as
 from ci_autotest.program.targets import last_name
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.errors import Unsupported
 
 
 class Contender(NamedTuple):
@@ -240,8 +240,22 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
     attempt = contender.backend.adapted(attempt)
     trace = _run(attempt, contender.backend)
     if is_aligned(attempt, contender, trace):
-        return Judged(ALIGNED, live_of(attempt))
-    return judge_case(attempt, contender, reference, trace)
+        return settled(Judged(ALIGNED, live_of(attempt)), trace)
+    return settled(judge_case(attempt, contender, reference, trace), trace)
+
+
+def settled(judged: Judged, trace: Trace) -> Judged:
+    """Return a verdict that is not aligned where PyTorch ran every call of the candidate: it was held against itself.
+
+    A difference stays one: something of the candidate has caused it.
+    """
+    is_own = trace.delegation is None or trace.delegation.part != "nothing"
+    if is_own or judged.verdict.outcome != "aligned" or judged.verdict.kind is not None:
+        return judged
+    return judged._replace(verdict=unsupported_verdict(_NOT_DELEGATED))
+
+
+_NOT_DELEGATED: Final = Unsupported(UnsupportedReason.NOT_DELEGATED, "PyTorch ran every call of the body")
 
 
 def _run(attempt: Attempt, backend: Backend) -> Trace:

@@ -12,21 +12,29 @@ import torch
 from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
+from ci_autotest.program.backward_passes import PASSES
+from ci_autotest.program.edit import follows_from
 from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
-from ci_autotest.program.targets import is_overload, is_own
+from ci_autotest.program.targets import is_overload, is_own, last_name
+from ci_autotest.program.written_values import written_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.distribution import Distribution
-    from ci_autotest.program.ir import Step
+    from ci_autotest.program.ir import Program, Step
 
 #: Limit on the number of forms. Programs of further forms are not counted, so that coverage reports less than it could.
 FORMS: Final = 1 << 16
 #: Opcodes of steps whose arguments add nothing to the dtypes of the values.
 _SILENT: Final = frozenset({PLACEHOLDER, OUTPUT})
 _NAMESPACE: Final = "torch."
+#: Calls that read what is known of a tensor, or its elements, and compute nothing.
+_READS: Final = frozenset({
+    "dim", "element_size", "get_device", "is_complex", "is_contiguous", "is_floating_point", "is_signed", "item",
+    "ndimension", "nelement", "numel", "size", "storage_offset", "stride", "tolist", "__len__",
+})  # fmt: skip
 
 
 class Use(NamedTuple):
@@ -78,7 +86,7 @@ class OperatorUsage:
         found: dict[str, tuple[set[str], set[str]]] = {}
         for index, step in program.calls:
             # Findings name the operator of all overloads; coverage counts each of the dispatcher's.
-            operator = step.target if is_overload(step.target) else step_operator(step, steps)
+            (operator,) = operators_of(steps, (index,))
             if not operator.startswith(_NAMESPACE) and not is_own(operator):
                 continue
             arguments, dtypes = found.setdefault(operator, (set(), set()))
@@ -95,6 +103,30 @@ class OperatorUsage:
             return self._binder.names(steps[step.receiver], operator) if step.receiver is not None else ()
         except UnsupportedError:
             return ()
+
+
+def computing(program: Program) -> frozenset[int]:
+    """Return the calls of operators that matter: for the outputs, a value that is written to, or a backward pass."""
+    steps = program.steps
+    used = follows_from(steps, len(steps) - 1)
+    for index, step in program.calls:
+        if index not in used and (step.target in PASSES or written_values(step, steps)):
+            used |= follows_from(steps, index)
+    return frozenset(index for index in used if not steps[index].in_setup and _computes(steps[index], steps))
+
+
+def _computes(step: Step, steps: Sequence[Step]) -> bool:
+    if step.op in _SILENT or is_unpacking(step) or last_name(step.target) in _READS:
+        return False
+    operator = step_operator(step, steps)
+    return operator.startswith(_NAMESPACE) or is_own(operator)
+
+
+def operators_of(steps: Sequence[Step], indices: Iterable[int]) -> Iterator[str]:
+    """Yield the operators of some steps, as coverage names them."""
+    for index in indices:
+        target = steps[index].target
+        yield target if is_overload(target) else step_operator(steps[index], steps)
 
 
 def placed_calls(steps: Sequence[Step], lay: Mapping[int, Distribution]) -> Iterator[tuple[str, str]]:

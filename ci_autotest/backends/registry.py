@@ -20,7 +20,7 @@ from ci_autotest.backends.operators.user_operators import find, is_module_class,
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.substitute import SubstituteBackend, load_function
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ConfigError, ProgramError
@@ -81,7 +81,8 @@ def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) 
 
 def _compiled(candidate: Candidate, device: str) -> Backend:
     try:
-        return CompileBackend(candidate.options, device)
+        hook = load_function(candidate.delegated, "delegated") if candidate.delegated else None
+        return CompileBackend(candidate.options, device, hook, candidate.run_mode)
     except ConfigError as error:
         message = f"candidate '{candidate.name}': {error}"
         raise ConfigError(message) from error

@@ -9,13 +9,15 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import io
+from contextlib import nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
+from ci_autotest.backends.delegation import BODY, DelegationWatch
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.operators.user_operators import UserOperator
@@ -24,8 +26,8 @@ from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.backward_passes import creates_graph, goes_through_earlier_calls, with_kept_graphs
-from ci_autotest.program.codegen import function_text, inputs, names
+from ci_autotest.program.backward_passes import PASSES, creates_graph, goes_through_earlier_calls, with_kept_graphs
+from ci_autotest.program.codegen import body_statements, function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 from ci_autotest.program.refusal import refusals
@@ -53,6 +55,9 @@ _SHARED: Final = (
     "a backward pass goes through calls that were made before another pass, and what they saved was written to in "
     "between, which one compiled graph does not allow"
 )
+#: Calls that ask for a gradient inside the body.
+_ASKS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", *PASSES})
+_UNTRAINED: Final = "the body asks for a gradient; the candidate's row has forward_only or inference"
 #: The compiler that runs the graph as it is; all others differentiate it ahead of time.
 _EAGER: Final = "eager"
 
@@ -66,16 +71,29 @@ class CompileBackend(Backend):
     Args:
         options: Arguments of ``torch.compile``; ``backend`` is ``inductor`` by default.
         device: ``cpu``, ``cuda`` or another attached device.
+        delegated: Takes what the compiler returned for a graph, and returns the names of the operators that it runs
+            itself, or their number; ``None`` if that is to be seen.
+        how: How bodies are run: with gradients, within ``torch.no_grad()``, or within ``torch.inference_mode()``.
     """
 
     shows_steps = False
 
-    def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        device: str = "cpu",
+        delegated: Callable[..., Any] | None = None,
+        how: Literal["training", "forward_only", "inference"] = "training",
+    ) -> None:
         self._torch = TorchSteps(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
         # Replacements by operator; they are compiled together with the body.
         self.functions: Mapping[str, Callable[..., Any]] = {}
+        self._delegated = delegated
+        self._is_trained = how == "training"
+        self._without_gradients = torch.inference_mode if how == "inference" else torch.no_grad
+        self.mode = "" if self._is_trained else how.replace("_", " ")
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
         # A misspelled compiler is a fault of the configuration; in a case it would look like the candidate's error.
@@ -117,11 +135,15 @@ class CompileBackend(Backend):
         if refusals(program.steps):
             return with_refusals(self.run, program, sources, snapshots=snapshots)
         trace = begun(program, snapshots=snapshots)
+        trace.has_flags = trace.has_backward = self._is_trained
         if not prepared(self._torch, program, sources, trace):
             return trace
         bound = [index for _, index in inputs(program)]
         for index in bound:
             see(trace, index, snapshots=snapshots)
+        if not self._is_trained and any(step.target in _ASKS_GRADIENT for step in program.steps):
+            trace.untested, trace.shown = Unsupported(UnsupportedReason.OUT_OF_SCOPE, _UNTRAINED), frozenset(bound)
+            return trace
         is_curved = self._compiler != _EAGER and any(map(creates_graph, program.steps))
         if is_curved or kept_names(program.steps, names(program)):
             why = (UnsupportedReason.NO_KERNEL, _CURVED) if is_curved else (UnsupportedReason.NO_GRAPH, _KEPT)
@@ -137,6 +159,8 @@ class CompileBackend(Backend):
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; leaves and parameters only."""
+        if not self._is_trained:
+            return
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents)
@@ -149,15 +173,18 @@ class CompileBackend(Backend):
         return BodyCalls(called_with(compiled, program, values))
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
-        counter = _Counter(self._compiler)
+        watch = DelegationWatch(self._compiler, _lines(program, self.functions), self._delegated)
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
         if self.on_step is not None:
             self.on_step(first)
         written = python_function(program, self.device, self.functions)
         try:
             torch._dynamo.reset()
-            function = torch.compile(written, backend=counter, **self._options)
-            found = function(*arguments)
+            function = torch.compile(written, backend=watch, **self._options)
+            with nullcontext() if self._is_trained else self._without_gradients():
+                found = function(*arguments)
+            if self._without_gradients is torch.inference_mode:  # such a tensor has no version
+                found = [value.clone() if isinstance(value, torch.Tensor) else value for value in found]
         except FOREIGN as error:
             pass_interrupt(error)
             is_of_shared_graph = type(error) is RuntimeError and self._compiler != _EAGER
@@ -166,9 +193,10 @@ class CompileBackend(Backend):
                 return ()
             trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
             return ()
-        if not counter.graphs:
+        if not watch.graphs:
             detail = "nothing was compiled: torch.compile ran the body eagerly"
             trace.untested = Unsupported(UnsupportedReason.NOT_COMPILED, detail)
+        trace.delegation = watch.found(program)
         return tuple(found)
 
 
@@ -182,27 +210,11 @@ def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     return True
 
 
-class _Counter:
-    """A compiler that counts the graphs it gets and passes them on."""
-
-    def __init__(self, compiler: str) -> None:
-        self._compiler = compiler
-        self.graphs = 0
-
-    def __repr__(self) -> str:
-        """Return the compiler's name, which torch puts into a compiler's errors."""
-        return str(self._compiler)
-
-    def __call__(
-        self,
-        graph: torch.fx.GraphModule,
-        example_inputs: list[Any],
-        **options: Any,
-    ) -> Callable[..., Any]:
-        self.graphs += 1
-        lookup: Any = torch._dynamo.lookup_backend
-        compiled: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
-        return compiled
+def _lines(program: Program, functions: Mapping[str, Callable[..., Any]]) -> dict[int, int]:
+    """Return the step of each line of the text of ``python_function``; the first line is the function's head."""
+    spelled = spelled_out(program, frozenset({**_own_functions(program), **functions}))
+    steps = [index for index, lines in body_statements(spelled) for _ in lines]
+    return dict(enumerate(steps, 2))
 
 
 def python_function(
@@ -216,7 +228,7 @@ def python_function(
     text = function_text(
         spelled_out(program, frozenset(functions)), rename=lambda target: replacements.get(operator_of(target), target)
     )
-    exec(compile(text, "<program>", "exec"), scope)  # noqa: S102 - text of our own making
+    exec(compile(text, BODY, "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.case import Draw
+    from ci_autotest.values.delegation import Delegation
     from ci_autotest.values.result import NoProfile
     from ci_autotest.values.size_classes import FreeDimension
     from ci_autotest.values.verdict import Verdict
@@ -180,6 +181,7 @@ class Trace:
         distributions: For a group of ranks: how the value of each step lies on them, by index.
         replaced: Steps that a pass over the body's graph replaced or removed.
         expectation: What the run is held against; ``None`` for the reference's run of the whole program.
+        delegation: Of a compiler: which steps it ran itself; ``None`` for a candidate that runs all that it is given.
     """
 
     # Defaults are class attributes, because most runs set only a few of them and a trace is made for each case.
@@ -206,6 +208,7 @@ class Trace:
     rank_faults: Sequence[RankFault] = ()
     distributions: Mapping[int, Distribution] = MappingProxyType({})
     replaced: frozenset[int] = frozenset()
+    delegation: Delegation | None = None
     expectation: Expectation | None = None
 
     def __init__(self) -> None:

@@ -28,14 +28,24 @@ def check_scope(candidate: Candidate, where: str) -> None:
     Raises:
         ConfigError: It does; the message names the nearest known name.
     """
+    named = f"{where}: candidate {candidate.name!r}"
+    if candidate.inference and candidate.backend != "torch.compile":
+        message = (
+            f"{named} has 'inference', which backend {candidate.backend} does not use: it says how a compiled body is "
+            "run. Write backend: torch.compile, or remove it."
+        )
+        raise ConfigError(message)
     given = next((key for key in SCOPE_KEYS if getattr(candidate, key)), None)
-    if given is not None and candidate.backend != "substitute":
+    if candidate.backend == "torch.compile" and isinstance(candidate.forward_only, tuple):
+        message = f"{named} has forward_only with names of operators. Of a whole compiler, write forward_only: true."
+        raise ConfigError(message)
+    is_of_compiler = candidate.backend == "torch.compile" and given == "forward_only"
+    if given is not None and candidate.backend != "substitute" and not is_of_compiler:
         message = (
             f"{where}: candidate {candidate.name!r} has {given!r}, which backend {candidate.backend} does not use. "
             "It says what the functions of `replace` take: write backend: substitute, or remove it."
         )
         raise ConfigError(message)
-    named = f"{where}: candidate {candidate.name!r}"
     if candidate.guard is not None and candidate.backend != "substitute":
         message = (
             f"{named} has 'guard', which backend {candidate.backend} does not use: it guards the inputs of the "

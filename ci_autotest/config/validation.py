@@ -135,6 +135,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
     _check_registration(candidate, where)
     _check_options(candidate, where)
     _check_transform(candidate, where)
+    _check_delegated(candidate, where)
     _check_device(candidate, where)
     _check_module(candidate, where)
     check_scope(candidate, where)
@@ -232,6 +233,20 @@ def _check_transform(candidate: Candidate, where: str) -> None:
         raise ConfigError(message)
     if not is_path(candidate.transform):
         message = f"{where}: candidate {candidate.name!r} has transform {candidate.transform!r}. Write module.function."
+        raise ConfigError(message)
+
+
+def _check_delegated(candidate: Candidate, where: str) -> None:
+    if not candidate.delegated:
+        return
+    if candidate.backend != "torch.compile":
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'delegated', which backend {candidate.backend} does not use: "
+            "it asks what a compiler runs itself. Write backend: torch.compile, or remove it."
+        )
+        raise ConfigError(message)
+    if not is_path(candidate.delegated):
+        message = f"{where}: candidate {candidate.name!r} has delegated {candidate.delegated!r}. Write module.function."
         raise ConfigError(message)
 
 

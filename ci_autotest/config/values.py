@@ -73,6 +73,9 @@ class Candidate(Section, frozen=True, kw_only=True):
         import: Modules that register operators or that a saved program may name operators of, ``mypackage.ops``.
         transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program. It
             gets a list of example inputs too if it has a second argument without a default.
+        delegated: For backend ``torch.compile``: the dotted path of a function that takes what the compiler returned
+            for a graph, and returns the names of the operators that it runs itself, or their number. Without it,
+            ci-autotest watches which operators PyTorch runs while the compiled graph runs.
         module: For backend ``module``: the framework's module, for example ``oneflow``. For other backends: the module
             that registers ``device`` with torch when it is imported, for example ``torch_npu``.
         python: For backend ``module``: the interpreter in which the framework is installed, as a path relative to the
@@ -92,9 +95,12 @@ class Candidate(Section, frozen=True, kw_only=True):
             graph before it). Only for candidates that run in the worker's own process.
         env: For backends ``module`` and ``substitute``: environment variables of the process in which the candidate
             runs; the candidate then has a process of its own.
-        forward_only: For backend ``substitute``: whether the functions of ``replace`` have no backward pass, or the
-            operators of ``replace`` whose functions have none. They get tensors without a graph, and of a case that
-            calls one only values are compared.
+        inference: For backend ``torch.compile``: whether the body is compiled and run within
+            ``torch.inference_mode()``, as a model in use is; only values are compared.
+        forward_only: For backend ``torch.compile``: whether the compiler has no backward pass, so that the body runs
+            within ``torch.no_grad()`` and only values are compared. For backend ``substitute``: whether the functions
+            of ``replace`` have no backward pass, or the operators of ``replace`` whose functions have none. They get
+            tensors without a graph, and of a case that calls one only values are compared.
         dtypes: For backend ``substitute``: dtypes that the functions of ``replace`` take, for example ``float16``. A
             call's dtypes are those of its floating-point and complex tensors, or of all its tensors if it has none of
             these. Empty for all dtypes.
@@ -134,6 +140,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     load: tuple[str, ...] = ()
     imports: tuple[str, ...] = msgspec.field(name="import", default=())
     transform: str = ""
+    delegated: str = ""
     module: str = ""
     python: str = ""
     mode: Literal["eager", "graph"] = "eager"
@@ -143,6 +150,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     isolated: bool = False
     speed: bool = False
     env: dict[str, str] = {}
+    inference: bool = False
     forward_only: bool | tuple[str, ...] = False
     dtypes: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
@@ -188,6 +196,13 @@ class Candidate(Section, frozen=True, kw_only=True):
     def checks_operators(self) -> bool:
         """Whether operators of libraries that answer calls are checked."""
         return self.backend == "substitute" and self.opcheck is not False
+
+    @property
+    def run_mode(self) -> Literal["training", "forward_only", "inference"]:
+        """How a compiler runs bodies: with gradients, or without."""
+        if self.inference:
+            return "inference"
+        return "forward_only" if self.forward_only else "training"
 
     @property
     def scope(self) -> KernelScope:
@@ -412,6 +427,7 @@ def named_by(candidates: Iterable[Candidate], paths: Iterable[str] = ()) -> froz
             *each.load,
             *each.state.values(),
             each.transform,
+            each.delegated,
             each.wrap.replace(":", "."),
             each.module,
         )

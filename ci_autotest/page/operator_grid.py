@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.report.coverage import is_run
 from ci_autotest.report.markdown_text import line
 from ci_autotest.report.standing import STATES, state_of
 
@@ -60,6 +61,6 @@ def _letter(
     if (state := worst.get((operator, candidate))) is not None:
         return LETTERS[state]
     found = coverage.candidates.get(candidate) if coverage is not None else None
-    if found is None or not found.cases:
+    if found is None or not found.cases or not is_run(found):
         return LETTERS["not_compared"]
     return LETTERS["aligned" if found.aligned else "involved"]

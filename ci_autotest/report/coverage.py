@@ -21,6 +21,7 @@ from ci_autotest.values.finding import counts_against
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ci_autotest.values.coverage_values import Exercised
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.tally import UsageTally
 
@@ -168,13 +169,18 @@ def _counts(
     """Count the operators of a family; ``differing`` is what ``_sets`` returns."""
     found = set().union(*differing)
     tested = [operator for operator in listed if operator in own or operator in found]
-    compared = {operator for operator in tested if operator in own and own[operator].candidates.get(name)}
+    compared = {operator for operator in tested if operator in own and is_run(own[operator].candidates.get(name))}
     aligned = {operator for operator in compared - found if own[operator].candidates[name].aligned}
     misaligned, off, known = (len(operators.intersection(tested)) for operators in differing)
     return CoverageCounts(
         public=len(listed), tested=len(tested), supported=len(compared | found.intersection(tested)),
         aligned=len(aligned), misaligned=misaligned, reference_off=off, known=known,
     )  # fmt: skip
+
+
+def is_run(found: Exercised | None) -> bool:
+    """Whether a candidate ran an operator itself in a compared case."""
+    return found is not None and found.delegated != 0
 
 
 def sentence(coverage: CandidateCoverage) -> str:

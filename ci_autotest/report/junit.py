@@ -22,6 +22,7 @@ from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.power_text import power_lines, power_sentence, unscored
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
+from ci_autotest.values.delegation import DelegationCounts
 from ci_autotest.values.finding import Finding, counts_against
 from ci_autotest.values.judgement import FAILED, CauseKind
 from ci_autotest.values.power import FAILURES, power_of_tests
@@ -100,8 +101,15 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     return TestSuite(
         name, cases, file=line(path), hostname=line(platform.node()) or "localhost",
         timestamp=written.isoformat(timespec="seconds").removesuffix("+00:00"),
-        properties={"seed": str(result.seed), "cases": str(compared)},
+        properties={"seed": str(result.seed), "cases": str(compared)} | _delegated(results),
     )  # fmt: skip
+
+
+def _delegated(results: Sequence[TestResult]) -> dict[str, str]:
+    """Return how many cases their compiler ran wholly, in part and not at all; nothing where that is not asked."""
+    counts = sum((item.delegation for item in results), DelegationCounts())
+    found = {f"delegated_{name}": str(getattr(counts, name)) for name in DelegationCounts.__struct_fields__}
+    return found if counts != DelegationCounts() else {}
 
 
 def _case(item: TestResult, findings: Mapping[str, Finding], failures: Sequence[Cause], prefix: str) -> Any:

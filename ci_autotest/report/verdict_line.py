@@ -31,6 +31,7 @@ _REASONS = {
     UnsupportedReason.CONSTANT: "exported as a constant",
     UnsupportedReason.NOT_IMPLEMENTED: "not implemented",
     UnsupportedReason.NOT_COMPILED: "not compiled",
+    UnsupportedReason.NOT_DELEGATED: "not delegated",
     UnsupportedReason.STEP_BY_STEP: "ran step by step instead of as a graph",
     UnsupportedReason.UNCHANGED: "unchanged by the pass",
     UnsupportedReason.NO_GRAPH: "cannot be one graph",
@@ -48,6 +49,8 @@ _REASONS = {
     UnsupportedReason.SLICE: "raises on a part of its batch",
 }
 _NO_BACKWARD = "the candidate has no backward pass there"
+_REST = "PyTorch ran the other calls in the compiler's place"
+_UNSEEN = "unknown delegation: what the compiler ran itself could not be seen"
 _NAMES_SHOWN = 3
 _UNAVAILABLE = 4
 _USAGE = 2
@@ -118,16 +121,16 @@ def partial_sentences(item: TestResult) -> list[str]:
         found.append(f"{item.cases.skipped:,} of {cases} skipped: {item.skip_reason}")
     if item.values_only:
         found.append(f"{item.values_only:,} of {plural(item.cases.compared, 'case')} without gradients: {_NO_BACKWARD}")
+    if item.delegation.in_part:
+        found.append(f"{item.delegation.in_part:,} of {plural(item.cases.compared, 'case')} delegated in part: {_REST}")
+    if item.delegation.unknown:
+        found.append(f"{item.delegation.unknown:,} of {plural(item.cases.compared, 'case')} with {_UNSEEN}")
     return found
 
 
 def partly_compared(result: RunResult) -> list[TestResult]:
-    """Return the tests of which some cases were compared, and some are unsupported or compared without gradients."""
-    return [
-        item
-        for item in result.results
-        if item.cases.compared and (item.unsupported or item.values_only or item.cases.skipped)
-    ]
+    """Return the tests of which something was compared, and something was not."""
+    return [item for item in result.results if item.cases.compared and partial_sentences(item)]
 
 
 def is_wholly_aligned(result: RunResult) -> bool:
@@ -149,6 +152,8 @@ def verdict(result: RunResult) -> str:
         tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
     if skipped := sum(item.outcome == "skipped" for item in result.results):
         tail += f"; {plural(skipped, 'pair')} of test and candidate skipped"
+    if in_part := sum(item.delegation.in_part for item in result.results):
+        tail += f"; {plural(in_part, 'case')} delegated in part"
     tail += _power_tail(result)
     if result.shard[1] > 1 and not any(item.cases.compared for item in result.results):
         return f"⚠ nothing was compared in shard {result.shard[0]} of {result.shard[1]}{tail}"
@@ -287,6 +292,7 @@ def _caveats(result: RunResult) -> list[str]:
         "test{} of which only refusals were compared": len(
             {item.test for item in compared if item.attempts.rejected and not item.attempts.accepted}
         ),
+        "case{} with unknown delegation": sum(item.delegation.unknown for item in compared),
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),

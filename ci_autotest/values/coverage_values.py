@@ -17,6 +17,8 @@ class Exercised(Struct, frozen=True, kw_only=True):
         aligned: Number of those that were aligned.
         arguments: Torch's names of the arguments that were passed.
         dtypes: Dtypes of its tensor arguments, or of its results if it had none.
+        delegated: Of a compiler that leaves calls to PyTorch: number of the compared cases in which it ran all of them
+            itself; ``None`` for a candidate that runs all that it is given.
         placements: On a group of ranks: how its tensor arguments lay in the compared cases, ``Shard(0); Replicate``.
     """
 
@@ -25,6 +27,7 @@ class Exercised(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
+    delegated: int | None = None
 
     def __add__(self, other: Exercised) -> Exercised:
         arguments, dtypes = {*self.arguments, *other.arguments}, {*self.dtypes, *other.dtypes}
@@ -33,8 +36,12 @@ class Exercised(Struct, frozen=True, kw_only=True):
         return Exercised(
             cases=self.cases + other.cases, aligned=self.aligned + other.aligned,
             arguments=tuple(sorted(arguments)[:NAMES_LISTED]), dtypes=tuple(sorted(dtypes)[:NAMES_LISTED]),
-            placements=tuple(placements),
+            placements=tuple(placements), delegated=_sum(self.delegated, other.delegated),
         )  # fmt: skip
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else one + other
 
 
 #: Operators that a report lists at most, so that a worker that invents names cannot fill it.

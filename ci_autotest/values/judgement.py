@@ -28,10 +28,12 @@ _EXCUSED: Final = frozenset({
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
     UnsupportedReason.CONSTANT, UnsupportedReason.OUT_OF_SCOPE, UnsupportedReason.RANKS, UnsupportedReason.OTHER_API,
     UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED, UnsupportedReason.NOT_SIMULATED,
-    UnsupportedReason.NO_PARAMETERS, UnsupportedReason.BATCH,
+    UnsupportedReason.NO_PARAMETERS, UnsupportedReason.BATCH, UnsupportedReason.NOT_DELEGATED,
 })  # fmt: skip
 #: Those of them by which a candidate lacks what a test calls.
-_LACKING: Final = frozenset({UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL})
+_LACKING: Final = frozenset({
+    UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_DELEGATED,
+})  # fmt: skip
 #: Beginning of the names of tests that no file of the user's has.
 _BUILTIN: Final = "builtin:"
 

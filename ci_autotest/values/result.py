@@ -13,6 +13,7 @@ import msgspec
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.aligned_error import AlignedError
 from ci_autotest.values.coverage_values import CandidateCoverage, OperatorCoverage
+from ci_autotest.values.delegation import DelegationCounts
 from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.power import PowerResult
 from ci_autotest.values.probes import ProbeCounts
@@ -202,6 +203,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         undefined_gradients: Cases whose backward pass the reference refused, so that only values were compared.
         values_only: Cases of which only values were compared because the candidate has no backward pass there.
         probes: Its probes, in which the body of a case is called several times: planned, run, and left out.
+        delegation: On a compiler: its cases by how much of them the compiler ran itself; zeros for any other candidate.
         errors: The greatest error of its aligned cases, by operator and dtype.
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
         left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
@@ -228,6 +230,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     undefined_gradients: int = 0
     values_only: int = 0
     probes: ProbeCounts = ProbeCounts()
+    delegation: DelegationCounts = DelegationCounts()
     errors: tuple[AlignedError, ...] = ()
     rejected_cases: int = 0
     left_alone: bool = False

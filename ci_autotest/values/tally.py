@@ -13,6 +13,7 @@ import msgspec
 
 from ci_autotest.values.aligned_error import AlignedError, joined_errors
 from ci_autotest.values.coverage_values import OPERATORS_LISTED, Exercised
+from ci_autotest.values.delegation import DelegationCounts
 from ci_autotest.values.probes import ProbeCounts
 from ci_autotest.values.result import (
     AttemptCounts,
@@ -118,6 +119,7 @@ class PairTally(Struct, frozen=True, kw_only=True):
         unsupported: Unsupported cases, by reason.
         errors: The greatest errors of aligned cases, by operator and dtype.
         probes: Its probes.
+        delegation: Its compared cases by how much of them the candidate ran.
         cost: What its cases cost.
     """
 
@@ -126,6 +128,7 @@ class PairTally(Struct, frozen=True, kw_only=True):
     unsupported: tuple[UnsupportedCases, ...] = ()
     errors: tuple[AlignedError, ...] = ()
     probes: ProbeCounts = ProbeCounts()
+    delegation: DelegationCounts = DelegationCounts()
     cost: Cost = Cost()
 
     @property
@@ -135,7 +138,7 @@ class PairTally(Struct, frozen=True, kw_only=True):
 
     def __add__(self, other: PairTally) -> PairTally:
         return PairTally(
-            **_sums(self, other, "aligned values_only probes cost"),
+            **_sums(self, other, "aligned values_only probes delegation cost"),
             unsupported=joined_unsupported((*self.unsupported, *other.unsupported)),
             errors=joined_errors((*self.errors, *other.errors)),
         )  # fmt: skip
@@ -199,6 +202,7 @@ def result_fields(test: TestTally, pair: PairTally) -> dict[str, Any]:
         "unsupported": pair.unsupported,
         "errors": pair.errors,
         "probes": pair.probes,
+        "delegation": pair.delegation,
     }
 
 
@@ -211,7 +215,11 @@ def tallies_of(result: TestResult) -> tuple[TestTally, PairTally]:
         undefined=result.undefined_gradients, empty=result.rejected_cases, skip_reason=result.skip_reason,
     )  # fmt: skip
     pair = PairTally(
-        values_only=result.values_only, unsupported=result.unsupported, errors=result.errors, probes=result.probes
+        values_only=result.values_only,
+        unsupported=result.unsupported,
+        errors=result.errors,
+        probes=result.probes,
+        delegation=result.delegation,
     )
     return test, pair
 

@@ -125,6 +125,11 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "candidate 'a' of backend fx has no transform, so there is no pass to test. Give transform: module.function."),
         ("candidates: [{name: a, backend: fx, transform: fuse}]",
          "candidate 'a' has transform 'fuse'. Write module.function."),
+        ("candidates: [{name: a, backend: torch, delegated: my.names}]",
+         "candidate 'a' has 'delegated', which backend torch does not use: it asks what a compiler runs itself. "
+         "Write backend: torch.compile, or remove it."),
+        ("candidates: [{name: a, backend: torch.compile, delegated: names}]",
+         "candidate 'a' has delegated 'names'. Write module.function."),
         ("candidates: [{name: a, backend: torch, transform: my.fuse}]",
          "candidate 'a' has a transform, which backend torch does not run. Write backend: fx."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: 'os;x.y'}}]", "Write module.function."),

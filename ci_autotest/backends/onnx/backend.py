@@ -19,6 +19,7 @@ import torch
 from torch.onnx import _constants
 
 from ci_autotest.backends.body_function import begun, prepared, see
+from ci_autotest.backends.operator_usage import computing
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function
@@ -31,6 +32,7 @@ from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
+from ci_autotest.values.delegation import Delegation
 from ci_autotest.values.dtypes import BITS, COMPLEX
 
 if TYPE_CHECKING:
@@ -154,6 +156,8 @@ class OnnxBackend(Backend):
         if trace.failure is not None:
             return
         trace.shown = frozenset(refs[place].index for place, own in zip(kept, ran, strict=True) if own)
+        # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
+        trace.delegation = Delegation(computing(program))
         for place, value in zip(kept, outputs, strict=True):
             trace.values[refs[place].index] = value
             see(trace, refs[place].index, snapshots=snapshots)

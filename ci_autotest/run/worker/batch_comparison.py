@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ci_autotest.alignment.aligned_errors import errors_of
-from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case
+from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case, settled
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.verdict import Judged, judged_operators, judged_with_guard, live_of
 from ci_autotest.backends.protocol import out_of_scope
@@ -84,6 +84,11 @@ class BatchComparison:
             case = batch.spots[position][0]
             has_guard = contender.has_guard and is_guarded_case(case)
             is_checked = contender.checks_operators and is_operator_check_case(case)
+            if position in sure and traces[position].delegation is not None:
+                shown = settled(Judged(ALIGNED, live_of(attempt)), traces[position])
+                if shown.verdict is not ALIGNED:
+                    found[position] = shown
+                    continue
             if position in sure and not (has_guard or (is_checked and contender.backend.has_operators())):
                 continue
             enter(position)
@@ -96,7 +101,7 @@ class BatchComparison:
                 continue
             if attempt.untested and judged.verdict.outcome == "aligned":
                 judged = judged._replace(verdict=unsupported_verdict(attempt.untested))
-            found[position] = judged
+            found[position] = judged = settled(judged, traces[position])
             if judged.verdict.kind is not None:
                 retire_if_spoiled(self._worker_context.devices)
         return found

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ci_autotest.backends.operator_usage import placed_calls
+from ci_autotest.backends.operator_usage import operators_of, placed_calls
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.run.messages import CaseFailure, CasesDone, Left
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.aligned_error import joined_errors
 from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.delegation import DelegationCounts
 from ci_autotest.values.result import UnsupportedCases, joined_unsupported
 from ci_autotest.values.size_classes import joined_sizes, sizes_of
 from ci_autotest.values.tally import PairTally, TestTally, UsageTally, add
@@ -78,6 +80,7 @@ class BatchCounts:
         self._notes: list[str] = []
         self._probed: dict[str, list[str]] = {}
         self._placements: dict[str, dict[str, set[str]]] = {}
+        self._delegated: dict[str, dict[str, int]] = {}
 
     @property
     def duration_s(self) -> float:
@@ -125,6 +128,7 @@ class BatchCounts:
             self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
             self._count_traces(name, [one.traces[position] for position in counted])
             self._place(name, batch, counted, one)
+            self._delegate(name, batch, counted, one)
 
     def _count_rejected(self, case: int, found: Accepted) -> None:
         # A point of a grid is one input, however often it is tried.
@@ -201,6 +205,21 @@ class BatchCounts:
                 for operator, text in placed_calls(steps, lay):
                     self._placements.setdefault(name, {}).setdefault(operator, set()).add(text)
 
+    def _delegate(self, name: str, batch: Batch, counted: Sequence[int], judged: BatchVerdicts) -> None:
+        """Count the cases by how much of them a compiler ran itself, and for each operator those that it ran."""
+        for position in counted:
+            seen, verdict = judged.traces[position].delegation, judged.verdicts.get(position)
+            is_left = verdict is not None and verdict.reason is UnsupportedReason.NOT_DELEGATED
+            if seen is None or not (is_left or is_aligned(verdict) is not None):
+                continue
+            self._add(name, delegation=DelegationCounts(**{seen.part: 1}))
+            self._notes += [f"on {name}, {note}" for note in seen.notes if f"on {name}, {note}" not in self._notes]
+            steps = batch.attempts[position].program.steps
+            left = set(operators_of(steps, seen.left))
+            for operator in {*operators_of(steps, seen.own), *left}:
+                found = self._delegated.setdefault(name, {})
+                found[operator] = found.get(operator, 0) + (operator not in left)
+
     def _count_traces(self, candidate: str, traces: Iterable[Trace]) -> None:
         """Count the replaced calls of a candidate's runs, and collect what its modules lack."""
         for trace in traces:
@@ -251,6 +270,8 @@ class BatchCounts:
                 add(found, {use.operator: one})
         for operator in found.keys() & placed.keys():
             found[operator] += Exercised(placements=tuple(placed[operator]))
+        for operator, cases in self._delegated.get(name, {}).items():
+            add(found, {operator: Exercised(delegated=cases)})
         return dict(sorted(found.items()))
 
 

@@ -1,0 +1,289 @@
+"""The watch over a compiler: which steps of a body it ran itself, and which PyTorch ran in its place.
+
+A graph that PyTorch runs calls PyTorch's operators, and a ``TorchDispatchMode`` sees each of them; a part that the
+compiler runs itself calls none. An operator that the compiler's own code calls counts as the compiler's. So the first
+frame outside of torch decides: that of a ``GraphModule`` is PyTorch's, that of any other file is the compiler's. The
+graph's node leads to a line of the printed body, and the line to a step. A compiler may drop that trail; then the
+operators are matched by name with those that each step calls.
+
+Only this module knows of torch what has no public name. What it does not find makes the delegation unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ci_autotest.backends.operator_usage import computing, operators_of
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.errors import error_text
+from ci_autotest.values.delegation import Delegation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from ci_autotest.program.ir import Program
+
+#: Compilers of torch itself. What dynamo captures runs by them as they mean it: some of them run the graph by PyTorch's
+#: kernels on purpose, to test what is above.
+OF_TORCH: Final = frozenset({
+    "aot_eager", "aot_eager_decomp_partition", "aot_eager_decomp_partition_crossref",
+    "aot_eager_decomp_partition_with_mode", "aot_eager_default_partitioner", "aot_ts", "cudagraphs",
+    "dynamo_accuracy_minifier_backend", "dynamo_minifier_backend", "eager", "eager_debug", "eager_noexcept", "inductor",
+    "invoke_subgraph", "pre_dispatch_eager", "ts",
+})  # fmt: skip
+#: Operators of PyTorch's dispatcher that move or make memory and compute nothing.
+_MOVES: Final = frozenset({
+    "aten::alias", "aten::clone", "aten::copy_", "aten::detach", "aten::empty", "aten::empty_like",
+    "aten::empty_strided", "aten::lift_fresh", "aten::lift_fresh_copy", "aten::_to_copy",
+})  # fmt: skip
+_NAMESPACES: Final = frozenset({"aten", "prims"})
+_TORCH: Final = f"{Path(torch.__file__).parent}/"
+_FELL_BACK: Final = "PyTorch ran a part that the compiler had taken: the compiler fell back without a word"
+#: The file name of a body's text, and a line of it in the stack trace of a node.
+BODY: Final = "<program>"
+_LINE: Final = re.compile(rf'File "{BODY}", line (\d+)')
+_MODES: Final = torch._C._TorchDispatchModeKey  # torch has no public name for it
+
+
+class DelegationWatch:
+    """A compiler of dynamo's graphs that passes them on to another one, and watches what becomes of them.
+
+    Args:
+        compiler: The name of the other one, or the compiler itself.
+        lines: The step of each line of the body's text.
+        hook: Takes what the compiler returned for a graph, and returns the names of the operators that it runs itself,
+            or their number; ``None`` if that is to be seen.
+    """
+
+    def __init__(self, compiler: Any, lines: Mapping[int, int], hook: Callable[..., Any] | None = None) -> None:
+        self._compiler, self._lines, self._hook = compiler, lines, hook
+        self._is_of_torch = compiler in OF_TORCH and hook is None
+        self._functions: list[Callable[..., Any]] = []
+        self.graphs = 0
+        self._captured: set[int] = set()
+        #: What each step calls, from a run without data: steps by operator, in order, once for each call.
+        self._called: dict[str, list[int]] = defaultdict(list)
+        self._seen: list[_Call] = []
+        self._is_known = True
+
+    def __repr__(self) -> str:
+        """Return the compiler's name, which torch puts into a compiler's errors."""
+        return str(self._compiler)
+
+    def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
+        """Compile a graph; return its function, which is watched while it runs."""
+        self.graphs += 1
+        captured = {self._step_of(node) for node in graph.graph.nodes if node.op.startswith("call")}
+        self._captured |= {step for step in captured if step is not None}
+        if not self._is_of_torch:
+            self._note_calls(graph, example_inputs)
+        lookup: Any = torch._dynamo.lookup_backend
+        function: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
+        if self._is_of_torch:
+            return function
+        self._functions.append(function)
+
+        def watched(*args: Any) -> Any:
+            with _CallMode(self._seen):
+                return function(*args)
+
+        return watched
+
+    def found(self, program: Program) -> Delegation:
+        """Return what was seen, or what the hook says, of the steps of a program that matter."""
+        needed = computing(program)
+        outside = needed - self._captured
+        if self._is_of_torch:
+            return Delegation(needed & self._captured, outside)
+        if self._hook is not None:
+            return self._told(self._hook, program, needed)
+        try:
+            left = self._left()
+        except (AttributeError, IndexError, KeyError, TypeError):  # What has no public name has changed.
+            return Delegation(is_known=False)
+        called = {step for steps in self._called.values() for step in steps}
+        inside = needed & called if self._is_known else needed & self._captured
+        notes = (_FELL_BACK,) if any(call.is_fallback for call in self._seen) else ()
+        # Of a body that only moves numbers nothing can be seen.
+        is_known = self._is_known and bool(inside | outside)
+        return Delegation(inside - left - outside, (inside & left) | outside, notes, is_known)
+
+    def _told(self, hook: Callable[..., Any], program: Program, needed: frozenset[int]) -> Delegation:
+        """Return what the hook says; a number tells only whether there is any."""
+        try:
+            answers = [hook(function) for function in self._functions]
+            counts = [answer for answer in answers if isinstance(answer, int)]
+            names = {_base(str(name)) for answer in answers if not isinstance(answer, int) for name in answer}
+        except FOREIGN as error:
+            pass_interrupt(error)
+            return Delegation(notes=(f"`delegated` raised {error_text(error)}",), is_known=False)
+        if counts:
+            return Delegation(*((needed, frozenset()) if sum(counts) else (frozenset(), needed)))
+        called: dict[int, set[str]] = {
+            at: {_base(program.steps[at].target), _base(name)}
+            for at, name in zip(needed, operators_of(program.steps, needed), strict=True)
+        }
+        for operator, steps in self._called.items():
+            for step in set(steps) & needed:
+                called[step].add(_base(operator))
+        own = frozenset(step for step, of in called.items() if of & names)
+        return Delegation(own, needed - own)
+
+    def _left(self) -> set[int]:
+        """Return the steps of which PyTorch ran an operator."""
+        left: set[int] = set()
+        unmatched: Counter[str] = Counter()
+        for call in self._seen:
+            step = None if call.caller is None else self._step_of(_node(call.caller))
+            if step is None:
+                unmatched[call.operator] += 1
+            else:
+                left.add(step)
+        for operator, count in unmatched.items():
+            left.update(self._called[operator][:count])
+        return left
+
+    def _note_calls(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        """Note which operators each step calls, by a run with tensors that have no data."""
+        try:
+            for operator, node in _calls_of(graph, inputs):
+                step = self._step_of(node)
+                if step is not None:
+                    self._called[operator].append(step)
+        except Exception:  # noqa: BLE001 - an operator may refuse tensors without data, in any way
+            self._is_known = False
+
+    def _step_of(self, node: torch.fx.Node) -> int | None:
+        """Return the step that a node was made of; ``None`` if it does not say."""
+        lines = _LINE.findall(node.meta.get("stack_trace") or "")
+        return self._lines.get(int(lines[-1])) if lines else None
+
+
+def _base(name: str) -> str:
+    """Return the name of an operator without its namespace and its overload: ``aten::add.Tensor`` is ``add``."""
+    parts = name.replace("::", ".").split(".")
+    if parts[0] in _NAMESPACES or parts[:2] == ["torch", "ops"]:
+        parts = parts[1:2] if parts[0] in _NAMESPACES else parts[3:4]
+    return parts[-1].rstrip("_").lower()
+
+
+class _Call(NamedTuple):
+    """An operator that PyTorch ran for a graph.
+
+    Attributes:
+        operator: Of PyTorch's dispatcher, without its overload: ``add.Scalar`` may stand for ``add.Tensor``.
+        caller: The node that called it, or the graph and the line of its code; ``None`` if that is not known.
+        is_fallback: Whether code of the compiler ran the graph as a part of another one.
+    """
+
+    operator: str
+    caller: torch.fx.Node | tuple[torch.fx.GraphModule, int] | None
+    is_fallback: bool
+
+
+class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Note the operators that PyTorch runs for a graph.
+
+    Args:
+        seen: Receives them.
+    """
+
+    def __init__(self, seen: list[_Call]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seen = seen
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let a compiler that compiles inside of the function do so."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _is_computing(func) and not _is_traced():
+            call = _call_of(func._schema.name, sys._getframe(1))
+            if call is not None:
+                self._seen.append(call)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_computing(func: Any) -> bool:
+    return func.namespace in _NAMESPACES and func._schema.name not in _MOVES
+
+
+def _is_traced() -> bool:
+    """Whether a compiler only traces, which a lazy one does in its first call."""
+    return any(torch._C._get_dispatch_mode(mode) is not None for mode in (_MODES.FAKE, _MODES.PROXY))
+
+
+def _call_of(operator: str, frame: FrameType | None) -> _Call | None:
+    """Return a call with what called it; ``None`` if the compiler's own code did."""
+    caller, is_own = None, False
+    while frame is not None and frame.f_code.co_filename != __file__:
+        found = _graph_of(frame)
+        if found is not None and caller is not None and is_own:
+            return _Call(operator, caller, is_fallback=True)
+        if found is not None and caller is None:
+            caller = found
+        elif not frame.f_code.co_filename.startswith(_TORCH):
+            is_own = True
+            if caller is None:
+                return None
+        frame = frame.f_back
+    return _Call(operator, caller, is_fallback=False)
+
+
+def _graph_of(frame: FrameType) -> torch.fx.Node | tuple[torch.fx.GraphModule, int] | None:
+    """Return what a frame runs of a graph: a node of an interpreter, or a line of a graph's code."""
+    held, name = frame.f_locals, frame.f_code.co_name
+    if name == "run_node" and isinstance(held.get("n"), torch.fx.Node):
+        return held["n"]  # type: ignore[no-any-return]
+    is_graph = name == "forward" and isinstance(held.get("self"), torch.fx.GraphModule)
+    return (held["self"], frame.f_lineno) if is_graph else None
+
+
+def _node(caller: torch.fx.Node | tuple[torch.fx.GraphModule, int]) -> torch.fx.Node:
+    """Return the node that a caller stands for."""
+    if isinstance(caller, torch.fx.Node):
+        return caller
+    graph, line = caller
+    # mypy takes attributes of a module for tensors.
+    held: Any = graph
+    number = held._lineno_map[line - held._prologue_start]
+    found: torch.fx.Node = list(graph.graph.nodes)[number]
+    return found
+
+
+def _calls_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[tuple[str, torch.fx.Node]]:
+    """Yield the operators that a graph calls, with their nodes, by a run with tensors that have no data."""
+    from torch._guards import detect_fake_mode  # noqa: PLC0415 - older versions of torch lack it
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: PLC0415 - likewise
+
+    found: list[tuple[str, torch.fx.Node]] = []
+    at: list[torch.fx.Node] = []
+
+    class Nodes(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> Any:
+            at[:] = [n]
+            return super().run_node(n)
+
+    class Noted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if at and at[0].op.startswith("call") and _is_computing(func):
+                found.append((func._schema.name, at[0]))
+            return func(*args, **(kwargs or {}))
+
+    fake = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)
+    empty = [
+        fake.from_tensor(each) if isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) else each
+        for each in inputs
+    ]
+    with fake, Noted():  # type: ignore[no-untyped-call]
+        Nodes(graph).run(*empty)
+    return iter(found)

@@ -1,0 +1,211 @@
+"""What a compiler ran itself, and what PyTorch ran in its place: compilers of several kinds, each on one body.
+
+Each row names the steps that the compiler runs, so that a compiler which leaves an operator to PyTorch is seen to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch as real
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupport
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.cases import Contender, try_case
+from ci_autotest.alignment.tolerance_rules import Rules
+from ci_autotest.backends.operator_usage import computing
+from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import UnsupportedReason
+from tests.engine import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def graph_as_it_is(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return graph.forward
+
+
+def graph_module(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return graph
+
+
+def interpreter(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return real.fx.Interpreter(graph).run
+
+
+def traced_by_torchscript(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    return real.jit.trace(graph, tuple(inputs))
+
+
+KERNELS: dict[Any, Callable[..., Any]] = {
+    real.add: lambda a, b: a + b, real.mul: lambda a, b: a * b, real.exp: np.exp,
+}  # fmt: skip
+
+
+def own_kernels(graph: real.fx.GraphModule, _: Any = None) -> Callable[..., Any]:
+    """Run every node by a kernel of NumPy."""
+    nodes = list(graph.graph.nodes)
+
+    def run(*args: Any) -> Any:
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        held = {node: value.detach().numpy() for node, value in zip(inputs, args, strict=True)}
+        for node in nodes:
+            if node.op == "call_function":
+                held[node] = KERNELS[node.target](*(held.get(each, each) for each in node.args))
+        (returned,) = nodes[-1].args
+        if isinstance(returned, real.fx.Node):
+            return real.from_numpy(held[returned])
+        return tuple(real.from_numpy(held[each]) for each in returned)
+
+    return run
+
+
+class Taken(OperatorSupport):
+    """Takes add and mul."""
+
+    def is_node_supported(self, _: Any, node: real.fx.Node) -> bool:
+        return node.op == "call_function" and node.target in {real.add, real.mul}
+
+
+class Part(real.nn.Module):
+    """A part of a graph: it runs by kernels of its own, or gives up as it runs."""
+
+    def __init__(self, graph: real.fx.GraphModule, *, fails: bool) -> None:
+        super().__init__()
+        self.graph_module, self.fails = graph, fails
+
+    def forward(self, *args: Any) -> Any:
+        return self.graph_module(*args) if self.fails else own_kernels(self.graph_module)(*args)
+
+
+def partitioned(*, fails: bool = False, is_single: bool = True) -> Callable[..., Any]:
+    """Return a compiler that takes add and mul."""
+
+    def compiler(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        partitioner = CapabilityBasedPartitioner(graph, Taken(), allows_single_node_partition=is_single)
+        fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+        for name, part in list(fused.named_children()):
+            setattr(fused, name, Part(part, fails=fails))
+        return fused.forward
+
+    return compiler
+
+
+def body() -> Any:
+    x = random_tensor(ndim=1, dim0=3, requires_grad=False)
+    return torch.exp(torch.mul(torch.add(x, 1.0), 2.0))
+
+
+def ran(
+    compiler: Any, function: Callable[[], Any] = body, hook: Callable[..., Any] | None = None
+) -> tuple[Any, list[str], list[str]]:
+    attempt = record(function)
+    backend = CompileBackend({"backend": compiler}, delegated=hook)
+    trace = backend.run(attempt.program, attempt.sources)
+    assert trace.failure is None, trace.failure
+    names = {index: step.name for index, step in attempt.program.calls}
+    seen = trace.delegation
+    return seen, sorted(names[at] for at in seen.own), sorted(names[at] for at in seen.left)
+
+
+ALL = ["add", "exp", "mul"]
+ROWS = {
+    "the graph's own function": (graph_as_it_is, [], ALL),
+    "the graph": (graph_module, [], ALL),
+    "an interpreter of graphs": (interpreter, [], ALL),
+    "TorchScript": (traced_by_torchscript, [], ALL),
+    "kernels of its own": (own_kernels, ALL, []),
+    "a partition of two operators": (partitioned(is_single=False), ["add", "mul"], ["exp"]),
+    "partitions of single operators": (partitioned(), ["add", "mul"], ["exp"]),
+    "a partition that falls back": (partitioned(fails=True), [], ALL),
+    "torch's own that runs eagerly": ("aot_eager", ALL, []),
+    "torch's own": ("inductor", ALL, []),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("compiler", "own", "left"), ROWS.values(), ids=ROWS)
+def test_run__compiler__is_seen_to_run_what_it_runs(compiler: Any, own: list[str], left: list[str]):
+    seen, found, others = ran(compiler)
+    assert (found, others, seen.is_known) == (own, left, True)
+    part = "nothing" if not own else "in_part" if left else "wholly"
+    assert seen.part == part
+    assert bool(seen.notes) == (compiler is ROWS["a partition that falls back"][0])
+
+
+def fails(_: Any) -> Any:
+    raise NotImplementedError
+
+
+TOLD = {
+    "names of the dispatcher": (lambda _: ["aten::add.Tensor", "mul"], ["add", "mul"], ["exp"], True),
+    "names of torch": (lambda _: {"torch.exp"}, ["exp"], ["add", "mul"], True),
+    "a number": (lambda _: 2, ALL, [], True),
+    "none": (lambda _: 0, [], ALL, True),
+    "an error": (fails, [], [], False),
+    "no names": (lambda _: None, [], [], False),
+}
+
+
+@pytest.mark.parametrize(("hook", "own", "left", "is_known"), TOLD.values(), ids=TOLD)
+def test_run__hook__says_what_the_compiler_runs(hook: Any, own: list[str], left: list[str], is_known: bool):
+    seen, *found = ran(graph_as_it_is, hook=hook)
+    assert (*found, seen.is_known, bool(seen.notes)) == (own, left, is_known, not is_known)
+
+
+def test_run__break_of_the_graph__is_left_to_torch():
+    def breaks() -> Any:
+        x = random_tensor(ndim=1, dim0=3, requires_grad=False)
+        return torch.unique(torch.exp(x)) + 1
+
+    seen, own, left = ran("aot_eager", breaks)
+    assert (seen.part, "exp" in own, "add" in own, left) == ("in_part", True, True, ["unique"])
+
+
+def test_run__calls_that_no_output_needs__do_not_count():
+    def unused() -> Any:
+        x = random_tensor(ndim=1, dim0=3, requires_grad=False)
+        torch.exp(x)
+        assert x.size(0) == x.dim() * 3
+        return torch.add(x, 1.0)
+
+    assert ran(own_kernels, unused)[1:] == (["add"], [])
+
+
+def test_computing__writes__count_though_no_output_refers_to_them():
+    def writes() -> Any:
+        x = random_tensor(ndim=1, dim0=3, requires_grad=False)
+        y = x.clone()
+        y.add_(torch.exp(x))
+        return y
+
+    program = record(writes).program
+    assert sorted(program.steps[at].name for at in computing(program)) == ["add", "clone", "exp"]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "outcome"),
+    [(graph_as_it_is, "unsupported"), (own_kernels, "aligned"), (partitioned(), "aligned")],
+)
+def test_try_case__nothing_delegated__is_not_aligned(compiler: Any, outcome: str):
+    attempt = record(body)
+    judged = try_case(attempt, Contender(CompileBackend({"backend": compiler}), Rules()), TorchBackend())
+    assert judged.verdict.outcome == outcome
+    assert (judged.verdict.reason is UnsupportedReason.NOT_DELEGATED) == (outcome == "unsupported")
+
+
+def test_try_case__nothing_delegated_and_wrong__stays_misaligned():
+    def wrong(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            held = [real.from_numpy(each.detach().numpy() * 2) for each in graph(*args)]
+            return tuple(held)
+
+        return run
+
+    judged = try_case(record(body), Contender(CompileBackend({"backend": wrong}), Rules()), TorchBackend())
+    assert (judged.verdict.outcome, judged.verdict.blame) == ("misaligned", "candidate")
