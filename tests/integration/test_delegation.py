@@ -209,3 +209,57 @@ def test_try_case__nothing_delegated_and_wrong__stays_misaligned():
 
     judged = try_case(record(body), Contender(CompileBackend({"backend": wrong}), Rules()), TorchBackend())
     assert (judged.verdict.outcome, judged.verdict.blame) == ("misaligned", "candidate")
+
+
+def faulty(operator: Any) -> Callable[..., Any]:
+    """Return the compiler of runs of add and mul with a kernel that is wrong."""
+    right = KERNELS[operator]
+
+    def compiler(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        inner = partitioned(is_single=False)(graph, inputs)
+
+        def run(*args: Any) -> Any:
+            KERNELS[operator] = lambda a, b: right(a, b) * np.float32(1.01)
+            try:
+                return inner(*args)
+            finally:
+                KERNELS[operator] = right
+
+        return run
+
+    return compiler
+
+
+def positive() -> Any:
+    return random_tensor(ndim=1, dim0=3, low=1.0, high=2.0, requires_grad=False)
+
+
+def add_then_two_products() -> Any:
+    return torch.exp(torch.mul(torch.mul(torch.add(positive(), 1.0), 3.0), 2.0))
+
+
+def two_products_then_add() -> Any:
+    return torch.exp(torch.add(torch.mul(torch.mul(positive(), 3.0), 2.0), 1.0))
+
+
+SEPARATED = [
+    (real.add, add_then_two_products, "torch.add"), (real.mul, add_then_two_products, "torch.mul"),
+    (real.add, two_products_then_add, "torch.add"), (real.mul, two_products_then_add, "torch.mul"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operator", "function", "named"), SEPARATED)
+def test_judge__operator_that_is_taken_with_others_only__is_named(
+    operator: Any, function: Callable[[], Any], named: str
+):
+    sides = Contender(CompileBackend({"backend": faulty(operator)}), Rules())
+    verdict = try_case(record(function), sides, TorchBackend()).verdict
+    assert (verdict.outcome, verdict.operator, verdict.accumulated) == ("misaligned", named, False)
+
+
+def test_judge__operators_that_nothing_separates__are_told():
+    sides = Contender(CompileBackend({"backend": faulty(real.add)}), Rules())
+    verdict = try_case(record(body), sides, TorchBackend()).verdict
+    assert (verdict.operator, verdict.accumulated) == ("torch.mul", False)
+    detail = "the compiler takes torch.add, torch.mul only together; any of them may be at fault"
+    assert verdict.misalignment.detail == detail

@@ -19,9 +19,11 @@ from ci_autotest.alignment.blame.float64_value import Float64Runs
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.elements import difference
 from ci_autotest.alignment.memory_guard import is_guarded
-from ci_autotest.alignment.single_step import Live, isolate, pruned
+from ci_autotest.alignment.single_step import Live, inlined, isolate, pruned
 from ci_autotest.alignment.undefined_results import settle
+from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.sameness import same_bits
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import ending_at, follows_from, maker_of, renumbered_step, until, users
@@ -43,7 +45,7 @@ from ci_autotest.values.tolerance import Tolerance
 from ci_autotest.values.verdict import Call, Cotangent, StepError, is_of_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.alignment.tolerance_rules import Rules
@@ -202,6 +204,8 @@ class StepSearch:
         self._live, self._traces, self._sides = live, traces, sides
         #: Of the whole program, of which many tensors may differ if errors accumulate.
         self._runs = Float64Runs()
+        #: Whether PyTorch ran a step that was tried alone, because the compiler takes it only with others.
+        self._is_left_alone = False
 
     @cached_property
     def _whole(self) -> tuple[Live, ExaminedProgram]:
@@ -218,6 +222,9 @@ class StepSearch:
         alone = None if is_guarded(live.program) or is_expected else self._alone(found, backward=backward)
         if alone is not None:
             return alone
+        together = culprit_of_graph(live, found, sides) if self._is_left_alone and not backward else None
+        if together is not None:
+            return together
         # After a step that only one side refuses, the programs are no longer comparable.
         is_cut = (found.kind == "leniency" and not backward) or is_expected
         if is_cut:
@@ -246,6 +253,7 @@ class StepSearch:
                 continue
             seen = examined(alone, sides)
             same = [item for item in seen.differences if _is_alike(item, found)]
+            self._is_left_alone |= seen.candidate.delegation is not None and seen.candidate.delegation.part == "nothing"
             # A pass or compiler that gets a part of the body may refuse just that.
             if same and not sides.candidate.shows_steps and same[0].kind == "error" != found.kind:
                 continue
@@ -255,6 +263,77 @@ class StepSearch:
                     accumulated=False, is_alone=True, call=index, others=tuple(same[1:]),
                 )  # fmt: skip
         return None
+
+
+def culprit_of_graph(live: Live, found: Misalignment, sides: TrialSides) -> Culprit | None:
+    """Return the culprit among calls that a compiler takes only together with others; ``None`` if none is found.
+
+    The shortest beginning of the program that shows the difference ends with the culprit, or with a call that the
+    compiler takes together with it. Then the calls at its start are replaced by their values, one after the other. A
+    call is the culprit if the compiler still takes the rest without it, and is right; else the last one is.
+    """
+    calls = [index for index, step in live.program.calls if not is_unpacking(step)][:TRIED_AT_MOST]
+    for at, index in enumerate(calls):
+        part = pruned(live._replace(program=ending_at(live.program, index), cotangents={}))
+        seen = examined(part, sides)
+        if any(_is_alike(item, found) for item in seen.differences):
+            later = [live._replace(program=ending_at(live.program, end), cotangents={}) for end in calls[at + 1 :]]
+            return _narrowed((part, seen), list(map(pruned, later)), found, sides)
+    return None
+
+
+def _narrowed(
+    shown: tuple[Live, ExaminedProgram], later: Sequence[Live], found: Misalignment, sides: TrialSides
+) -> Culprit:
+    """Return the culprit of a program whose calls a compiler takes together.
+
+    Args:
+        shown: The program, which shows the difference.
+        later: Longer ones that begin with the same calls: a compiler may take the rest of the program with them only.
+        found: The difference.
+        sides: The two sides.
+    """
+    is_first = False
+    while len(shown[0].program.calls) > 1 and not is_first:
+        programs = [_without_first_call(each, sides.reference) for each in (shown[0], *later)]
+        rest = next(_run_by_compiler(programs, sides), None)
+        if rest is None:
+            break
+        is_first = not any(_is_alike(item, found) for item in rest[1].differences)
+        if rest[0] is not programs[0] and not is_first:
+            break  # The calls behind the program may be wrong, too.
+        shown = shown if is_first else rest
+        later = [each for each in programs[1:] if each is not None]
+    part, seen = shown
+    same = [item for item in seen.differences if _is_alike(item, found)]
+    step = part.program.calls[0][0] if is_first else _call(part)
+    operators = sorted({step_operator(each, part.program.steps) for _, each in part.program.calls})
+    told = same[0]
+    if not is_first and len(operators) > 1:
+        detail = f"the compiler takes {', '.join(operators)} only together; any of them may be at fault"
+        told = msgspec.structs.replace(told, detail=f"{detail}. {told.detail}" if told.detail else detail)
+    return Culprit(part, step, told, seen.candidate, seen.reference, accumulated=False, others=tuple(same[1:]))
+
+
+def _run_by_compiler(programs: Sequence[Live | None], sides: TrialSides) -> Iterator[tuple[Live, ExaminedProgram]]:
+    """Yield the programs whose first call the compiler runs itself, each with its differences."""
+    for each in programs:
+        seen = examined(each, sides) if each is not None else None
+        if each is not None and seen is not None and _is_run(seen.candidate, each.program.calls[0][0]):
+            yield each, seen
+
+
+def _without_first_call(live: Live, reference: Backend) -> Live | None:
+    """Return the program with its first call replaced by what it gives; ``None`` if that is no tensor."""
+    try:
+        return inlined(live, live.program.calls[0][0], reference)
+    except ProgramError:
+        return None
+
+
+def _is_run(candidate: Trace, index: int) -> bool:
+    """Whether a compiler ran a step itself."""
+    return candidate.delegation is not None and index in candidate.delegation.own
 
 
 def _written_later(live: Live, shown: Misalignment, seen: ExaminedProgram, sides: TrialSides) -> Culprit | None:
