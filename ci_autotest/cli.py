@@ -337,6 +337,18 @@ def history(folders: tuple[Path, ...], output: Path | None) -> int:
 
 
 @cli.command()
+@click.argument("finding")
+@click.option(
+    "--output", type=click.Path(path_type=Path), default="autotest-report", help="Output folder, if FINDING is an id."
+)
+def issue(finding: str, output: Path) -> int:
+    """Print a finding as a bug report: FINDING is its folder or its id."""
+    from ci_autotest.commands.issue import issue as print_issue  # noqa: PLC0415
+
+    return print_issue(finding, output, sys.stdout)
+
+
+@cli.command()
 @click.argument("page", default="")
 def docs(page: str) -> int:
     """Print a page of the documentation or a section, ``troubleshooting#flaky``; without PAGE, list the pages."""

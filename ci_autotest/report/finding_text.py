@@ -116,6 +116,21 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
+def issue_text(finding: Finding) -> str:
+    """Return a finding as a report to whoever makes the candidate: nothing in it needs ci-autotest."""
+    parts = [
+        f"# {text(headline(finding))}",
+        "## Describe the bug",
+        _described(finding),
+        f"Which side is wrong: {text(finding.blame)}; {text(finding.oracle)}.",
+        "## To reproduce",
+        *(_shown(finding, with_program=True) or [text(missing_program(finding))]),
+        "## Versions",
+        text(finding.versions),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
 def _described(finding: Finding) -> str:
     """Return the bug in sentences: what was expected, what was seen, and how it was confirmed."""
     if finding.kind in {"crash", "timeout"}:

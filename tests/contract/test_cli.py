@@ -38,6 +38,7 @@ OPTIONS = {
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
     "tolerances": set(),
+    "issue": {"output"},
     "render": {"limit", "config"},
     "comment": {"run-id", "artifact-name", "name", "when", "baseline", "output", "config"},
 }  # fmt: skip

@@ -224,6 +224,10 @@ ARGUMENTS = {
         "'nowhere' holds no report.json. Give the output folder of a run.",
     ),
     "report of nothing": Row("report nowhere", "'nowhere' holds no report.json. Give the output folder of a run."),
+    "issue of nothing": Row(
+        "issue nowhere/findings/exp-123456",
+        "'nowhere' holds no report.json. Give the folder of a finding, as autotest-report/findings/exp-123456.",
+    ),
     "replay of nothing": Row("replay autotests", "'autotests' holds no program.json. Give the folder of a finding."),
 }
 CAPTURE = {
