@@ -273,17 +273,24 @@ def culprit_of_graph(live: Live, found: Misalignment, sides: TrialSides) -> Culp
     call is the culprit if the compiler still takes the rest without it, and is right; else the last one is.
     """
     calls = [index for index, step in live.program.calls if not is_unpacking(step)][:TRIED_AT_MOST]
-    for at, index in enumerate(calls):
-        part = pruned(live._replace(program=ending_at(live.program, index), cotangents={}))
+    beginnings = [pruned(live._replace(program=ending_at(live.program, end), cotangents={})) for end in calls]
+    is_last = False
+    for at, part in enumerate(beginnings):
         seen = examined(part, sides)
         if any(_is_alike(item, found) for item in seen.differences):
-            later = [live._replace(program=ending_at(live.program, end), cotangents={}) for end in calls[at + 1 :]]
-            return _narrowed((part, seen), list(map(pruned, later)), found, sides)
+            return _narrowed((part, seen), beginnings[at + 1 :], found, sides, is_last=is_last)
+        # The compiler ran what is before the next call, and was right.
+        is_last = _is_run(seen.candidate, _call(part))
     return None
 
 
 def _narrowed(
-    shown: tuple[Live, ExaminedProgram], later: Sequence[Live], found: Misalignment, sides: TrialSides
+    shown: tuple[Live, ExaminedProgram],
+    later: Sequence[Live],
+    found: Misalignment,
+    sides: TrialSides,
+    *,
+    is_last: bool,
 ) -> Culprit:
     """Return the culprit of a program whose calls a compiler takes together.
 
@@ -292,34 +299,37 @@ def _narrowed(
         later: Longer ones that begin with the same calls: a compiler may take the rest of the program with them only.
         found: The difference.
         sides: The two sides.
+        is_last: Whether the last call is the culprit, because the compiler is right without it.
     """
-    is_first = False
-    while len(shown[0].program.calls) > 1 and not is_first:
-        programs = [_without_first_call(each, sides.reference) for each in (shown[0], *later)]
+    wrong, is_first, programs = shown, False, [shown[0], *later]
+    for _ in shown[0].program.calls[1:]:
+        is_own_end = programs[0] is shown[0]
+        programs = [each for each in (_without_first_call(each, sides.reference) for each in programs) if each]
         rest = next(_run_by_compiler(programs, sides), None)
         if rest is None:
             break
-        is_first = not any(_is_alike(item, found) for item in rest[1].differences)
-        if rest[0] is not programs[0] and not is_first:
-            break  # The calls behind the program may be wrong, too.
-        shown = shown if is_first else rest
-        later = [each for each in programs[1:] if each is not None]
-    part, seen = shown
+        if not any(_is_alike(item, found) for item in rest[1].differences):
+            is_first = not is_last
+            break
+        wrong = rest
+        if is_own_end and rest[0] is programs[0]:
+            shown = rest
+    part, seen = wrong if is_first else shown
     same = [item for item in seen.differences if _is_alike(item, found)]
     step = part.program.calls[0][0] if is_first else _call(part)
     operators = sorted({step_operator(each, part.program.steps) for _, each in part.program.calls})
     told = same[0]
-    if not is_first and len(operators) > 1:
+    if not (is_first or is_last) and len(operators) > 1:
         detail = f"the compiler takes {', '.join(operators)} only together; any of them may be at fault"
         told = msgspec.structs.replace(told, detail=f"{detail}. {told.detail}" if told.detail else detail)
     return Culprit(part, step, told, seen.candidate, seen.reference, accumulated=False, others=tuple(same[1:]))
 
 
-def _run_by_compiler(programs: Sequence[Live | None], sides: TrialSides) -> Iterator[tuple[Live, ExaminedProgram]]:
+def _run_by_compiler(programs: Sequence[Live], sides: TrialSides) -> Iterator[tuple[Live, ExaminedProgram]]:
     """Yield the programs whose first call the compiler runs itself, each with its differences."""
     for each in programs:
-        seen = examined(each, sides) if each is not None else None
-        if each is not None and seen is not None and _is_run(seen.candidate, each.program.calls[0][0]):
+        seen = examined(each, sides)
+        if _is_run(seen.candidate, each.program.calls[0][0]):
             yield each, seen
 
 
