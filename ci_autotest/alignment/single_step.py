@@ -273,7 +273,7 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[frozenset[int]]:
     """Return, for each step, the steps whose memory its value may share: the ends of its chains of receivers."""
     found: list[frozenset[int]] = []
     for index, step in enumerate(steps):
-        values = list(step.args[:1]) if step.op not in {PLACEHOLDER, OUTPUT} else []
+        values = list(step.args[:1]) if step.is_call else []
         values += written_values(step, steps)
         if step.op == CALL_MODULE and may_share_input(step):
             values += step.args[1:2]

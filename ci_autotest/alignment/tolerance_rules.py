@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.backends.operators.identity import matches, step_operator
 from ci_autotest.program.edit import follows_from
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, step_refs
+from ci_autotest.program.ir import EXPECT, step_refs
 from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ANY, Metric, Scale, Strictness, Tolerance, tolerance_for
@@ -165,11 +165,7 @@ class Rules:
         # After a write, a value may follow from calls that it does not refer to.
         is_one = of is not None and not any(written_values(step, steps) for step in steps)
         behind = follows_from(steps, of) if is_one and of is not None else range(len(steps))
-        called = [
-            step
-            for i, step in enumerate(steps)
-            if step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT and i in behind
-        ]
+        called = [step for i, step in enumerate(steps) if step.is_call and step.target != EXPECT and i in behind]
         if values is None or not any(row.scale for row in self.rows):
             return tuple(sorted({Called(step_operator(step, steps)) for step in called}))
         sizes: dict[str, int] = {}

@@ -17,7 +17,7 @@ from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
 from ci_autotest.program.edit import reached, used_by
-from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking
+from ci_autotest.program.ir import CALL_MODULE, is_unpacking
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _undone(item: Misalignment, problem: str) -> Misalignment:
 
 
 def _open(program: Program, index: int, step: Step, candidate: Trace, reference: Trace) -> _Open | None:
-    if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or is_unpacking(step):
+    if not step.is_call or step.in_setup or is_unpacking(step):
         return None
     row = row_of(step_operator(step, program.steps))
     if row is None and step.op == CALL_MODULE and _is_other_generator(candidate, reference, index):

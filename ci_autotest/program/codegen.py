@@ -23,7 +23,6 @@ from ci_autotest.program.ir import (
     GET_ATTR,
     HOOK,
     LOAD,
-    OUTPUT,
     PLACEHOLDER,
     READS_OF_MODULES,
     REGISTERS,
@@ -254,7 +253,7 @@ def body_statements(
             found.append((index, _hook(program, index, rename)))
         elif step.target == UNHOOKED:
             found.append((index, [f"{handle_name(program.steps, step.args[0], named)}.remove()"]))
-        elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
+        elif step.is_call and HOOK[0] not in step.modes:
             repeats = _repeats(program, offset)
             seeded = step._replace(seed=seeds.get(index))
             lines = statement(index, seeded, named, rename, namespace, is_bound=repeats is None)

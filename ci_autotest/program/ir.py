@@ -265,6 +265,11 @@ class Step(NamedTuple):
         return spec if isinstance(spec, TensorSpec) else None
 
     @property
+    def is_call(self) -> bool:
+        """Whether the step computes something: it is neither an input nor the output."""
+        return self.op not in {PLACEHOLDER, OUTPUT}
+
+    @property
     def receiver(self) -> int | None:
         """The index of the value that is its first argument; ``None`` if that is none."""
         first = self.args[0] if self.args else None
@@ -353,10 +358,7 @@ class Program:
         return tuple(
             (start + offset, step)
             for offset, step in enumerate(self.body)
-            if step.op not in {PLACEHOLDER, OUTPUT}
-            and not is_unpacking(step)
-            and step.target != EXPECT
-            and HOOK[0] not in step.modes
+            if step.is_call and not is_unpacking(step) and step.target != EXPECT and HOOK[0] not in step.modes
         )
 
 

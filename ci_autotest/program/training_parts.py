@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.program.edit import used_by
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, step_refs
+from ci_autotest.program.ir import NO_GRAD, step_refs
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
@@ -37,7 +37,7 @@ def parts_of_body(program: Program) -> list[TrainingPart]:
     outside = _outside(program)
     runs: list[tuple[bool, list[int]]] = []
     for index in range(first, len(steps)):
-        if steps[index].op in {PLACEHOLDER, OUTPUT}:
+        if not steps[index].is_call:
             continue
         is_forward = index not in outside
         if not runs or runs[-1][0] is not is_forward:

@@ -171,9 +171,7 @@ def _refuse_empty(recorder: Recorder) -> None:
 
 
 def _calls_anything(recorder: Recorder) -> bool:
-    return any(
-        not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT for step in recorder.steps
-    )
+    return any(not step.in_setup and step.is_call and step.target != EXPECT for step in recorder.steps)
 
 
 def _restore(recorder: Recorder) -> None:

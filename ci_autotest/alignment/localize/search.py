@@ -29,8 +29,6 @@ from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import (
     CALL_METHOD,
     EXPECT,
-    OUTPUT,
-    PLACEHOLDER,
     Program,
     Ref,
     Step,
@@ -432,7 +430,7 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
     """
     found, named = [], names(program)
     for index, step in enumerate(program.steps):
-        if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
+        if not step.is_call or step.in_setup:
             continue
         if index >= min(len(candidate.observations), len(reference.observations)):
             break  # A side that raised has no later values.
