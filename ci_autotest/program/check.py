@@ -150,8 +150,8 @@ def check_host_program(program: Program, module: str, calls: Collection[str]) ->
         if not all(is_mode(mode) or is_refusal(mode) for mode in step.modes):
             message = f"step {index} has a mode that is not known."
             raise ProgramError(message)
-        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-            _check_spec(step.target, step.args[0])
+        if step.spec is not None:
+            _check_spec(step.target, step.spec)
 
 
 def check_recording(recording: Recording, is_permitted: Callable[[str], bool] = permits_none) -> None:

@@ -182,6 +182,11 @@ class TensorSpec:
 
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 
+    @property
+    def label(self) -> str:
+        """Its dtype and sizes, ``float32[2, 3]``."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
     def __post_init__(self) -> None:
         """Compute once whether the storage holds exactly the elements in order, because every copy reads it."""
         is_plain = self.offset == 0 and self.storage_size == math.prod(self.shape)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import names
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, TensorSpec, output_refs, step_refs
+from ci_autotest.program.ir import OUTPUT, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,10 +50,8 @@ def _once(step: Step) -> list[Ref]:
 
 
 def _node(step: Step, name: str) -> str:
-    if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-        spec = step.args[0]
-        sizes = ", ".join(map(str, spec.shape))
-        return f'(["{_label(f"{name}: {spec.dtype}[{sizes}]")}"])'
+    if step.spec is not None:
+        return f'(["{_label(f"{name}: {step.spec.label}")}"])'
     return f'["{_label(f"{name}: {step.target}")}"]'
 
 
