@@ -123,7 +123,7 @@ def _as_the_reference(live: Live, calls: list[int], kind: str, reference: Backen
     """Return the program in which later steps use the values of some calls in the reference's dtype or shape."""
     values = reference.run(live.program, live.sources).values
     found: dict[int, Argument] = {}
-    for i in range(len(live.program.setup), len(values)):
+    for i in range(live.program.start, len(values)):
         value = values[i]
         is_read = maker_of(live.program.steps, i) in calls and bool(readers(live.program, i))
         if is_read and isinstance(value, torch.Tensor):
@@ -133,6 +133,6 @@ def _as_the_reference(live: Live, calls: list[int], kind: str, reference: Backen
 
 def _read_later(program: Program, call: int) -> tuple[int, ...]:
     """Return the values that a call is given and that later steps use, or the body returns."""
-    given = dict.fromkeys(ref.index for ref in step_refs(program.steps[call]) if ref.index >= len(program.setup))
+    given = dict.fromkeys(ref.index for ref in step_refs(program.steps[call]) if ref.index >= program.start)
     returned = {ref.index for ref in output_refs(program)}
     return tuple(i for i in given if i in returned or any(reader > call for reader in readers(program, i)))

@@ -228,11 +228,8 @@ def part_of(attempt: Attempt) -> SequencePart:
         position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
     }
     program, sources = _laid_out(attempt)
-    tensors = frozenset(
-        index
-        for index, value in enumerate(attempt.trace.values)
-        if isinstance(value, torch.Tensor) and index >= len(program.setup)
-    )
+    values = attempt.trace.values
+    tensors = frozenset(i for i in range(program.start, len(values)) if isinstance(values[i], torch.Tensor))
     return SequencePart(program, sources, cotangents, leaves, parameters, tensors, _writable(attempt, tensors))
 
 

@@ -18,7 +18,6 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     Mapping_,
-    Program,
     Recording,
     Step,
     TensorSpec,
@@ -164,8 +163,8 @@ def _ends(live: Live, trace: Trace, reference: ReferenceBackend) -> Iterator[tup
     program = live.program
     given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
     # The same inputs and modules once more, before any step has changed them.
-    body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
-    values = reference.run(Program(program.setup, body), live.sources).values
+    body = (*(program.steps[i] for i in program.inputs), Step(OUTPUT, "output", ()))
+    values = reference.run(program.with_body(body), live.sources).values
     seen: set[int] = set()
     for place, index in enumerate(given):
         before, after = values[place], trace.values[index]

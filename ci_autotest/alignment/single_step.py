@@ -127,10 +127,10 @@ def isolate(
     _copy_setup(builder, program, live.sources)
     step = program.steps[index]
     for ref in step_refs(step):
-        if ref.index < len(program.setup) and isinstance(before.values[ref.index], torch.nn.Module):
+        if ref.index < program.start and isinstance(before.values[ref.index], torch.nn.Module):
             _as_it_was(builder, program, ref.index, before.values[ref.index])
     for ref in step_refs(step):
-        if ref.index not in builder.indices and ref.index >= len(program.setup):
+        if ref.index not in builder.indices and ref.index >= program.start:
             taken = program.steps[ref.index].spec
             state, lies = ("", None) if taken is None else (taken.state, taken.distribution)
             lies = (distributions or {}).get(ref.index, lies)
@@ -296,7 +296,7 @@ def _changed(step: Step, program: Program) -> list[Ref]:
     found = list(written_values(step, program.steps))
     receiver = step.args[0] if step.args else None
     if isinstance(receiver, Ref):
-        on_module = step.op == CALL_METHOD and receiver.index < len(program.setup)
+        on_module = step.op == CALL_METHOD and receiver.index < program.start
         if step.op == CALL_MODULE or step.target in _EFFECTS or on_module:
             found.append(receiver)
     return found
@@ -320,7 +320,7 @@ def inlined(live: Live, index: int, reference: Backend) -> Live:
         ProgramError: The step returns no tensor.
     """
     program = live.program
-    step = program.steps[index] if len(program.setup) <= index < len(program.steps) else None
+    step = program.steps[index] if program.start <= index < len(program.steps) else None
     if step is None or step.op not in {CALL_FUNCTION, CALL_METHOD}:
         message = f"step {index} is no call of the body and cannot be replaced by an input."
         raise ProgramError(message)

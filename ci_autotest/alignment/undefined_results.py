@@ -57,7 +57,7 @@ def settle(differences: list[Misalignment], program: Program, candidate: Trace, 
     """
     if not differences:
         return Settled([], [])
-    opened = (_open(program, i, step, candidate, reference) for i, step in enumerate(program.steps))
+    opened = (_open(program, i, step, candidate, reference) for i, step in program.numbered)
     found = [item for item in opened if item is not None]
     if not found:
         return Settled(differences, [])
@@ -107,7 +107,7 @@ def _undone(item: Misalignment, problem: str) -> Misalignment:
 
 
 def _open(program: Program, index: int, step: Step, candidate: Trace, reference: Trace) -> _Open | None:
-    if not step.is_call or step.in_setup or is_unpacking(step):
+    if not step.is_call or is_unpacking(step):
         return None
     row = row_of(step_operator(step, program.steps))
     if row is None and step.op == CALL_MODULE and _is_other_generator(candidate, reference, index):

@@ -15,7 +15,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
 from ci_autotest.program.call_sequence import SequencePart, joined, without_gradients
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
@@ -207,12 +207,8 @@ def _part(recording: Recording) -> SequencePart:
         for position, spec in enumerate(program.cotangents)
         if spec is not None
     }
-    leaves = [
-        index
-        for index, step in enumerate(program.steps)
-        if step.op == PLACEHOLDER and f"gradient_{index}" in recording.expected
-    ]
-    return SequencePart(Program(program.setup, program.body), data, cotangents, leaves)
+    leaves = [index for index in program.inputs if f"gradient_{index}" in recording.expected]
+    return SequencePart(replace(program, cotangents=()), data, cotangents, leaves)
 
 
 def _sequence(

@@ -76,10 +76,7 @@ class SharedProgram:
     def arguments(self) -> tuple[tuple[int, int], ...]:
         """Pairs of a call of the body and one of its arguments, by index."""
         return tuple(
-            (index, ref.index)
-            for index, step in enumerate(self.example.steps)
-            if not step.in_setup and step.is_call
-            for ref in step_refs(step)
+            (index, ref.index) for index, step in self.example.numbered if step.is_call for ref in step_refs(step)
         )
 
 

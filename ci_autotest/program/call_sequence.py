@@ -141,7 +141,7 @@ class CallSequence:
 
     def setup(self, part: SequencePart) -> dict[int, int]:
         """Append the setup of a body; return the new index of each of its steps."""
-        return self._copied(part, range(len(part.program.setup)), {})
+        return self._copied(part, range(part.program.start), {})
 
     def inputs(self, part: SequencePart, *, requires_grad: bool = True) -> dict[int, int]:
         """Append new inputs for a body, at addresses of their own; return the new index of each."""
@@ -176,7 +176,7 @@ class CallSequence:
             over: Indices of the steps of an earlier call, whose writable values are overwritten with those of this one.
         """
         program = part.program
-        indices = range(len(program.setup), len(program.steps) - 1)
+        indices = range(program.start, len(program.steps) - 1)
         at = self._copied(part, [i for i in indices if i not in given], dict(given), how, over)
         # A body may return one value several times; comparing it once is enough.
         self._outputs += list(map(ref_to, dict.fromkeys(at[ref.index] for ref in output_refs(program))))

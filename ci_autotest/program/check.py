@@ -112,7 +112,7 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
         if step.target == EXPECT and not _is_expectation(step, program.steps):
             message = f"step {index} expects something that is no input, or with a tolerance that is no number."
             raise ProgramError(message)
-        if step.in_setup != (index < len(program.setup)):
+        if step.in_setup != (index < program.start):
             message = f"step {index} has in_setup={step.in_setup}, but is in the other part of the program."
             raise ProgramError(message)
 

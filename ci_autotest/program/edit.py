@@ -125,7 +125,7 @@ def ending_at(program: Program, index: int, outputs: Sequence[Argument] | None =
     given = (Ref(index),) if outputs is None else tuple(outputs)
     return Program(
         program.setup,
-        (*program.body[: index + 1 - len(program.setup)], Step(OUTPUT, "output", given, (), "output")),
+        (*program.body[: index + 1 - program.start], Step(OUTPUT, "output", given, (), "output")),
     )
 
 
@@ -157,7 +157,7 @@ def with_mode(program: Program, mode: str, calls: Iterable[int]) -> Program:
 
 def until(program: Program, index: int) -> Program:
     """Return the setup and the steps of the body before one of its steps, without an output and cotangents."""
-    return Program(program.setup, program.body[: index - len(program.setup)])
+    return Program(program.setup, program.body[: index - program.start])
 
 
 def arranged(

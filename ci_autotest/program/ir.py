@@ -334,6 +334,16 @@ class Program:
         return Program(self.setup, tuple(body), self.cotangents)
 
     @property
+    def start(self) -> int:
+        """The index of the first step of the body."""
+        return len(self.setup)
+
+    @property
+    def numbered(self) -> Iterable[tuple[int, Step]]:
+        """The index and step of each step of the body, the output among them."""
+        return enumerate(self.body, len(self.setup))
+
+    @property
     def specs(self) -> dict[str, TensorSpec]:
         """The spec of each input, state and cotangent, by the key of its data."""
         found = {step.target: spec for step in self.steps if (spec := step.spec) is not None}
@@ -342,8 +352,7 @@ class Program:
     @property
     def inputs(self) -> dict[int, TensorSpec]:
         """The spec of each input of the body by its index, those that are states among them."""
-        start = len(self.setup)
-        return {index: spec for index, step in enumerate(self.body, start) if (spec := step.spec) is not None}
+        return {index: spec for index, step in self.numbered if (spec := step.spec) is not None}
 
     @property
     def mesh(self) -> tuple[int, ...] | None:
@@ -359,10 +368,9 @@ class Program:
     @property
     def calls(self) -> tuple[tuple[int, Step], ...]:
         """The index and step of each computation in the body: no inputs, unpackings, expectations or steps of hooks."""
-        start = len(self.setup)
         return tuple(
-            (start + offset, step)
-            for offset, step in enumerate(self.body)
+            (index, step)
+            for index, step in self.numbered
             if step.is_call and not is_unpacking(step) and step.target != EXPECT and HOOK[0] not in step.modes
         )
 

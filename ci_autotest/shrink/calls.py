@@ -32,7 +32,7 @@ def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
         culprit: Returns the index of the value that differs in it.
     """
     # What runs after the value that differs cannot have caused it.
-    if culprit() >= len(best().program.setup):
+    if culprit() >= best().program.start:
         yield _only(best(), culprit())
     size = max(len(_removable(best().program, culprit())) // 2, 1)
     while True:
@@ -110,7 +110,7 @@ def _without(recording: Recording, removed: set[int]) -> Recording:
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in gone)
     output = program.body[-1]._replace(args=outputs)
     steps = [*program.steps[:-1], output]
-    start = len(program.setup)
+    start = program.start
     gone |= _unused_setup(steps, start, gone)
     used = used_by(step for index, step in enumerate(steps) if index not in gone)
     # An input goes last, because it becomes unused only when its calls are gone.
@@ -138,7 +138,7 @@ def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
 def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     """Return the sequence with other calls replaced by ``step``, whose inputs are moved before all of them."""
     program = recording.program
-    start = len(program.setup)
+    start = program.start
     body = range(start, len(program.steps))
     # The sort is stable: the inputs move to the front, and the calls keep their order.
     order = [*range(start), *sorted(body, key=lambda index: program.steps[index].op != PLACEHOLDER)]

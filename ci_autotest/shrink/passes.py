@@ -299,7 +299,7 @@ def _without(program: Program, index: int, step: Step) -> Program | None:
     """Return the program without a call; ``None`` if the call has no tensor argument to replace its value."""
     found = step_refs(step)
     # A value of the setup is a module or its state, which cannot stand for a result.
-    stand_in = next((ref.index for ref in found if ref.index >= len(program.setup)), None)
+    stand_in = next((ref.index for ref in found if ref.index >= program.start), None)
     if stand_in is None:
         return None
     indices = {i: i - (i > index) for i in range(len(program.steps))}

@@ -363,7 +363,7 @@ def _with_aliases(live: Live) -> Live | None:
         return None
     body: list[Step] = []
     places: dict[int, int] = {}
-    count = len(live.program.setup)
+    count = live.program.start
     for index, step in enumerate(steps):
         places[index] = index if index < count else count + len(body)
         if index < count:
@@ -429,8 +429,8 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
         reference: Trace with snapshots of the same steps.
     """
     found, named = [], names(program)
-    for index, step in enumerate(program.steps):
-        if not step.is_call or step.in_setup:
+    for index, step in program.numbered:
+        if not step.is_call:
             continue
         if index >= min(len(candidate.observations), len(reference.observations)):
             break  # A side that raised has no later values.

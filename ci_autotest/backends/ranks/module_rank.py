@@ -163,7 +163,7 @@ class _BodyJob:
              for step in self._program.steps if (spec := step.spec) is not None}
         )  # fmt: skip
         self._values: list[Any] = [None] * len(self._program.steps)
-        self._at = len(self._program.setup)
+        self._at = self._program.start
         self._body: BodyModule | None = None
         self.buffers: list[bytes | memoryview] = []
 
@@ -220,7 +220,7 @@ class _BodyJob:
                     values[index].register_hook(lambda gradient: gradient / self._process.count)
             elif step.in_setup:
                 values[index] = execute_step(step, values, self._binding)
-        self._enter(next((index for index, _ in program.calls), len(program.setup)))
+        self._enter(next((index for index, _ in program.calls), program.start))
         body = self._body = BodyModule(program, values, self._binding, self._enter)
         wrapped = self._with_wrapper(body)
         body.hold()
