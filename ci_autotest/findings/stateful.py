@@ -153,9 +153,7 @@ def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) ->
 
 def _without_gradients(recording: Recording) -> Recording:
     """Return a sequence without its backward passes: the kernels of a forward-only candidate have none."""
-    program = without_gradients(recording.program)
-    keys = {step.target for step in program.steps if step.op == PLACEHOLDER}
-    return replace(recording, program=program, tensors={key: recording.tensors[key] for key in keys})
+    return recording.with_program(without_gradients(recording.program))
 
 
 def _dismissed(suspect: Suspect) -> Diagnosis:

@@ -397,6 +397,14 @@ class Recording:
     facts: Mapping[str, Argument] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
 
+    def with_program(self, program: Program, changed: Mapping[str, bytes] | None = None) -> Recording:
+        """Return an edited program with its data, of which some may have changed, and the note.
+
+        The reference's results belong to the program before the edit; they are computed again.
+        """
+        tensors = {**self.tensors, **(changed or {})}
+        return Recording(program, {key: tensors[key] for key in program.specs}, self.note)
+
 
 @lru_cache(maxsize=4096)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ def _resized(
     in_arguments: bool = False,
 ) -> Recording:
     """Return the recording with contiguous tensors and other sizes; the first elements are kept, or the last ones."""
-    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    tensors: dict[str, bytes] = {}
     moved: dict[str, TensorSpec] = {}
     for key, spec in recording.program.specs.items():
         shape = tuple(sizes.get(n, n) for n in spec.shape)
@@ -97,8 +97,8 @@ def _resized(
         moved[key] = replace(
             spec, shape=shape, strides=contiguous_strides(shape), offset=0, storage_size=math.prod(shape)
         )
-        tensors[key] = np.ascontiguousarray(_elements(tensors[key], spec)[cut]).tobytes()
-    return Recording(_moved(recording.program, moved, sizes if in_arguments else {}), tensors, recording.note)
+        tensors[key] = np.ascontiguousarray(_elements(recording.tensors[key], spec)[cut]).tobytes()
+    return recording.with_program(_moved(recording.program, moved, sizes if in_arguments else {}), tensors)
 
 
 def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
@@ -132,16 +132,16 @@ def _with_sizes(step: Step, sizes: dict[int, int]) -> Step:
 
 
 def _in_float32(recording: Recording) -> Recording:
-    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    tensors: dict[str, bytes] = {}
     moved: dict[str, TensorSpec] = {}
     for key, spec in recording.program.specs.items():
         moved[key] = replace(spec, dtype="float32") if spec.dtype in FLOATING else spec
         # A float64 beyond float32 becomes infinite; the trial tells whether the finding still shows.
         if spec.dtype in FLOATING:
             with np.errstate(all="ignore"):
-                tensors[key] = array_of(tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
+                tensors[key] = array_of(recording.tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
     program = _moved(recording.program, moved, {})
-    return Recording(program.with_steps(mapped_step(step, _narrow) for step in program.steps), tensors, recording.note)
+    return recording.with_program(program.with_steps(mapped_step(step, _narrow) for step in program.steps), tensors)
 
 
 def _narrow(part: Argument) -> Argument:
@@ -173,8 +173,7 @@ def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _with_step(recording: Recording, index: int, step: Step) -> Recording:
-    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
-    return Recording(replaced(recording.program, {index: step}), tensors, recording.note)
+    return recording.with_program(replaced(recording.program, {index: step}))
 
 
 # Simpler draws: sizes move toward 1, integers toward the simplest value, and optional arguments are dropped.
@@ -258,7 +257,7 @@ def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
         program = best().program
         # The best program may have become shorter since the list was made.
         if index < program.calls[-1][0]:
-            yield _with(best(), ending_at(program, index))
+            yield best().with_program(ending_at(program, index))
 
 
 def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
@@ -289,7 +288,7 @@ def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
         if shorter is None:
             position += 1
             continue
-        yield _with(best(), shorter)
+        yield best().with_program(shorter)
         # After a success the next call has moved to this position.
         if best().program.calls == program.calls:
             position += 1
@@ -305,11 +304,3 @@ def _without(program: Program, index: int, step: Step) -> Program | None:
     indices = {i: i - (i > index) for i in range(len(program.steps))}
     indices[index] = indices[stand_in]
     return program.with_steps(renumbered_step(other, indices) for i, other in enumerate(program.steps) if i != index)
-
-
-def _with(recording: Recording, program: Program) -> Recording:
-    expected = recording.expected
-    keys = {step.target for step in program.steps} | {f"cotangent_{i}" for i in range(len(program.cotangents))}
-    # The reference's results belong to the longer program; they are computed again.
-    tensors = {key: data for key, data in recording.tensors.items() if key in keys and key not in expected}
-    return Recording(program, tensors, recording.note)
