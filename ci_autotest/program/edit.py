@@ -85,11 +85,11 @@ def maker_of(steps: Sequence[Step], index: int) -> int:
     return index
 
 
-def follows_from(steps: Sequence[Step], index: int) -> set[int]:
-    """Return the steps that a step depends on, and the step itself."""
-    found = {index}
+def follows_from(steps: Sequence[Step], *indices: int) -> set[int]:
+    """Return the steps that any of some steps depends on, and these themselves."""
+    found = set(indices)
     # One pass backward is enough, because a step refers to earlier ones only.
-    for i in range(index, -1, -1):
+    for i in range(max(indices, default=-1), -1, -1):
         if i in found:
             found.update(ref.index for ref in step_refs(steps[i]))
     return found
