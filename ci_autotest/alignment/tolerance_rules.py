@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
 
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.identity import matches, step_operator
 from ci_autotest.program.edit import follows_from
 from ci_autotest.program.ir import EXPECT, step_refs
@@ -317,8 +318,7 @@ def reduced_size(step: Step, steps: Sequence[Step], values: Sequence[Any], index
         return _of_dimension(step, first)
     if name in _NORMALISED:
         return _of_shape(step, first, weights)
-    results = [value for value in _flat(values[index]) if isinstance(value, torch.Tensor)]
-    smallest = min((result.numel() for result in results), default=0)
+    smallest = min((result.numel() for result in tensors_in(values[index])), default=0)
     return max(1, first.numel() // smallest) if smallest else 1
 
 
@@ -345,10 +345,6 @@ def _of_shape(step: Step, tensor: torch.Tensor, weights: Sequence[torch.Tensor])
     if weights:
         return max(1, weights[0].numel())
     return max(1, tensor.shape[-1] if tensor.dim() else 1)
-
-
-def _flat(value: Any) -> list[Any]:
-    return [item for each in value for item in _flat(each)] if isinstance(value, tuple | list) else [value]
 
 
 #: What a row's ``scale`` multiplies its bounds by.

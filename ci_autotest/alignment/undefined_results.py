@@ -13,6 +13,7 @@ import torch
 
 from ci_autotest.alignment.properties.call import SideCall, draws_inside
 from ci_autotest.alignment.properties.table import DRAWN_INSIDE, PropertyQuestion, is_free, row_of
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
@@ -148,14 +149,8 @@ def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
     """Whether a seed gives the candidate other numbers, because it compiles or runs on another device."""
     if candidate.shown is not None:
         return True
-    sides = [_first_tensor(trace.values[index]) for trace in (candidate, reference) if index < len(trace.values)]
-    return len({tensor.device.type for tensor in sides if tensor is not None}) > 1
-
-
-def _first_tensor(value: Any) -> torch.Tensor | None:
-    if isinstance(value, tuple | list):
-        return next((found for found in map(_first_tensor, value) if found is not None), None)
-    return value if isinstance(value, torch.Tensor) else None
+    sides = [tensors_in(trace.values[index])[:1] for trace in (candidate, reference) if index < len(trace.values)]
+    return len({tensor.device.type for first in sides for tensor in first}) > 1
 
 
 def _free(call: _Open) -> tuple[int, ...]:

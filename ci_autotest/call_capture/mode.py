@@ -16,6 +16,7 @@ import torch
 from msgspec.structs import replace
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.nest import holds_tensor
 from ci_autotest.call_capture.arguments import (
     UnsupportedArgumentError,
     argument,
@@ -29,7 +30,6 @@ from ci_autotest.call_capture.callees import (
     callee_of,
     defaults_of,
     given_keywords,
-    holds_tensor,
     is_overwriting,
     keyword_of,
     sparse_layout,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.nest import leaves
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
@@ -151,7 +152,7 @@ def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwa
         if args and isinstance(args[0], RecordedTensor) and name in vars(RecordedTensor):
             return _tensors(getattr(args[0], name)(*args[1:], **placed))
         return _tensors(recorder.call_plain(call, tuple(args), placed))
-    if _has_value([*args, *kwargs.values()]):
+    if any(isinstance(one, RecordedTensor) for one in leaves([args, kwargs])):
         return _tensors(call(*args, **kwargs))
     with _Factories(recorder):
         return _tensors(call(*args, **kwargs))
@@ -170,10 +171,6 @@ def _tensors(found: Any) -> Any:
 
 def _is_device(name: str, value: Any) -> bool:
     return name == "device" and value is not None and torch.device(value).type == "cpu"
-
-
-def _has_value(values: Sequence[Any]) -> bool:
-    return any(isinstance(one, RecordedTensor) or (isinstance(one, list | tuple) and _has_value(one)) for one in values)
 
 
 def _in_place(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.power.call import mapped, tensors_in
+from ci_autotest.backends.nest import mapped, tensors_in
 from ci_autotest.values.power import MutantKind
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.nest import leaves, mapped
 from ci_autotest.backends.operators.signatures import takes_out
 from ci_autotest.backends.snapshots import keep_copy
 from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec, contiguous_strides
@@ -20,16 +21,14 @@ from ci_autotest.record.context import outside
 from ci_autotest.record.declaration import FORMS
 from ci_autotest.record.draw.profiles import LARGE_SHAPES
 from ci_autotest.record.recorder import Recorder
-from ci_autotest.record.values import RecordedTensor
+from ci_autotest.record.values import RecordedTensor, has_gradient
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
-    from ci_autotest.record.recorder import Recorder as AnyRecorder
 
 AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
 #: One case of so many has each form: one or two of the 20 of a plan.
@@ -116,7 +115,7 @@ class OutRecorder(Recorder):
 def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     """Return the results of a call that the reference also makes with ``out=``; none if it does not."""
     # Of copies, because a few functions also write to an argument, for example to running statistics.
-    args, kwargs = _copied(args), {name: _copied(value) for name, value in kwargs.items()}
+    args, kwargs = mapped((args, kwargs), lambda each: each.detach().clone().requires_grad_(each.requires_grad))
     try:
         found = function.real(*args, **kwargs)
         results = tuple(found) if isinstance(found, tuple | list) else (found,)
@@ -129,13 +128,7 @@ def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> t
     return results
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    return type(value)(map(_copied, value)) if type(value) in {list, tuple} else value
-
-
-def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
+def with_second_derivatives(recorder: Recorder, returned: object) -> object:
     """Return what a body returned, and the gradients of it, whose backward pass gives second derivatives.
 
     The gradient that each output gets is the output itself, so that linear functions have second derivatives too.
@@ -147,26 +140,17 @@ def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
         or any(hooks & {*s.modes} for s in recorder.steps)
     ):
         return returned
-    outputs = list({id(value._tensor): value for value in _with_gradient(returned)}.values())
-    leaves = [
+    outputs = list({id(value._tensor): value for value in filter(has_gradient, leaves(returned))}.values())
+    inputs = [
         RecordedTensor(recorder.trace.values[index], Ref(index), recorder)
         for index, facts in enumerate(recorder.trace.facts)
         if facts is not None and facts[:2] == (True, True) and recorder.steps[index].op == PLACEHOLDER
     ]
-    if not _has_second([value._tensor for value in outputs], [leaf._tensor for leaf in leaves]):
+    if not _has_second([value._tensor for value in outputs], [leaf._tensor for leaf in inputs]):
         return returned
     options = {"create_graph": True, "allow_unused": True}
-    gradients = recorder.call_plain(torch.autograd.grad, (outputs, leaves, outputs), options)
+    gradients = recorder.call_plain(torch.autograd.grad, (outputs, inputs, outputs), options)
     return returned, tuple(gradient for gradient in gradients if gradient is not None)
-
-
-def _with_gradient(returned: object) -> Iterator[RecordedTensor]:
-    if isinstance(returned, RecordedTensor):
-        if returned._tensor.requires_grad:
-            yield returned
-    elif isinstance(returned, tuple | list | dict):
-        for item in returned.values() if isinstance(returned, dict) else returned:
-            yield from _with_gradient(item)
 
 
 @outside
