@@ -8,7 +8,6 @@ large integers) in one run and zeros in another; the reference reads neither.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -76,7 +75,7 @@ def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:
         source = _banded(sources.pop(step.target), has_zeros=has_zeros)
         key, name = f"{_KEY}{len(steps)}", f"{step.name or step.target}_storage"
         sources[key], size = source, source.numel()
-        whole = replace(spec, shape=(size,), strides=(1,), offset=0, storage_size=size)
+        whole = spec.contiguous(shape=(size,))
         steps.append(step._replace(target=key, args=(whole,), name=name))
         view = (Ref(len(steps) - 1), spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset + BAND)
         places[index] = len(steps)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.input_copies import contiguous_spec
+from ci_autotest.backends.input_copies import contiguous_spec, laid_out
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace, overwritten
 from ci_autotest.program.call_probe import SERIES_CALLS, SETS, probe, rewritten, series
@@ -160,7 +160,7 @@ def _changed(
     found = {}
     for index, spec in part.program.inputs.items():
         source = part.data[part.program.steps[index].target]
-        tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
+        tensor = laid_out(source, spec)
         flat = _plain(tensor.contiguous().reshape(-1))
         if others := change(flat):
             one, other = (each.to(tensor.dtype).reshape(spec.shape) for each in (others[0], others[-1]))
@@ -244,8 +244,7 @@ def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
         step = program.steps[index]
         own = replace(plain(spec), requires_grad=spec.requires_grad, device=spec.device)
         inputs[index] = step._replace(args=(own,))
-        data = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset).contiguous()
-        sources = {**sources, step.target: data}
+        sources = {**sources, step.target: laid_out(sources[step.target], spec).contiguous()}
     return replaced(program, inputs), sources
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from ci_autotest.backends.input_copies import source_of
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.edit import keeping, mapped_step, replaced, until
@@ -25,7 +26,6 @@ from ci_autotest.program.ir import (
     Program,
     Ref,
     Step,
-    TensorSpec,
     is_unpacking,
     step_refs,
 )
@@ -60,19 +60,6 @@ class Live(NamedTuple):
     cotangents: Mapping[int, Any]
 
 
-def _source_of(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
-    """Return the part of a tensor's storage that its elements span, and its spec with strides."""
-    value = tensor.detach().resolve_conj().resolve_neg().cpu()
-    shape, strides = tuple(value.shape), tuple(value.stride())
-    dtype = str(value.dtype).removeprefix("torch.")
-    if value.is_contiguous() or value.numel() == 0:
-        value = value.clone(memory_format=torch.contiguous_format)
-        return value, TensorSpec(dtype, shape, tuple(value.stride()), 0, value.numel(), requires_grad)
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    flat = value.as_strided((span,), (1,)).clone()
-    return flat, TensorSpec(dtype, shape, strides, 0, span, requires_grad)
-
-
 class _Builder:
     """Collect the steps of an isolated program."""
 
@@ -93,7 +80,7 @@ class _Builder:
     ) -> None:
         # The setup keeps its keys, and in a sequence of calls these need not be the first ones.
         key = next(key for key in (f"t{number}" for number in count()) if key not in self.sources)
-        self.sources[key], spec = _source_of(tensor, requires_grad=requires_grad)
+        self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
         if distribution is not None or state:
             spec = replace(spec, distribution=distribution, state=state)
         self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
@@ -330,6 +317,6 @@ def inlined(live: Live, index: int, reference: Backend) -> Live:
         message = f"step {index}, {step.target}, returns no tensor and cannot be replaced by an input."
         raise ProgramError(message)
     key = f"{_KEY}{sum(name.startswith(_KEY) for name in live.sources)}"
-    source, spec = _source_of(value, requires_grad=value.requires_grad)
+    source, spec = source_of(value, requires_grad=value.requires_grad)
     placed = step._replace(op=PLACEHOLDER, target=key, args=(spec,), kwargs=(), modes=(), seed=None)
     return pruned(Live(replaced(program, {index: placed}), {**live.sources, key: source}, live.cotangents))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import unittest
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.input_copies import contiguous_spec, source_of
 from ci_autotest.backends.nest import leaves
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
-from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec, contiguous_strides
+from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec
 from ci_autotest.record.function import Function
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.values import RecordedTensor
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
     from ci_autotest.record.recorder import Recorder
-
-#: Elements before the first one of a non-contiguous input, and the distance between two elements.
-_OFFSET, _STEP = 3, 2
 
 
 def record_sample(recorder: Recorder, entry: OpInfoEntry, sample: OpInfoSample, variant: str) -> Any:
@@ -91,39 +90,26 @@ class Inputs:
         requires_grad = tensor.requires_grad and self._variant != OUT
         if self._variant == NON_CONTIGUOUS and tensor.is_contiguous() and tensor.numel() > 1:
             self.is_varied = True
-            return self.recorder.tensor(*_spread(plain, dtype, requires_grad=requires_grad))
+            return self.recorder.tensor(*_spread(plain, requires_grad=requires_grad))
         if self._variant == CONJUGATE and tensor.is_complex():
             self.is_varied = True
-            value = self.recorder.tensor(*_kept(plain.conj().resolve_conj(), dtype, requires_grad=requires_grad))
+            value = self.recorder.tensor(*source_of(plain.conj(), requires_grad=requires_grad))
             return value.conj()
-        return self.recorder.tensor(*_kept(plain, dtype, requires_grad=requires_grad))
+        return self.recorder.tensor(*source_of(plain, requires_grad=requires_grad))
 
     def unusual(self, tensor: torch.Tensor) -> Any:
         """Skip the case of a tensor that no program can hold."""
         return skip(f"it has a tensor that is {tensor.layout}, which no program can hold")
 
 
-def _kept(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
-    """Return the elements of a tensor and its layout."""
-    shape = tuple(tensor.shape)
-    if tensor.is_contiguous():
-        source = tensor.contiguous().clone()
-        return source, TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel(), requires_grad)
-    strides = tuple(tensor.stride())
-    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if tensor.numel() else 0
-    source = torch.as_strided(tensor, (count,), (1,)).clone()
-    return source, TensorSpec(dtype, shape, strides, 0, count, requires_grad)
-
-
-def _spread(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
+def _spread(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
     """Return a tensor's elements as every second one of a storage, from an offset; those between are its own too."""
-    shape, flat = tuple(tensor.shape), tensor.contiguous().reshape(-1)
-    count = _OFFSET + _STEP * tensor.numel()
-    source = flat.flip(0).repeat_interleave(_STEP)[:1].repeat(count)
-    source[_OFFSET::_STEP] = flat[: len(source[_OFFSET::_STEP])]
-    source[_OFFSET + 1 :: _STEP] = flat.flip(0)[: len(source[_OFFSET + 1 :: _STEP])]
-    strides = tuple(_STEP * stride for stride in contiguous_strides(shape))
-    return source, TensorSpec(dtype, shape, strides, _OFFSET, count, requires_grad)
+    spec = replace(contiguous_spec(tensor), requires_grad=requires_grad).spread()
+    flat = tensor.contiguous().reshape(-1)
+    source = flat[-1:].repeat(spec.storage_size)
+    source[spec.offset :: 2] = flat
+    source[spec.offset + 1 :: 2] = flat.flip(0)
+    return source, spec
 
 
 class _Factories(TorchFunctionMode):

@@ -28,7 +28,6 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
-    contiguous_strides,
     is_unpacking,
     output_refs,
     ref_to,
@@ -321,10 +320,7 @@ def without_gradients(program: Program) -> Program:
 
 def plain(spec: TensorSpec) -> TensorSpec:
     """Return the spec of a contiguous tensor of the same shape without a gradient."""
-    count = 1
-    for size in spec.shape:
-        count *= size
-    return TensorSpec(spec.dtype, spec.shape, contiguous_strides(spec.shape), 0, count)
+    return TensorSpec.plain(spec.dtype, spec.shape)
 
 
 def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[int, int]) -> bool:

@@ -182,6 +182,21 @@ class TensorSpec:
 
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 
+    @classmethod
+    def plain(cls, dtype: str, shape: tuple[int, ...], *, requires_grad: bool = False) -> TensorSpec:
+        """Return the spec of a contiguous tensor that has its whole storage."""
+        return cls(dtype, shape, contiguous_strides(shape), 0, math.prod(shape), requires_grad)
+
+    def contiguous(self, **changes: Any) -> TensorSpec:
+        """Return the spec with changes, of a contiguous tensor that has its whole storage."""
+        spec = replace(self, **changes)
+        return replace(spec, strides=contiguous_strides(spec.shape), offset=0, storage_size=math.prod(spec.shape))
+
+    def spread(self) -> TensorSpec:
+        """Return the spec of the tensor as every second element of a longer storage, from an offset."""
+        strides = tuple(2 * stride for stride in contiguous_strides(self.shape))
+        return replace(self, strides=strides, offset=3, storage_size=3 + 2 * math.prod(self.shape))
+
     @property
     def label(self) -> str:
         """Its dtype and sizes, ``float32[2, 3]``."""

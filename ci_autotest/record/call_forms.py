@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.nest import leaves, mapped
 from ci_autotest.backends.operators.signatures import takes_out
 from ci_autotest.backends.snapshots import keep_copy
-from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec, contiguous_strides
+from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec
 from ci_autotest.record.arguments import split
 from ci_autotest.record.context import outside
 from ci_autotest.record.declaration import FORMS
@@ -37,8 +38,6 @@ _EVERY: Final = 14
 _CASTING: Final = ("cpu", "cuda")
 #: What ``out`` holds before the call, in any dtype: a kernel that adds to it, or writes less than all of it, is seen.
 _HELD: Final = 7
-#: Elements in front of an ``out`` that is every second element of a memory.
-_OFFSET: Final = 3
 
 
 def form_of(drawer: Drawer, forms: tuple[str, ...], number: int) -> str:
@@ -97,15 +96,12 @@ class OutRecorder(Recorder):
 
     def _room(self, result: torch.Tensor) -> RecordedTensor:
         """Return an input of the size of a result: all of its memory, or every second element."""
-        shape, count = tuple(result.shape), result.numel()
-        strides, dtype = contiguous_strides(shape), str(result.dtype).removeprefix("torch.")
-        if self.drawer.choice(f"out{len(self.steps)}", 2) and count:
-            held = _OFFSET + 2 * count
-            spec = TensorSpec(dtype, shape, tuple(2 * stride for stride in strides), _OFFSET, held, requires_grad=False)
-            room = self.tensor(torch.full((held,), _HELD, dtype=result.dtype), spec, OUT)
-        else:
-            spec = TensorSpec(dtype, shape, strides, 0, count, requires_grad=False)
-            room = self.tensor(torch.full(shape, _HELD, dtype=result.dtype), spec, OUT)
+        spec = contiguous_spec(result)
+        size = spec.shape
+        if self.drawer.choice(f"out{len(self.steps)}", 2) and result.numel():
+            spec = spec.spread()
+            size = (spec.storage_size,)
+        room = self.tensor(torch.full(size, _HELD, dtype=result.dtype), spec, OUT)
         self.notes.added.add(self.steps[room._ref.index].target)
         # It is certain to be overwritten, so that both sides copy it in their first run.
         keep_copy(self.trace, room._ref.index, room._tensor)

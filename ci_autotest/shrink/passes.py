@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,6 @@ from ci_autotest.program.ir import (
     Recording,
     Step,
     TensorSpec,
-    contiguous_strides,
     cotangent_key,
     is_unpacking,
     step_refs,
@@ -94,9 +92,7 @@ def _resized(
         cut = tuple(
             slice(-n, None) if at_end and n != old else slice(0, n) for n, old in zip(shape, spec.shape, strict=True)
         )
-        moved[key] = replace(
-            spec, shape=shape, strides=contiguous_strides(shape), offset=0, storage_size=math.prod(shape)
-        )
+        moved[key] = spec.contiguous(shape=shape)
         tensors[key] = np.ascontiguousarray(_elements(recording.tensors[key], spec)[cut]).tobytes()
     return recording.with_program(_moved(recording.program, moved, sizes if in_arguments else {}), tensors)
 
