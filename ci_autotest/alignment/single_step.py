@@ -251,9 +251,8 @@ def pruned(live: Live) -> Live:
                 needed.add(index)
                 needed.update(ref.index for ref in step_refs(steps[index]))
         grew = len(needed) > before
-    program, _ = keeping(live.program, needed)
-    sources = {step.target: live.sources[step.target] for step in program.steps if step.op == PLACEHOLDER}
-    return Live(replace(program, cotangents=()), sources, live.cotangents)
+    program = replace(keeping(live.program, needed)[0], cotangents=())
+    return Live(program, {key: live.sources[key] for key in program.specs}, live.cotangents)
 
 
 def _shared_memory(steps: tuple[Step, ...]) -> list[frozenset[int]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ci_autotest.host.binding import elements
 from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.edit import ending_at, mapped_step, renumbered_step, replaced
 from ci_autotest.program.ir import (
@@ -26,8 +27,6 @@ from ci_autotest.values.dtypes import FLOAT8, FLOATING, ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
 
     from ci_autotest.program.ir import Argument
     from ci_autotest.values.case import Draw, DrawnValue
@@ -93,19 +92,10 @@ def _resized(
             slice(-n, None) if at_end and n != old else slice(0, n) for n, old in zip(shape, spec.shape, strict=True)
         )
         moved[key] = spec.contiguous(shape=shape)
-        tensors[key] = np.ascontiguousarray(_elements(recording.tensors[key], spec)[cut]).tobytes()
+        # Without their dtype, because elements are only copied.
+        storage = np.frombuffer(recording.tensors[key], f"V{ITEM_SIZE[spec.dtype]}")
+        tensors[key] = elements(storage, spec)[cut].tobytes()
     return recording.with_program(_moved(recording.program, moved, sizes if in_arguments else {}), tensors)
-
-
-def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
-    """Return the raw elements of a view in its shape, without their dtype, because they are only copied."""
-    width = ITEM_SIZE[spec.dtype]
-    flat = np.frombuffer(data, f"V{width}")
-    if spec.is_contiguous:
-        return flat.reshape(spec.shape)
-    strides = tuple(stride * width for stride in spec.strides)
-    # A view may leave elements out or repeat some, so that the storage cannot simply be reshaped.
-    return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
 
 
 def _moved(program: Program, moved: dict[str, TensorSpec], sizes: dict[int, int]) -> Program:
