@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.config.known_differences import nothing_accepted
 from ci_autotest.program.edit import maker_of, readers, with_copies, with_methods
 from ci_autotest.program.ir import DType, output_refs, step_refs
@@ -127,7 +128,7 @@ def _as_the_reference(live: Live, calls: list[int], kind: str, reference: Backen
         value = values[i]
         is_read = maker_of(live.program.steps, i) in calls and bool(readers(live.program, i))
         if is_read and isinstance(value, torch.Tensor):
-            found[i] = DType(str(value.dtype).removeprefix("torch.")) if kind == "dtype" else tuple(value.shape)
+            found[i] = DType(DTYPE_NAMES[value.dtype]) if kind == "dtype" else tuple(value.shape)
     return with_methods(live.program, "to" if kind == "dtype" else "reshape", found) if found else live.program
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.ir import OWN_DEVICE, TensorSpec
 
 CPU: Final = torch.device("cpu")
@@ -14,7 +15,7 @@ CPU: Final = torch.device("cpu")
 
 def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
     """Return the spec of a contiguous copy of a tensor, without ``requires_grad``."""
-    return TensorSpec.plain(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+    return TensorSpec.plain(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
 
 
 def source_of(tensor: torch.Tensor, *, requires_grad: bool = False) -> tuple[torch.Tensor, TensorSpec]:

@@ -11,6 +11,7 @@ import torch
 
 from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_MODULE, is_unpacking, step_refs
 from ci_autotest.program.targets import is_overload, is_own
@@ -108,4 +109,4 @@ def placed_calls(steps: Sequence[Step], lay: Mapping[int, Distribution]) -> Iter
 
 
 def _dtype(value: object) -> str:
-    return str(value.dtype).removeprefix(_NAMESPACE) if isinstance(value, torch.Tensor) else ""
+    return DTYPE_NAMES[value.dtype] if isinstance(value, torch.Tensor) else ""

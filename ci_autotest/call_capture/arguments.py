@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.sameness import byte_view
-from ci_autotest.backends.torch_constants import argument_of
+from ci_autotest.backends.torch_constants import DTYPE_NAMES, argument_of
 from ci_autotest.call_capture.observation import Elements
 from ci_autotest.program.ir import DType, List, Mapping_, Ref, Slice, TensorSpec
 from ci_autotest.values.dtypes import DTYPES
@@ -157,7 +157,7 @@ def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argumen
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = DTYPE_NAMES[tensor.dtype]
     if type(tensor) not in _TENSORS:
         message = f"a {type(tensor).__name__}, a subclass of Tensor, as an argument"
     elif tensor.layout is not torch.strided:
@@ -178,7 +178,7 @@ def spec_of(tensor: torch.Tensor, *, with_grad: bool) -> TensorSpec:
         tensor: The tensor.
         with_grad: Whether gradients are on.
     """
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = DTYPE_NAMES[tensor.dtype]
     shape, strides = tuple(tensor.shape), tensor.stride()
     return TensorSpec(dtype, shape, strides, 0, tensor.numel(), requires_grad=with_grad and tensor.requires_grad)
 

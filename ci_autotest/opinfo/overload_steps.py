@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.nest import leaves
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.opinfo.overload_calls import MKLDNN
 from ci_autotest.opinfo.sample_call import Inputs, skip
 from ci_autotest.opinfo.variants import ORDINARY
@@ -106,7 +107,7 @@ def _comparable(found: Any) -> Iterator[Any]:
                 yield one.dequantize()
             elif tensor.layout != torch.strided:
                 yield one.to_dense()
-            elif str(tensor.dtype).removeprefix("torch.") in DTYPES:
+            elif DTYPE_NAMES[tensor.dtype] in DTYPES:
                 yield one
             else:
                 yield one.to(torch.complex64 if tensor.is_complex() else torch.int64)

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest.backends.input_copies import contiguous_spec, source_of
 from ci_autotest.backends.nest import leaves
 from ci_autotest.backends.operators.identity import public_name
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec
@@ -80,7 +81,7 @@ class Inputs:
         return value
 
     def _input(self, tensor: torch.Tensor) -> Any:
-        dtype = str(tensor.dtype).removeprefix("torch.")
+        dtype = DTYPE_NAMES[tensor.dtype]
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.device.type != "cpu":
             return self.unusual(tensor)
         if dtype not in DTYPES:
@@ -150,7 +151,7 @@ def _tensors(found: Any) -> Any:
     if not isinstance(found, RecordedTensor):
         return None
     tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
-    if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
+    if tensor.layout != torch.strided or DTYPE_NAMES[tensor.dtype] not in DTYPES:
         skip(f"its result is a tensor of {tensor.dtype} that is {tensor.layout}, which cannot be compared")
     return found
 

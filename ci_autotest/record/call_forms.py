@@ -16,6 +16,7 @@ from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.nest import leaves, mapped
 from ci_autotest.backends.operators.signatures import takes_out
 from ci_autotest.backends.snapshots import keep_copy
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec
 from ci_autotest.record.arguments import split
 from ci_autotest.record.context import outside
@@ -115,7 +116,7 @@ def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> t
     try:
         found = function.real(*args, **kwargs)
         results = tuple(found) if isinstance(found, tuple | list) else (found,)
-        if not all(isinstance(item, torch.Tensor) and str(item.dtype)[6:] in DTYPES for item in results):
+        if not all(isinstance(item, torch.Tensor) and DTYPE_NAMES[item.dtype] in DTYPES for item in results):
             return ()
         rooms = tuple(torch.empty(item.shape, dtype=item.dtype, device=item.device) for item in results)
         function.real(*args, **kwargs, out=rooms if len(rooms) > 1 else rooms[0])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.input_copies import laid_out
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.edit import mapped_step, renumbered_step
 from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec
 from ci_autotest.program.targets import last_name
@@ -79,5 +80,5 @@ def _widened_argument(argument: Argument) -> Argument:
 
 
 def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    name = str(tensor.dtype).removeprefix("torch.")
+    name = DTYPE_NAMES[tensor.dtype]
     return tensor.to(getattr(torch, WIDE[name])) if name in WIDE else tensor

@@ -18,6 +18,7 @@ from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import RankWatch
 from ci_autotest.backends.sameness import byte_view
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
@@ -298,7 +299,7 @@ class _BodyJob:
         flags = value.requires_grad, value.is_leaf
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         self.buffers.append(bytes(byte_view(whole)))
-        dtype = str(whole.dtype).removeprefix("torch.")
+        dtype = DTYPE_NAMES[whole.dtype]
         return TensorPart(dtype, tuple(whole.shape), *flags, len(self.buffers) - 1)
 
 
