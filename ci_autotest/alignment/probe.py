@@ -18,7 +18,7 @@ from ci_autotest.program.call_probe import SERIES_CALLS, SETS, probe, rewritten,
 from ci_autotest.program.call_sequence import SequencePart, is_repeatable, plain
 from ci_autotest.program.edit import keeping, replaced, used_by
 from ci_autotest.program.expectations import expected_input, without_expectations
-from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking
+from ci_autotest.program.ir import EXPECT, OUTPUT, Program
 from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
@@ -260,7 +260,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
     # Outputs are compared, so that each call must keep its own.
     given = used_by(program.body[-1:])
     used = used_by(step for step in steps if step.op != OUTPUT)
-    calls = {index for index, step in program.calls if not is_unpacking(step)}
+    calls = {index for index, _ in program.calls}
     wanted = sorted((tensors & used & calls) - given)
     if not wanted:
         return frozenset()

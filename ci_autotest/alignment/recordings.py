@@ -58,8 +58,7 @@ def to_live(recording: Recording) -> Live:
     sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs if spec is not None}
     cotangents = {
         position: laid_out(from_bytes(recording.tensors[cotangent_key(position)], spec), spec)
-        for position, spec in enumerate(program.cotangents)
-        if spec is not None
+        for position, spec in program.cotangent_specs.items()
     }
     return Live(program, sources, cotangents)
 

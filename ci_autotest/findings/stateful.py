@@ -202,8 +202,7 @@ def _part(recording: Recording) -> SequencePart:
     data = {step.target: recording.tensors[step.target] for step in program.steps if step.op == PLACEHOLDER}
     cotangents = {
         position: (spec, recording.tensors[cotangent_key(position)])
-        for position, spec in enumerate(program.cotangents)
-        if spec is not None
+        for position, spec in program.cotangent_specs.items()
     }
     leaves = [index for index in program.inputs if f"gradient_{index}" in recording.expected]
     return SequencePart(replace(program, cotangents=()), data, cotangents, leaves)

@@ -186,7 +186,7 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
     wanted: dict[str, object] = {
         step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER
     }
-    wanted |= {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    wanted |= {cotangent_key(i): spec for i, spec in recording.program.cotangent_specs.items()}
     wanted |= recording.expected
     checked = {}
     for key, spec in wanted.items():

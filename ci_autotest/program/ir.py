@@ -362,7 +362,12 @@ class Program:
     def specs(self) -> dict[str, TensorSpec]:
         """The spec of each input, state and cotangent, by the key of its data."""
         found = {step.target: spec for step in self.steps if (spec := step.spec) is not None}
-        return found | {cotangent_key(i): spec for i, spec in enumerate(self.cotangents) if spec is not None}
+        return found | {cotangent_key(i): spec for i, spec in self.cotangent_specs.items()}
+
+    @property
+    def cotangent_specs(self) -> dict[int, TensorSpec]:
+        """The spec of each cotangent by its position."""
+        return {i: spec for i, spec in enumerate(self.cotangents) if spec is not None}
 
     @property
     def inputs(self) -> dict[int, TensorSpec]:
@@ -478,6 +483,8 @@ def is_unpacking(step: Step) -> bool:
 UNPACK: Final = "builtins.tuple.__getitem__"
 
 
+#: Types of arguments that are the same in Python and in a program.
+PLAIN_TYPES: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 #: Arguments that hold others.
 WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
 

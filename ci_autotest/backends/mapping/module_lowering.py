@@ -29,6 +29,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     OWN_DEVICE,
     PLACEHOLDER,
+    PLAIN_TYPES,
     READS_OF_MODULES,
     UNPACK,
     Device,
@@ -246,7 +247,6 @@ def _zeros(program: Program) -> dict[str, torch.Tensor]:
 # function built into torch is always a step, so that the message names it if the table has no row.
 
 
-_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 #: Result of tracing the inside of a function that calls something that is not an operator.
 _OPAQUE: Final = object()
 #: Modules in which torch writes operators as calls of other operators.
@@ -359,7 +359,7 @@ class _ModuleTracer(TorchFunctionMode):
 
     def _argument(self, value: Any, name: str) -> Argument:
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in PLAIN_TYPES:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
             found = self.ref(value)

@@ -177,8 +177,7 @@ class _ProgramJob:
             return found
         cotangents = {
             position: source_tensor(recording, cotangent_key(position), spec)
-            for position, spec in enumerate(program.cotangents)
-            if spec is not None
+            for position, spec in program.cotangent_specs.items()
         }
         run.backward(program, live, cotangents)
         if live.backward_failure is not None:
