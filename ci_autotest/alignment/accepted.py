@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.config.known_differences import nothing_accepted
 from ci_autotest.program.edit import maker_of, readers, with_copies, with_methods
 from ci_autotest.program.ir import DType, output_refs, step_refs
@@ -123,16 +124,16 @@ def _as_the_reference(live: Live, calls: list[int], kind: str, reference: Backen
     """Return the program in which later steps use the values of some calls in the reference's dtype or shape."""
     values = reference.run(live.program, live.sources).values
     found: dict[int, Argument] = {}
-    for i in range(len(live.program.setup), len(values)):
+    for i in range(live.program.start, len(values)):
         value = values[i]
         is_read = maker_of(live.program.steps, i) in calls and bool(readers(live.program, i))
         if is_read and isinstance(value, torch.Tensor):
-            found[i] = DType(str(value.dtype).removeprefix("torch.")) if kind == "dtype" else tuple(value.shape)
+            found[i] = DType(DTYPE_NAMES[value.dtype]) if kind == "dtype" else tuple(value.shape)
     return with_methods(live.program, "to" if kind == "dtype" else "reshape", found) if found else live.program
 
 
 def _read_later(program: Program, call: int) -> tuple[int, ...]:
     """Return the values that a call is given and that later steps use, or the body returns."""
-    given = dict.fromkeys(ref.index for ref in step_refs(program.steps[call]) if ref.index >= len(program.setup))
+    given = dict.fromkeys(ref.index for ref in step_refs(program.steps[call]) if ref.index >= program.start)
     returned = {ref.index for ref in output_refs(program)}
     return tuple(i for i in given if i in returned or any(reader > call for reader in readers(program, i)))

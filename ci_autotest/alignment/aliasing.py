@@ -16,7 +16,7 @@ from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import maker_of
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.ir import is_unpacking, step_refs
 from ci_autotest.program.roles import DROPOUTS
 from ci_autotest.values.verdict import Misalignment, Value
 
@@ -60,9 +60,9 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
     if candidate.failure is not None or reference.failure is not None or candidate.is_remote:
         return []  # Another process does not report which values share memory.
     found = []
-    for index, step in enumerate(program.steps):
+    for index, step in program.numbered:
         maker = program.steps[maker_of(program.steps, index)]
-        if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
+        if not step.is_call:
             continue
         arguments = [ref.index for ref in step_refs(maker)]
         # A graph returns only some values, and nothing is known of memory that it does not show.

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.elements import NAMES, ulp_distance, wide
+from ci_autotest.alignment.elements import ulp_distance, wide
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.sameness import same_bits
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.edit import maker_of, users
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.aligned_error import AlignedError, joined_errors
@@ -62,7 +63,7 @@ def _is_pair(left: object, right: object) -> bool:
 
 
 def _error(operator: str, left: torch.Tensor, right: torch.Tensor) -> AlignedError:
-    name = NAMES[right.dtype]
+    name = DTYPE_NAMES[right.dtype]
     default = tolerance_for(name)
     is_inexact = bool(default.rtol or default.atol)
     if right.numel() == 0 or same_bits(left.detach(), right.detach()):

@@ -38,7 +38,6 @@ from ci_autotest.program.ir import (
     CALL_FUNCTION,
     EXPECT,
     HOOK,
-    OUTPUT,
     PLACEHOLDER,
     operator_check_of,
     result_bands_of,
@@ -142,7 +141,7 @@ class Examination:
         stop = candidate.failure.step if candidate.failure else len(self.steps)
         for index, step in enumerate(self.steps[:stop]):
             if (
-                step.op in {PLACEHOLDER, OUTPUT}
+                not step.is_call
                 or step.in_setup
                 or is_of_hook(step) is not in_hooks
                 or (shown is not None and index not in shown)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.sameness import INTEGERS, dense
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.values.dtypes import BITS, FLOATING
 from ci_autotest.values.tolerance import ANY, ULP_LIMIT, Tolerance
 from ci_autotest.values.verdict import Difference
@@ -39,10 +40,6 @@ _FLOAT64: Final = np.float64
 
 _STRIDED: Final = torch.strided
 _LARGEST: Final = 2**63 - 1
-#: Names of dtypes without the prefix ``torch.``.
-NAMES: Final[dict[torch.dtype, str]] = {
-    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
-}
 #: Dtypes that NumPy has, too. Tensors of up to ``FEW`` elements are compared there, because its calls cost less.
 OF_NUMPY: Final = frozenset(getattr(torch, name) for name in FLOATING - BITS.keys())
 FEW: Final = 4096
@@ -118,7 +115,7 @@ def near_in(left: Sequence[bytes], right: Sequence[bytes], dtype: torch.dtype, t
         dtype: Of all of them, one that NumPy has.
         tolerance: At strictness ``tolerance``.
     """
-    kind = np.dtype(str(dtype).removeprefix("torch."))
+    kind = np.dtype(DTYPE_NAMES[dtype])
     starts = list(accumulate([len(each) // kind.itemsize for each in right[:-1]], initial=0))
     ours, theirs = (np.frombuffer(b"".join(side), kind).astype(_FLOAT64) for side in (left, right))
     with _errstate(all="ignore"):

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import NAMES, close
+from ci_autotest.alignment.elements import close
 from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
 from ci_autotest.backends.remote.response import ResponseModule
 from ci_autotest.backends.sameness import same_bits, same_tensors
 from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.program.ir import CALL_METHOD, EXPECT, PLACEHOLDER
@@ -101,7 +102,7 @@ def _as_expected(candidate: Trace, reference: Trace, program: Program, rules: Ru
         close(
             candidate.values[i],
             reference.values[i],
-            expected_tolerance(step, rules, program.steps, NAMES[reference.values[i].dtype]),
+            expected_tolerance(step, rules, program.steps, DTYPE_NAMES[reference.values[i].dtype]),
         )
         for i, step in enumerate(program.steps)
         if step.target == EXPECT
@@ -248,7 +249,7 @@ def tensors_aligned(
         return False
     if same_bits(left, right):
         return rules.strictness != "bitwise" or not strides or left.stride() == right.stride()
-    name = NAMES[right.dtype]
+    name = DTYPE_NAMES[right.dtype]
     return close(left, right, rules.tolerance(rules.operators(steps, of=of), name).surely(name))
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.elements import FEW, NAMES, OF_NUMPY, near_in
+from ci_autotest.alignment.elements import FEW, OF_NUMPY, near_in
 from ci_autotest.backends.remote.response import FIELDS
 from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.backends.sameness import byte_view
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.tolerance import ANY
 
@@ -122,7 +123,7 @@ class _Look:
         if (
             kind != "tensor"
             or not (right.is_cpu and right.layout is _STRIDED)
-            or name != NAMES[right.dtype]
+            or name != DTYPE_NAMES[right.dtype]
             or shape != list(right.shape)
             or (flags is not None and (requires_grad is not flags[0] or is_leaf is not flags[1]))
             # For a large tensor the host sends a digest, and its elements are still there.
@@ -135,7 +136,7 @@ class _Look:
 
     def _may_be_near(self, left: bytes, own: bytes, right: torch.Tensor) -> bool:
         dtype = right.dtype
-        tolerance = self._rules.tolerance(self._operators, NAMES[dtype]).surely(NAMES[dtype])
+        tolerance = self._rules.tolerance(self._operators, DTYPE_NAMES[dtype]).surely(DTYPE_NAMES[dtype])
         # Which of several operators a value follows from is not known here.
         if (
             len(self._operators) > 1

@@ -8,14 +8,12 @@ large integers) in one run and zeros in another; the reference reads neither.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 import torch
 
-from ci_autotest.alignment.single_step import Live
-from ci_autotest.program.edit import renumbered_step, with_mode
+from ci_autotest.program.edit import rewritten, with_mode
 from ci_autotest.program.ir import (
     CALL_METHOD,
     PLACEHOLDER,
@@ -33,6 +31,7 @@ from ci_autotest.values.verdict import Call, Value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ci_autotest.alignment.single_step import Live
     from ci_autotest.values.verdict import Misalignment, Verdict
 
 #: Elements of a band. A multiple of 64, so that the first element is aligned as in a storage of its own (rule 16).
@@ -64,24 +63,20 @@ def _with_result_bands(live: Live, *, has_zeros: bool) -> Live:
 
 def _with_input_bands(live: Live, *, has_zeros: bool) -> Live:
     """Return the program with bands around each input that has elements."""
-    program, sources = live.program, dict(live.sources)
-    steps: list[Step] = []
-    places: dict[int, int] = {}
-    for index, step in enumerate(program.steps):
+    sources = dict(live.sources)
+
+    def banded(index: int, step: Step) -> tuple[Step, ...]:
         spec = step.spec if not step.in_setup else None
         if spec is None or not sources[step.target].numel():
-            places[index] = len(steps)
-            steps.append(renumbered_step(step, places))
-            continue
+            return (step,)
         source = _banded(sources.pop(step.target), has_zeros=has_zeros)
-        key, name = f"{_KEY}{len(steps)}", f"{step.name or step.target}_storage"
-        sources[key], size = source, source.numel()
-        whole = replace(spec, shape=(size,), strides=(1,), offset=0, storage_size=size)
-        steps.append(step._replace(target=key, args=(whole,), name=name))
-        view = (Ref(len(steps) - 1), spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset + BAND)
-        places[index] = len(steps)
-        steps.append(Step(CALL_METHOD, "as_strided", view, (), step.name or step.target))
-    return Live(Program.of(steps), sources, live.cotangents)
+        key, name = f"{_KEY}{index}", f"{step.name or step.target}_storage"
+        sources[key] = source
+        whole = step._replace(target=key, args=(spec.contiguous(shape=(source.numel(),)),), name=name)
+        view = (Ref(index), spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset + BAND)
+        return whole, Step(CALL_METHOD, "as_strided", view, (), step.name or step.target)
+
+    return live._replace(program=rewritten(live.program, banded), sources=sources)
 
 
 def _banded(source: Any, *, has_zeros: bool) -> torch.Tensor:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.input_copies import contiguous_spec
+from ci_autotest.backends.input_copies import contiguous_spec, laid_out
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace, overwritten
 from ci_autotest.program.call_probe import SERIES_CALLS, SETS, probe, rewritten, series
 from ci_autotest.program.call_sequence import SequencePart, is_repeatable, plain
 from ci_autotest.program.edit import keeping, replaced, used_by
 from ci_autotest.program.expectations import expected_input, without_expectations
-from ci_autotest.program.ir import EXPECT, OUTPUT, Program, is_unpacking
+from ci_autotest.program.ir import EXPECT, OUTPUT, Program
 from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
@@ -160,7 +160,7 @@ def _changed(
     found = {}
     for index, spec in part.program.inputs.items():
         source = part.data[part.program.steps[index].target]
-        tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
+        tensor = laid_out(source, spec)
         flat = _plain(tensor.contiguous().reshape(-1))
         if others := change(flat):
             one, other = (each.to(tensor.dtype).reshape(spec.shape) for each in (others[0], others[-1]))
@@ -228,11 +228,8 @@ def part_of(attempt: Attempt) -> SequencePart:
         position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
     }
     program, sources = _laid_out(attempt)
-    tensors = frozenset(
-        index
-        for index, value in enumerate(attempt.trace.values)
-        if isinstance(value, torch.Tensor) and index >= len(program.setup)
-    )
+    values = attempt.trace.values
+    tensors = frozenset(i for i in range(program.start, len(values)) if isinstance(values[i], torch.Tensor))
     return SequencePart(program, sources, cotangents, leaves, parameters, tensors, _writable(attempt, tensors))
 
 
@@ -247,8 +244,7 @@ def _laid_out(attempt: Attempt) -> tuple[Program, dict[str, torch.Tensor]]:
         step = program.steps[index]
         own = replace(plain(spec), requires_grad=spec.requires_grad, device=spec.device)
         inputs[index] = step._replace(args=(own,))
-        data = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset).contiguous()
-        sources = {**sources, step.target: data}
+        sources = {**sources, step.target: laid_out(sources[step.target], spec).contiguous()}
     return replaced(program, inputs), sources
 
 
@@ -264,7 +260,7 @@ def _writable(attempt: Attempt, tensors: frozenset[int]) -> frozenset[int]:
     # Outputs are compared, so that each call must keep its own.
     given = used_by(program.body[-1:])
     used = used_by(step for step in steps if step.op != OUTPUT)
-    calls = {index for index, step in program.calls if not is_unpacking(step)}
+    calls = {index for index, _ in program.calls}
     wanted = sorted((tensors & used & calls) - given)
     if not wanted:
         return frozenset()

@@ -10,7 +10,7 @@ import torch
 
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.single_step import Live
-from ci_autotest.backends.input_copies import contiguous_spec, span
+from ci_autotest.backends.input_copies import contiguous_spec, laid_out, source_of
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.sameness import byte_view, is_same
 from ci_autotest.backends.snapshots import metadata
@@ -18,7 +18,6 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     Mapping_,
-    Program,
     Recording,
     Step,
     TensorSpec,
@@ -47,21 +46,9 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     count = max(live.cotangents, default=-1) + 1
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
-        specs[position], tensors[cotangent_key(position)] = _with_layout(source)
+        flat, specs[position] = source_of(source)
+        tensors[cotangent_key(position)] = bytes(byte_view(flat))
     return Recording(replace(live.program, cotangents=tuple(specs)), tensors, dict(note))
-
-
-def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
-    """Return the spec and bytes of a cotangent, in its layout."""
-    if source.is_contiguous():
-        return contiguous_spec(source), bytes(byte_view(source))
-    held = span(source)
-    spec = replace(contiguous_spec(source), strides=tuple(source.stride()), storage_size=held)
-    return spec, bytes(byte_view(source.as_strided((held,), (1,))))
-
-
-def _laid_out(data: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    return data if spec.is_contiguous else data.as_strided(spec.shape, spec.strides, spec.offset)
 
 
 def to_live(recording: Recording) -> Live:
@@ -70,9 +57,8 @@ def to_live(recording: Recording) -> Live:
     specs = ((step.target, step.spec) for step in program.steps)
     sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs if spec is not None}
     cotangents = {
-        position: _laid_out(from_bytes(recording.tensors[cotangent_key(position)], spec), spec)
-        for position, spec in enumerate(program.cotangents)
-        if spec is not None
+        position: laid_out(from_bytes(recording.tensors[cotangent_key(position)], spec), spec)
+        for position, spec in program.cotangent_specs.items()
     }
     return Live(program, sources, cotangents)
 
@@ -164,8 +150,8 @@ def _ends(live: Live, trace: Trace, reference: ReferenceBackend) -> Iterator[tup
     program = live.program
     given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
     # The same inputs and modules once more, before any step has changed them.
-    body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
-    values = reference.run(Program(program.setup, body), live.sources).values
+    body = (*(program.steps[i] for i in program.inputs), Step(OUTPUT, "output", ()))
+    values = reference.run(program.with_body(body), live.sources).values
     seen: set[int] = set()
     for place, index in enumerate(given):
         before, after = values[place], trace.values[index]

@@ -41,7 +41,7 @@ def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
         and is_repeatable(attempt.program)
         and not any(
             isinstance(value, torch.nn.Module) and next(value.buffers(), None) is not None
-            for value in trace.values[: len(attempt.program.setup)]
+            for value in trace.values[: attempt.program.start]
         )
         and not overwritten(trace)
     )

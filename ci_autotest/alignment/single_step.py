@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from ci_autotest.backends.input_copies import source_of
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.edit import keeping, mapped_step, replaced, until
@@ -25,7 +26,6 @@ from ci_autotest.program.ir import (
     Program,
     Ref,
     Step,
-    TensorSpec,
     is_unpacking,
     step_refs,
 )
@@ -60,19 +60,6 @@ class Live(NamedTuple):
     cotangents: Mapping[int, Any]
 
 
-def _source_of(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
-    """Return the part of a tensor's storage that its elements span, and its spec with strides."""
-    value = tensor.detach().resolve_conj().resolve_neg().cpu()
-    shape, strides = tuple(value.shape), tuple(value.stride())
-    dtype = str(value.dtype).removeprefix("torch.")
-    if value.is_contiguous() or value.numel() == 0:
-        value = value.clone(memory_format=torch.contiguous_format)
-        return value, TensorSpec(dtype, shape, tuple(value.stride()), 0, value.numel(), requires_grad)
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    flat = value.as_strided((span,), (1,)).clone()
-    return flat, TensorSpec(dtype, shape, strides, 0, span, requires_grad)
-
-
 class _Builder:
     """Collect the steps of an isolated program."""
 
@@ -93,7 +80,7 @@ class _Builder:
     ) -> None:
         # The setup keeps its keys, and in a sequence of calls these need not be the first ones.
         key = next(key for key in (f"t{number}" for number in count()) if key not in self.sources)
-        self.sources[key], spec = _source_of(tensor, requires_grad=requires_grad)
+        self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
         if distribution is not None or state:
             spec = replace(spec, distribution=distribution, state=state)
         self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
@@ -127,10 +114,10 @@ def isolate(
     _copy_setup(builder, program, live.sources)
     step = program.steps[index]
     for ref in step_refs(step):
-        if ref.index < len(program.setup) and isinstance(before.values[ref.index], torch.nn.Module):
+        if ref.index < program.start and isinstance(before.values[ref.index], torch.nn.Module):
             _as_it_was(builder, program, ref.index, before.values[ref.index])
     for ref in step_refs(step):
-        if ref.index not in builder.indices and ref.index >= len(program.setup):
+        if ref.index not in builder.indices and ref.index >= program.start:
             taken = program.steps[ref.index].spec
             state, lies = ("", None) if taken is None else (taken.state, taken.distribution)
             lies = (distributions or {}).get(ref.index, lies)
@@ -264,16 +251,15 @@ def pruned(live: Live) -> Live:
                 needed.add(index)
                 needed.update(ref.index for ref in step_refs(steps[index]))
         grew = len(needed) > before
-    program, _ = keeping(live.program, needed)
-    sources = {step.target: live.sources[step.target] for step in program.steps if step.op == PLACEHOLDER}
-    return Live(replace(program, cotangents=()), sources, live.cotangents)
+    program = replace(keeping(live.program, needed)[0], cotangents=())
+    return Live(program, {key: live.sources[key] for key in program.specs}, live.cotangents)
 
 
 def _shared_memory(steps: tuple[Step, ...]) -> list[frozenset[int]]:
     """Return, for each step, the steps whose memory its value may share: the ends of its chains of receivers."""
     found: list[frozenset[int]] = []
     for index, step in enumerate(steps):
-        values = list(step.args[:1]) if step.op not in {PLACEHOLDER, OUTPUT} else []
+        values = list(step.args[:1]) if step.is_call else []
         values += written_values(step, steps)
         if step.op == CALL_MODULE and may_share_input(step):
             values += step.args[1:2]
@@ -296,7 +282,7 @@ def _changed(step: Step, program: Program) -> list[Ref]:
     found = list(written_values(step, program.steps))
     receiver = step.args[0] if step.args else None
     if isinstance(receiver, Ref):
-        on_module = step.op == CALL_METHOD and receiver.index < len(program.setup)
+        on_module = step.op == CALL_METHOD and receiver.index < program.start
         if step.op == CALL_MODULE or step.target in _EFFECTS or on_module:
             found.append(receiver)
     return found
@@ -320,7 +306,7 @@ def inlined(live: Live, index: int, reference: Backend) -> Live:
         ProgramError: The step returns no tensor.
     """
     program = live.program
-    step = program.steps[index] if len(program.setup) <= index < len(program.steps) else None
+    step = program.steps[index] if program.start <= index < len(program.steps) else None
     if step is None or step.op not in {CALL_FUNCTION, CALL_METHOD}:
         message = f"step {index} is no call of the body and cannot be replaced by an input."
         raise ProgramError(message)
@@ -330,6 +316,6 @@ def inlined(live: Live, index: int, reference: Backend) -> Live:
         message = f"step {index}, {step.target}, returns no tensor and cannot be replaced by an input."
         raise ProgramError(message)
     key = f"{_KEY}{sum(name.startswith(_KEY) for name in live.sources)}"
-    source, spec = _source_of(value, requires_grad=value.requires_grad)
+    source, spec = source_of(value, requires_grad=value.requires_grad)
     placed = step._replace(op=PLACEHOLDER, target=key, args=(spec,), kwargs=(), modes=(), seed=None)
     return pruned(Live(replaced(program, {index: placed}), {**live.sources, key: source}, live.cotangents))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
 
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.identity import matches, step_operator
 from ci_autotest.program.edit import follows_from
-from ci_autotest.program.ir import EXPECT, OUTPUT, PLACEHOLDER, step_refs
+from ci_autotest.program.ir import EXPECT, step_refs
 from ci_autotest.program.written_values import written_values
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ANY, Metric, Scale, Strictness, Tolerance, tolerance_for
@@ -165,11 +166,7 @@ class Rules:
         # After a write, a value may follow from calls that it does not refer to.
         is_one = of is not None and not any(written_values(step, steps) for step in steps)
         behind = follows_from(steps, of) if is_one and of is not None else range(len(steps))
-        called = [
-            step
-            for i, step in enumerate(steps)
-            if step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT and i in behind
-        ]
+        called = [step for i, step in enumerate(steps) if step.is_call and step.target != EXPECT and i in behind]
         if values is None or not any(row.scale for row in self.rows):
             return tuple(sorted({Called(step_operator(step, steps)) for step in called}))
         sizes: dict[str, int] = {}
@@ -321,8 +318,7 @@ def reduced_size(step: Step, steps: Sequence[Step], values: Sequence[Any], index
         return _of_dimension(step, first)
     if name in _NORMALISED:
         return _of_shape(step, first, weights)
-    results = [value for value in _flat(values[index]) if isinstance(value, torch.Tensor)]
-    smallest = min((result.numel() for result in results), default=0)
+    smallest = min((result.numel() for result in tensors_in(values[index])), default=0)
     return max(1, first.numel() // smallest) if smallest else 1
 
 
@@ -349,10 +345,6 @@ def _of_shape(step: Step, tensor: torch.Tensor, weights: Sequence[torch.Tensor])
     if weights:
         return max(1, weights[0].numel())
     return max(1, tensor.shape[-1] if tensor.dim() else 1)
-
-
-def _flat(value: Any) -> list[Any]:
-    return [item for each in value for item in _flat(each)] if isinstance(value, tuple | list) else [value]
 
 
 #: What a row's ``scale`` multiplies its bounds by.

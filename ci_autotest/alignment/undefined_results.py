@@ -13,11 +13,12 @@ import torch
 
 from ci_autotest.alignment.properties.call import SideCall, draws_inside
 from ci_autotest.alignment.properties.table import DRAWN_INSIDE, PropertyQuestion, is_free, row_of
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.host.steps import materialize
 from ci_autotest.program.edit import reached, used_by
-from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking
+from ci_autotest.program.ir import CALL_MODULE, is_unpacking
 from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def settle(differences: list[Misalignment], program: Program, candidate: Trace, 
     """
     if not differences:
         return Settled([], [])
-    opened = (_open(program, i, step, candidate, reference) for i, step in enumerate(program.steps))
+    opened = (_open(program, i, step, candidate, reference) for i, step in program.numbered)
     found = [item for item in opened if item is not None]
     if not found:
         return Settled(differences, [])
@@ -107,7 +108,7 @@ def _undone(item: Misalignment, problem: str) -> Misalignment:
 
 
 def _open(program: Program, index: int, step: Step, candidate: Trace, reference: Trace) -> _Open | None:
-    if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or is_unpacking(step):
+    if not step.is_call or is_unpacking(step):
         return None
     row = row_of(step_operator(step, program.steps))
     if row is None and step.op == CALL_MODULE and _is_other_generator(candidate, reference, index):
@@ -148,14 +149,8 @@ def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
     """Whether a seed gives the candidate other numbers, because it compiles or runs on another device."""
     if candidate.shown is not None:
         return True
-    sides = [_first_tensor(trace.values[index]) for trace in (candidate, reference) if index < len(trace.values)]
-    return len({tensor.device.type for tensor in sides if tensor is not None}) > 1
-
-
-def _first_tensor(value: Any) -> torch.Tensor | None:
-    if isinstance(value, tuple | list):
-        return next((found for found in map(_first_tensor, value) if found is not None), None)
-    return value if isinstance(value, torch.Tensor) else None
+    sides = [tensors_in(trace.values[index])[:1] for trace in (candidate, reference) if index < len(trace.values)]
+    return len({tensor.device.type for first in sides for tensor in first}) > 1
 
 
 def _free(call: _Open) -> tuple[int, ...]:

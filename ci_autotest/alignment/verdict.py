@@ -18,6 +18,7 @@ from ci_autotest.alignment.localize.search import Culprit, ExaminedProgram, Step
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.edit import follows_from, maker_of, users, with_mode
@@ -340,7 +341,7 @@ def _pattern(culprit: Culprit, sides: TrialSides) -> ErrorPattern | None:
 
 
 def _tolerance(culprit: Culprit, reference: torch.Tensor, sides: TrialSides) -> Tolerance:
-    dtype = str(reference.dtype).removeprefix("torch.")
+    dtype = DTYPE_NAMES[reference.dtype]
     of = culprit.misalignment.step if culprit.misalignment.kind == "value" else None
     operators = sides.rules.operators(culprit.live.program.steps, culprit.reference.values, of)
     return sides.rules.tolerance(operators, dtype)

@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.written_inputs import WrittenInputs
 from ci_autotest.errors import OutOfScopeError, by_user
 from ci_autotest.values.kernel_scope import EVERYTHING
@@ -64,9 +65,8 @@ class CallScope:
         inexact = [value for value in tensors if value.is_floating_point() or value.is_complex()]
         # Indices and masks beside the data do not count, so integers are looked at only if there is nothing else.
         if self._dtypes:
-            _refuse(
-                operator, "dtype", {_name(value.dtype) for value in inexact or tensors} - self._dtypes, self._dtypes
-            )
+            seen = {DTYPE_NAMES[value.dtype] for value in inexact or tensors}
+            _refuse(operator, "dtype", seen - self._dtypes, self._dtypes)
         if self._devices:
             _refuse(operator, "device", {value.device.type for value in tensors} - self._devices, self._devices)
         if self._layouts and not all(_is_contiguous(value) for value in tensors):
@@ -145,10 +145,6 @@ def _refuse(operator: str, what: str, outside: set[str], taken: frozenset[str]) 
         names = ", ".join(sorted(outside))
         message = f"{operator}: {what} {names}; the candidate's row has {what}s: {', '.join(sorted(taken))}"
         raise OutOfScopeError(message)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:

@@ -71,7 +71,7 @@ class DelegationWatch:
         self._captured: set[int] = set()
         #: What each step calls, from a run without data: steps by operator, in order, once for each call.
         self._called: dict[str, list[int]] = defaultdict(list)
-        self._seen: list[_Call] = []
+        self._seen: list[TorchCall] = []
         self._is_known = True
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ def _base(name: str) -> str:
     return parts[-1].rstrip("_").lower()
 
 
-class _Call(NamedTuple):
+class TorchCall(NamedTuple):
     """An operator that PyTorch ran for a graph.
 
     Attributes:
@@ -196,7 +196,7 @@ class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
         seen: Receives them.
     """
 
-    def __init__(self, seen: list[_Call]) -> None:
+    def __init__(self, seen: list[TorchCall]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
 
@@ -222,13 +222,13 @@ def _is_traced() -> bool:
     return any(torch._C._get_dispatch_mode(mode) is not None for mode in (_MODES.FAKE, _MODES.PROXY))
 
 
-def _call_of(operator: str, frame: FrameType | None) -> _Call | None:
+def _call_of(operator: str, frame: FrameType | None) -> TorchCall | None:
     """Return a call with what called it; ``None`` if the compiler's own code did."""
     caller, is_own = None, False
     while frame is not None and frame.f_code.co_filename != __file__:
         found = _graph_of(frame)
         if found is not None and caller is not None and is_own:
-            return _Call(operator, caller, is_fallback=True)
+            return TorchCall(operator, caller, is_fallback=True)
         if found is not None and caller is None:
             caller = found
         elif not frame.f_code.co_filename.startswith(_TORCH):
@@ -236,7 +236,7 @@ def _call_of(operator: str, frame: FrameType | None) -> _Call | None:
             if caller is None:
                 return None
         frame = frame.f_back
-    return _Call(operator, caller, is_fallback=False)
+    return TorchCall(operator, caller, is_fallback=False)
 
 
 def _graph_of(frame: FrameType) -> torch.fx.Node | tuple[torch.fx.GraphModule, int] | None:
@@ -273,7 +273,7 @@ def _calls_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[tu
             at[:] = [n]
             return super().run_node(n)
 
-    class Noted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class CalledOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if at and at[0].op.startswith("call") and _is_computing(func):
                 found.append((func._schema.name, at[0]))
@@ -284,6 +284,6 @@ def _calls_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[tu
         fake.from_tensor(each) if isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) else each
         for each in inputs
     ]
-    with fake, Noted():  # type: ignore[no-untyped-call]
+    with fake, CalledOperators():  # type: ignore[no-untyped-call]
         Nodes(graph).run(*empty)
     return iter(found)

@@ -122,14 +122,13 @@ class _Converter:
         self._constant, self._tree, self._modules = constant, tree, modules
         self._named, self._paths = names(program), module_paths(program)
         self._seeds = seeds_of(program)
-        self._count = len(program.setup)
         self._is_without_grad = is_without_grad(program)
         self._nodes: dict[int, fx.Node] = {}
         if any(step.target == "register_hook" for step in program.body):
             message = "torch.fx has no hooks"
             raise NotImplementedError(message)
-        for offset, step in enumerate(program.body):
-            self._add(self._count + offset, step)
+        for index, step in program.numbered:
+            self._add(index, step)
         # A program that is cut off returns what its last step takes.
         self.graph.output(tuple(self._value(ref.index) for ref in output_refs(program)))
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import torch
 
-from ci_autotest.program.ir import (
-    OWN_DEVICE,
-    TensorSpec,
-    contiguous_strides,
-)
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
+from ci_autotest.program.ir import OWN_DEVICE, TensorSpec
 
 CPU: Final = torch.device("cpu")
 
 
 def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
     """Return the spec of a contiguous copy of a tensor, without ``requires_grad``."""
-    shape = tuple(tensor.shape)
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())
+    return TensorSpec.plain(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
+
+
+def source_of(tensor: torch.Tensor, *, requires_grad: bool = False) -> tuple[torch.Tensor, TensorSpec]:
+    """Return a copy of the part of a storage that a tensor's elements span, and the tensor's spec with strides."""
+    value = tensor.detach().resolve_conj().resolve_neg().cpu()
+    spec = replace(contiguous_spec(value), requires_grad=requires_grad)
+    if value.is_contiguous():
+        return value.clone(memory_format=torch.contiguous_format), spec
+    held = span(value)
+    flat = value.as_strided((held,), (1,)).clone()
+    return flat, replace(spec, strides=tuple(value.stride()), storage_size=held)
+
+
+def laid_out(source: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """Return the view of a source that a spec describes."""
+    return source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
 
 
 def span(tensor: torch.Tensor) -> int:
@@ -43,6 +55,5 @@ def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch
     tensor = source.clone()
     if device is not CPU and spec.device == OWN_DEVICE and device.type != "cpu":
         tensor = tensor.to(device)
-    if not spec.is_contiguous:
-        tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
+    tensor = laid_out(tensor, spec)
     return tensor.requires_grad_() if spec.requires_grad else tensor

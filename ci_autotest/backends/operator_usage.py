@@ -11,10 +11,11 @@ import torch
 
 from ci_autotest.backends.mapping.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.edit import follows_from
-from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.ir import CALL_MODULE, is_unpacking, step_refs
 from ci_autotest.program.targets import is_overload, is_own, last_name
 from ci_autotest.program.written_values import written_values
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Limit on the number of forms. Programs of further forms are not counted, so that coverage reports less than it could.
 FORMS: Final = 1 << 16
-#: Opcodes of steps whose arguments add nothing to the dtypes of the values.
-_SILENT: Final = frozenset({PLACEHOLDER, OUTPUT})
 _NAMESPACE: Final = "torch."
 #: Calls that read what is known of a tensor, or its elements, and compute nothing.
 _READS: Final = frozenset({
@@ -64,13 +63,9 @@ class OperatorUsage:
         """Return the number of the form of an attempt's program."""
         # Targets and the types of arguments decide which names the arguments have.
         key: list[Any] = []
-        for op, target, args, kwargs, *_ in attempt.program.steps:
-            if op in _SILENT:
-                continue
-            key.append(target)
-            key += map(type, args)
-            if kwargs:
-                key += [name for name, _ in kwargs]
+        for step in attempt.program.steps:
+            if step.is_call:
+                key += (step.target, *map(type, step.args), *(name for name, _ in step.kwargs))
         key += [value.dtype for value in attempt.trace.values if isinstance(value, torch.Tensor)]
         found = self._forms.get(form := tuple(key))
         if found is None:
@@ -116,7 +111,7 @@ def computing(program: Program) -> frozenset[int]:
 
 
 def _computes(step: Step, steps: Sequence[Step]) -> bool:
-    if step.op in _SILENT or is_unpacking(step) or last_name(step.target) in _READS:
+    if not step.is_call or is_unpacking(step) or last_name(step.target) in _READS:
         return False
     operator = step_operator(step, steps)
     return operator.startswith(_NAMESPACE) or is_own(operator)
@@ -137,7 +132,7 @@ def placed_calls(steps: Sequence[Step], lay: Mapping[int, Distribution]) -> Iter
         lay: How the value of each step lay, by index.
     """
     for step in steps:
-        if step.op in _SILENT or step.in_setup or is_unpacking(step):
+        if not step.is_call or step.in_setup or is_unpacking(step):
             continue
         operator = step_operator(step, steps)
         placed = [str(lay[ref.index]) for ref in step_refs(step) if ref.index in lay]
@@ -146,4 +141,4 @@ def placed_calls(steps: Sequence[Step], lay: Mapping[int, Distribution]) -> Iter
 
 
 def _dtype(value: object) -> str:
-    return str(value.dtype).removeprefix(_NAMESPACE) if isinstance(value, torch.Tensor) else ""
+    return DTYPE_NAMES[value.dtype] if isinstance(value, torch.Tensor) else ""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.autograd_engine import gradient_edge
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.trace import Metadata, Observation, Trace
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _Tensor: Final = torch.Tensor
 def metadata(tensor: torch.Tensor) -> Metadata:
     """Return the metadata of a tensor, which is compared before its elements."""
     return Metadata(
-        str(tensor.dtype).removeprefix("torch."),
+        DTYPE_NAMES[tensor.dtype],
         tuple(tensor.shape),
         tuple(tensor.stride()) if tensor.layout is torch.strided else (),
         str(tensor.device),

@@ -12,13 +12,17 @@ from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device, DType, Frame
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
+#: The name of each dtype without its framework.
+DTYPE_NAMES: Final[dict[torch.dtype, str]] = {
+    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
+}
 _CONSTANTS: Final = {getattr(torch, target.removeprefix("torch.")): FrameworkConstant(target) for target in CONSTANTS}
 
 
 def argument_of(value: Any) -> Argument | None:
     """Return the argument of a program for a dtype, device, layout or memory format of torch; ``None`` for others."""
     if isinstance(value, torch.dtype):
-        return DType(str(value).removeprefix("torch."))
+        return DType(DTYPE_NAMES[value])
     if isinstance(value, torch.device):
         return Device(HOST_DEVICE if value.type == "cpu" else OWN_DEVICE)
     if isinstance(value, torch.memory_format | torch.layout):

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.sameness import byte_view
-from ci_autotest.backends.torch_constants import argument_of
+from ci_autotest.backends.torch_constants import DTYPE_NAMES, argument_of
 from ci_autotest.call_capture.observation import Elements
-from ci_autotest.program.ir import DType, List, Mapping_, Ref, Slice, TensorSpec
+from ci_autotest.program.ir import PLAIN_TYPES, DType, List, Mapping_, Ref, Slice, TensorSpec
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -98,9 +98,6 @@ def add_key(value: Any, parts: list[Any], floats: list[float]) -> None:
             add_key(plain, parts, floats)
 
 
-_PLAIN: Final = frozenset({type(None), type(...), bool, int, float, complex, str})
-
-
 def _plain(value: Any) -> Any:
     """Return a number of NumPy's as one of Python's, and a member of an enumeration as its value."""
     if isinstance(value, np.generic):
@@ -110,7 +107,7 @@ def _plain(value: Any) -> Any:
 
 def _of_python(value: Argument) -> Argument:
     """Return a plain value, unless its class is the author's own."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN_TYPES:
         return value
     message = f"a {type(value).__name__} as an argument"
     raise UnsupportedArgumentError(message)
@@ -157,7 +154,7 @@ def argument(value: Any, tensors: list[torch.Tensor], name: str = "") -> Argumen
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = DTYPE_NAMES[tensor.dtype]
     if type(tensor) not in _TENSORS:
         message = f"a {type(tensor).__name__}, a subclass of Tensor, as an argument"
     elif tensor.layout is not torch.strided:
@@ -178,7 +175,7 @@ def spec_of(tensor: torch.Tensor, *, with_grad: bool) -> TensorSpec:
         tensor: The tensor.
         with_grad: Whether gradients are on.
     """
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = DTYPE_NAMES[tensor.dtype]
     shape, strides = tuple(tensor.shape), tensor.stride()
     return TensorSpec(dtype, shape, strides, 0, tensor.numel(), requires_grad=with_grad and tensor.requires_grad)
 

@@ -134,13 +134,6 @@ def keyword_of(callee: Callee, value: object) -> str:
     return "device" if callee.target == "to" and isinstance(value, str) else ""
 
 
-def holds_tensor(result: object) -> bool:
-    """Whether a result is a tensor or contains one."""
-    if isinstance(result, torch.Tensor):
-        return True
-    return isinstance(result, tuple | list) and any(map(holds_tensor, result))
-
-
 def sparse_layout(result: object) -> str:
     """Return the layout of a result that is not strided, for which tests are not written; else an empty text."""
     items = result if isinstance(result, tuple | list) else (result,)

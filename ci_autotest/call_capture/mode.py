@@ -16,6 +16,8 @@ import torch
 from msgspec.structs import replace
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.nest import holds_tensor
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.call_capture.arguments import (
     UnsupportedArgumentError,
     argument,
@@ -29,7 +31,6 @@ from ci_autotest.call_capture.callees import (
     callee_of,
     defaults_of,
     given_keywords,
-    holds_tensor,
     is_overwriting,
     keyword_of,
     sparse_layout,
@@ -285,5 +286,5 @@ def _modes(*, with_grad: bool) -> list[str]:
     """Return the modes in force, as a step has them."""
     modes = [] if with_grad else list(NO_GRAD)
     if torch.is_autocast_enabled("cpu"):
-        modes.append(autocast_mode(str(torch.get_autocast_dtype("cpu")).removeprefix("torch.")))
+        modes.append(autocast_mode(DTYPE_NAMES[torch.get_autocast_dtype("cpu")]))
     return modes

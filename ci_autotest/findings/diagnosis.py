@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
 from ci_autotest.report import finding_message
@@ -273,10 +272,9 @@ def _printed(diagnosis: Diagnosis) -> str:
 def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, tools: Tools) -> Finding:
     """Return the finding with its program, the program's size, and the command that runs it again."""
     recording, program = tools.with_module_folders(recording), recording.program
-    specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
     repro = f"{FINDINGS}/{finding.id}/repro.py" if run_again is RunAgain.SCRIPT else None
     shown = shown_program(recording, msgspec.structs.replace(finding, repro=repro), known=finding.no_program)
-    sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]
+    sizes = [size for spec in program.inputs.values() for size in spec.shape]
     folder = f"{tools.shown.rstrip('/')}/{FINDINGS}/{finding.id}" if run_again is not RunAgain.NOTHING else ""
     updated = msgspec.structs.replace(
         finding,

@@ -15,7 +15,7 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
 from ci_autotest.program.call_sequence import SequencePart, joined, without_gradients
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
@@ -153,9 +153,7 @@ def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) ->
 
 def _without_gradients(recording: Recording) -> Recording:
     """Return a sequence without its backward passes: the kernels of a forward-only candidate have none."""
-    program = without_gradients(recording.program)
-    keys = {step.target for step in program.steps if step.op == PLACEHOLDER}
-    return replace(recording, program=program, tensors={key: recording.tensors[key] for key in keys})
+    return recording.with_program(without_gradients(recording.program))
 
 
 def _dismissed(suspect: Suspect) -> Diagnosis:
@@ -204,15 +202,10 @@ def _part(recording: Recording) -> SequencePart:
     data = {step.target: recording.tensors[step.target] for step in program.steps if step.op == PLACEHOLDER}
     cotangents = {
         position: (spec, recording.tensors[cotangent_key(position)])
-        for position, spec in enumerate(program.cotangents)
-        if spec is not None
+        for position, spec in program.cotangent_specs.items()
     }
-    leaves = [
-        index
-        for index, step in enumerate(program.steps)
-        if step.op == PLACEHOLDER and f"gradient_{index}" in recording.expected
-    ]
-    return SequencePart(Program(program.setup, program.body), data, cotangents, leaves)
+    leaves = [index for index in program.inputs if f"gradient_{index}" in recording.expected]
+    return SequencePart(replace(program, cotangents=()), data, cotangents, leaves)
 
 
 def _sequence(

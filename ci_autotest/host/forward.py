@@ -241,8 +241,8 @@ class _GraphBody:
 
     def _execute(self, values: list[Any]) -> list[Any]:
         """Execute the steps of the body, and return the outputs that are tensors."""
-        for index, step in enumerate(self._program.steps):
-            if step.in_setup or step.op in {PLACEHOLDER, OUTPUT}:
+        for index, step in self._program.numbered:
+            if not step.is_call:
                 continue
             self.at = index
             needs_attribute(step, values, self._framework)

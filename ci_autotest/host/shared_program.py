@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.edit import follows_from
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, output_refs, ref_to, step_refs
+from ci_autotest.program.ir import PLACEHOLDER, Program, Ref, output_refs, ref_to, step_refs
 from ci_autotest.program.json_values import spec_of
 from ci_autotest.program.written_values import written_values
 
@@ -76,10 +76,7 @@ class SharedProgram:
     def arguments(self) -> tuple[tuple[int, int], ...]:
         """Pairs of a call of the body and one of its arguments, by index."""
         return tuple(
-            (index, ref.index)
-            for index, step in enumerate(self.example.steps)
-            if not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT}
-            for ref in step_refs(step)
+            (index, ref.index) for index, step in self.example.numbered if step.is_call for ref in step_refs(step)
         )
 
 

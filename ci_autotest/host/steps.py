@@ -17,6 +17,7 @@ from ci_autotest.program.ir import (
     HOOK,
     HOOKED,
     PLACEHOLDER,
+    PLAIN_TYPES,
     READS_OF_MODULES,
     UNHOOKED,
     UNPACK,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ci_autotest.program.ir import Argument, Opcode, Step
-
-_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
 
 def _detached(value: Any) -> Any:
@@ -138,7 +137,7 @@ def _copied(value: Any) -> Any:
 def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[Argument], Any]) -> Any:
     """Return an argument with references replaced by values and constants by the framework's."""
     kind = type(argument)
-    if kind in _PLAIN:
+    if kind in PLAIN_TYPES:
         return argument
     if isinstance(argument, Ref):
         return values[argument.index]

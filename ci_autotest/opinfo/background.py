@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import torch
 
+from ci_autotest.backends.nest import leaves, tensors_in
 from ci_autotest.opinfo.database import listed
 from ci_autotest.opinfo.variants import ERROR, GRADIENT, INDUCTOR, PyTorchTest
 from ci_autotest.values.tolerance import tolerance_for
@@ -110,12 +111,12 @@ class SampleBackground(NamedTuple):
 
 def _greatest_difference(found: Any, expected: Any, dtype: str) -> float | None:
     """Return the greatest difference beyond the tolerance, 0 if there is none; ``None`` if they cannot be compared."""
-    ours, theirs = list(_tensors(found)), list(_arrays(expected))
+    ours, theirs = tensors_in(found), list(map(np.asarray, leaves(expected)))
     if not ours or len(ours) != len(theirs):
         return None
     allowed, worst = tolerance_for(dtype), 0.0
     for one, other in zip(ours, theirs, strict=True):
-        left = one.resolve_conj().resolve_neg()
+        left = one.detach().resolve_conj().resolve_neg()
         wide = left.to(torch.complex128 if left.is_complex() else torch.float64).numpy()
         if wide.shape != other.shape or other.dtype.kind not in "biufc":
             return None
@@ -123,19 +124,3 @@ def _greatest_difference(found: Any, expected: Any, dtype: str) -> float | None:
         if not np.allclose(wide, exact, allowed.rtol, allowed.atol, equal_nan=True):
             worst = max(worst, float(np.nanmax(np.abs(wide - exact), initial=0.0)) or np.inf)
     return worst
-
-
-def _tensors(found: Any) -> Iterator[torch.Tensor]:
-    if isinstance(found, torch.Tensor):
-        yield found.detach()
-    elif isinstance(found, tuple | list):
-        for one in found:
-            yield from _tensors(one)
-
-
-def _arrays(found: Any) -> Iterator[Any]:
-    if isinstance(found, tuple | list):
-        for one in found:
-            yield from _arrays(one)
-    else:
-        yield np.asarray(found)

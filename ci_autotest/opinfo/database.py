@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.operators.identity import public_name
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.families import MODULES, OPINFO
 from ci_autotest.opinfo.variants import MODULE_TESTS, OPERATOR_TESTS, PyTorchTest
@@ -273,7 +274,7 @@ def listed_tests(source: str) -> set[PyTorchTest]:
 
 def _names(dtypes: Any) -> tuple[str, ...]:
     """Return the names of dtypes in the order of ``DTYPES``, without those that a program cannot hold."""
-    names = {str(dtype).removeprefix("torch.") for dtype in dtypes}
+    names = {DTYPE_NAMES[dtype] for dtype in dtypes}
     return tuple(name for name in DTYPES if name in names)
 
 

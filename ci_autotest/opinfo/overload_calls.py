@@ -15,6 +15,8 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ci_autotest.backends.nest import mapped, tensors_in
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -103,7 +105,7 @@ def observed(call: Callable[..., Any], sample: OpInfoSample, donor: str | None =
         with torch.enable_grad(), warnings.catch_warnings(), _Called(observer), _Dispatched(observer):
             warnings.simplefilter("ignore")
             found = [
-                one for one in _tensors(call(*args, **kwargs)) if one.requires_grad and one.layout == torch.strided
+                one for one in tensors_in(call(*args, **kwargs)) if one.requires_grad and one.layout == torch.strided
             ]
             if found:
                 torch.autograd.backward(found, [torch.randn_like(one) for one in found])
@@ -118,17 +120,12 @@ def copied(call: OverloadCall, *, with_grad: bool = False) -> OverloadCall:
     """Return a call with copies of its tensors; a tensor that is passed twice is one copy."""
     known: dict[int, torch.Tensor] = {}
 
-    def copy(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if id(value) not in known:
-                requires_grad = with_grad and value.requires_grad
-                known[id(value)] = value.detach().clone().requires_grad_(requires_grad)
-            return known[id(value)]
-        if isinstance(value, torch.Size) or not isinstance(value, list | tuple):
-            return {key: copy(one) for key, one in value.items()} if isinstance(value, dict) else value
-        return [copy(one) for one in value] if isinstance(value, list) else tuple(map(copy, value))
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in known:
+            known[id(tensor)] = tensor.detach().clone().requires_grad_(with_grad and tensor.requires_grad)
+        return known[id(tensor)]
 
-    return OverloadCall(tuple(map(copy, call.args)), {name: copy(value) for name, value in call.kwargs.items()})
+    return OverloadCall(*mapped((call.args, call.kwargs), copy))
 
 
 def call_of(entry: OpInfoEntry, sample: OpInfoSample, donor: str, overload: OpOverload) -> OverloadCall | None:
@@ -144,7 +141,7 @@ def adapted(overload: OpOverload, given: OverloadCall, donor: str) -> OverloadCa
     accepts is taken. Tensors for ``out=`` have the form of the result and other elements.
     """
     for args in _fits(overload, given, donor):
-        if sum(one.numel() for one in _tensors([args.args, args.kwargs])) > _ELEMENTS:
+        if sum(one.numel() for one in tensors_in([args.args, args.kwargs])) > _ELEMENTS:
             continue
         try:
             with torch.no_grad(), warnings.catch_warnings():
@@ -245,7 +242,7 @@ def _targets(overload: OpOverload, call: OverloadCall) -> dict[str, Any]:
         return {}
     tried, functional = copied(call), functional_of(overload)
     if functional is None:
-        first = next(_tensors([call.args, call.kwargs]), None)
+        first = next(iter(tensors_in([call.args, call.kwargs])), None)
         return {one.name: torch.empty(0, dtype=first.dtype if first is not None else None) for one in names}
     found: Any = functional(*tried.args, **tried.kwargs)
     found = [found] if len(functional._schema.returns) == 1 else found
@@ -275,13 +272,3 @@ def functional_of(overload: OpOverload) -> OpOverload | None:
             if is_called_so and is_whole and not found._schema.is_mutable:
                 return found
     return None
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)

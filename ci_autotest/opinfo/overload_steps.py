@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.nest import leaves
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.opinfo.overload_calls import MKLDNN
 from ci_autotest.opinfo.sample_call import Inputs, skip
 from ci_autotest.opinfo.variants import ORDINARY
@@ -98,21 +100,19 @@ class _OverloadInputs(Inputs):
 
 def _comparable(found: Any) -> Iterator[Any]:
     """Yield results in a form that can be compared."""
-    if isinstance(found, tuple | list):
-        for one in found:
-            yield from _comparable(one)
-    elif isinstance(found, RecordedTensor):
-        tensor = found._tensor
-        if tensor.is_quantized:
-            yield found.dequantize()
-        elif tensor.layout != torch.strided:
-            yield found.to_dense()
-        elif str(tensor.dtype).removeprefix("torch.") in DTYPES:
-            yield found
-        else:
-            yield found.to(torch.complex64 if tensor.is_complex() else torch.int64)
-    elif isinstance(found, _PLAIN):
-        yield found
+    for one in leaves(found):
+        if isinstance(one, RecordedTensor):
+            tensor = one._tensor
+            if tensor.is_quantized:
+                yield one.dequantize()
+            elif tensor.layout != torch.strided:
+                yield one.to_dense()
+            elif DTYPE_NAMES[tensor.dtype] in DTYPES:
+                yield one
+            else:
+                yield one.to(torch.complex64 if tensor.is_complex() else torch.int64)
+        elif isinstance(one, _PLAIN):
+            yield one
 
 
 def _written(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import unittest
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.input_copies import contiguous_spec, source_of
+from ci_autotest.backends.nest import leaves
 from ci_autotest.backends.operators.identity import public_name
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
-from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec, contiguous_strides
+from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec
 from ci_autotest.record.function import Function
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.values import RecordedTensor
@@ -22,9 +26,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
     from ci_autotest.record.recorder import Recorder
-
-#: Elements before the first one of a non-contiguous input, and the distance between two elements.
-_OFFSET, _STEP = 3, 2
 
 
 def record_sample(recorder: Recorder, entry: OpInfoEntry, sample: OpInfoSample, variant: str) -> Any:
@@ -80,7 +81,7 @@ class Inputs:
         return value
 
     def _input(self, tensor: torch.Tensor) -> Any:
-        dtype = str(tensor.dtype).removeprefix("torch.")
+        dtype = DTYPE_NAMES[tensor.dtype]
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.device.type != "cpu":
             return self.unusual(tensor)
         if dtype not in DTYPES:
@@ -90,39 +91,26 @@ class Inputs:
         requires_grad = tensor.requires_grad and self._variant != OUT
         if self._variant == NON_CONTIGUOUS and tensor.is_contiguous() and tensor.numel() > 1:
             self.is_varied = True
-            return self.recorder.tensor(*_spread(plain, dtype, requires_grad=requires_grad))
+            return self.recorder.tensor(*_spread(plain, requires_grad=requires_grad))
         if self._variant == CONJUGATE and tensor.is_complex():
             self.is_varied = True
-            value = self.recorder.tensor(*_kept(plain.conj().resolve_conj(), dtype, requires_grad=requires_grad))
+            value = self.recorder.tensor(*source_of(plain.conj(), requires_grad=requires_grad))
             return value.conj()
-        return self.recorder.tensor(*_kept(plain, dtype, requires_grad=requires_grad))
+        return self.recorder.tensor(*source_of(plain, requires_grad=requires_grad))
 
     def unusual(self, tensor: torch.Tensor) -> Any:
         """Skip the case of a tensor that no program can hold."""
         return skip(f"it has a tensor that is {tensor.layout}, which no program can hold")
 
 
-def _kept(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
-    """Return the elements of a tensor and its layout."""
-    shape = tuple(tensor.shape)
-    if tensor.is_contiguous():
-        source = tensor.contiguous().clone()
-        return source, TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel(), requires_grad)
-    strides = tuple(tensor.stride())
-    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if tensor.numel() else 0
-    source = torch.as_strided(tensor, (count,), (1,)).clone()
-    return source, TensorSpec(dtype, shape, strides, 0, count, requires_grad)
-
-
-def _spread(tensor: torch.Tensor, dtype: str, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
+def _spread(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
     """Return a tensor's elements as every second one of a storage, from an offset; those between are its own too."""
-    shape, flat = tuple(tensor.shape), tensor.contiguous().reshape(-1)
-    count = _OFFSET + _STEP * tensor.numel()
-    source = flat.flip(0).repeat_interleave(_STEP)[:1].repeat(count)
-    source[_OFFSET::_STEP] = flat[: len(source[_OFFSET::_STEP])]
-    source[_OFFSET + 1 :: _STEP] = flat.flip(0)[: len(source[_OFFSET + 1 :: _STEP])]
-    strides = tuple(_STEP * stride for stride in contiguous_strides(shape))
-    return source, TensorSpec(dtype, shape, strides, _OFFSET, count, requires_grad)
+    spec = replace(contiguous_spec(tensor), requires_grad=requires_grad).spread()
+    flat = tensor.contiguous().reshape(-1)
+    source = flat[-1:].repeat(spec.storage_size)
+    source[spec.offset :: 2] = flat
+    source[spec.offset + 1 :: 2] = flat.flip(0)
+    return source, spec
 
 
 class _Factories(TorchFunctionMode):
@@ -151,7 +139,7 @@ def _call(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwa
         if args and isinstance(args[0], RecordedTensor) and name in vars(RecordedTensor):
             return _tensors(getattr(args[0], name)(*args[1:], **placed))
         return _tensors(recorder.call_plain(call, tuple(args), placed))
-    if _has_value([*args, *kwargs.values()]):
+    if any(isinstance(one, RecordedTensor) for one in leaves([args, kwargs])):
         return _tensors(call(*args, **kwargs))
     with _Factories(recorder):
         return _tensors(call(*args, **kwargs))
@@ -163,17 +151,13 @@ def _tensors(found: Any) -> Any:
     if not isinstance(found, RecordedTensor):
         return None
     tensor = found._tensor  # noqa: SLF001 - a step for each question would be in the program
-    if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
+    if tensor.layout != torch.strided or DTYPE_NAMES[tensor.dtype] not in DTYPES:
         skip(f"its result is a tensor of {tensor.dtype} that is {tensor.layout}, which cannot be compared")
     return found
 
 
 def _is_device(name: str, value: Any) -> bool:
     return name == "device" and value is not None and torch.device(value).type == "cpu"
-
-
-def _has_value(values: Sequence[Any]) -> bool:
-    return any(isinstance(one, RecordedTensor) or (isinstance(one, list | tuple) and _has_value(one)) for one in values)
 
 
 def _in_place(recorder: Recorder, call: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

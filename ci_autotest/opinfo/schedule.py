@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.opinfo.database import seeded
 from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.values.case import test_key
@@ -109,14 +110,11 @@ class KeptSamples:
 
 def size_bytes(samples: Iterable[OpInfoSample]) -> int:
     """Return the memory of the samples' tensors, with some for each sample itself."""
-    return sum(_SAMPLE_BYTES + _tensor_bytes([one.args, one.kwargs]) for one in samples)
+    return sum(_SAMPLE_BYTES + sum(map(_storage_bytes, tensors_in([one.args, one.kwargs]))) for one in samples)
 
 
-def _tensor_bytes(value: object) -> int:
-    if isinstance(value, torch.Tensor):
-        return value.untyped_storage().nbytes() if value.layout is torch.strided else 0
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return sum(map(_tensor_bytes, parts))
+def _storage_bytes(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
 
 
 def spots(

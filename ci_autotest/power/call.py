@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.nest import mapped
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.backends.operators.signatures import GATHERED, Parameter, bound_to, forms, python_parameters
 from ci_autotest.backends.operators.user_operators import UserOperator
@@ -98,32 +99,6 @@ def attempt_of(call: OperatorCall) -> Any:
     except FOREIGN as error:
         pass_interrupt(error)
         return None
-
-
-def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return a value with every tensor in it changed; tuples, also those with names, and lists keep their type."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if type(value) is dict:
-        return {key: mapped(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        items = [mapped(item, change) for item in value]
-        if type(value) in {list, tuple}:
-            return type(value)(items)
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return the tensors in a value, in order."""
-    found: list[torch.Tensor] = []
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        found.append(tensor)
-        return tensor
-
-    mapped(value, keep)
-    return found
 
 
 @lru_cache(maxsize=2048)

@@ -9,6 +9,7 @@ from ci_autotest.alignment.elements import close, has_any
 from ci_autotest.alignment.tolerance_rules import Called
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.snapshots import metadata
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.trace import Observation
 from ci_autotest.power.outcome import PLAIN, outcome, reference
 
@@ -94,7 +95,7 @@ class CallComparison:
 
     def tolerance(self, dtype: torch.dtype) -> Any:
         """Return the test's tolerance for a dtype in this operator's results."""
-        return self.rules.tolerance(self._operators, str(dtype).removeprefix("torch."))
+        return self.rules.tolerance(self._operators, DTYPE_NAMES[dtype])
 
     def _compared(self, one: torch.Tensor, other: torch.Tensor, *, flags: bool = True) -> Kind | None:
         tolerance = self.tolerance(other.dtype)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.power.argument_mutants import (
     axis,
     broadcasts,
@@ -22,7 +23,7 @@ from ci_autotest.power.argument_mutants import (
     stuck,
     swapped,
 )
-from ci_autotest.power.call import attempt_of, tensors_in
+from ci_autotest.power.call import attempt_of
 from ci_autotest.power.result_mutants import (
     ELEMENT_MUTANTS,
     WIDE,

@@ -11,9 +11,9 @@ import torch
 
 from ci_autotest.alignment.elements import equal_or_nan
 from ci_autotest.backends.autograd_engine import gradients as gradients_of
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.sameness import components, is_near
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.power.call import tensors_in
 from ci_autotest.power.mutated_torch import answered
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.power.call import mapped, tensors_in
+from ci_autotest.backends.nest import mapped, tensors_in
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.values.power import MutantKind
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def beyond_tolerance(tolerance: Callable[[str], Tolerance]) -> Callable[[torch.T
     def change(tensor: torch.Tensor, _: OperatorCall) -> Any:
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return None
-        allowed = tolerance(str(tensor.dtype).removeprefix("torch."))
+        allowed = tolerance(DTYPE_NAMES[tensor.dtype])
         size = tensor.abs()
         if allowed.metric == "relative_norm":
             return tensor * (1 + _BEYOND * allowed.limit)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.properties.table import UNINITIALIZED, row_of
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.power.argument_mutants import other_values
 from ci_autotest.power.outcome import Departure, Outcome, departure, hidden, outcome, reference
 from ci_autotest.power.result_mutants import has_gradient
@@ -85,7 +86,7 @@ class Survivors:
 
     def _of_own_calls(self, mutant: Mutant, own: Departure, difference: CallDifference | None) -> MutantResult:
         if own.part == "dtype":
-            return _result(mutant, SurvivalReason.DTYPE_UNCHECKED, _name(own.wrong.dtype))
+            return _result(mutant, SurvivalReason.DTYPE_UNCHECKED, DTYPE_NAMES[own.wrong.dtype])
         if not self._comparison.rules.check_allclose:
             return _result(mutant, SurvivalReason.VALUES_UNCHECKED)
         row = row_of(mutant.operator)
@@ -152,10 +153,6 @@ def unknown(mutant: Mutant) -> MutantResult:
     return _result(mutant, SurvivalReason.UNKNOWN)
 
 
-def _name(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _size(found: Departure) -> float:
     if found.wrong.shape != found.right.shape or found.part == "dtype":
         return float("inf")
@@ -204,7 +201,7 @@ def _all_variations(operator: str, call: OperatorCall, argument: str = "") -> It
     yield from _of_shapes(call)
     yield from _of_values(operator, call)
     for dtype in _FLOATS:
-        name = str(dtype).removeprefix("torch.")
+        name = DTYPE_NAMES[dtype]
         yield _Variation(SurvivalReason.DTYPE, name, partial(call.mapped, partial(_in_dtype, dtype)))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.edit import follows_from
-from ci_autotest.program.ir import step_refs
+from ci_autotest.program.edit import follows_from, used_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,9 +53,4 @@ def differentiated_twice(steps: Sequence[Step]) -> set[int]:
     Of their results only leaves have a gradient that mathematics defines: a second derivative goes through a result if
     the formula of its gradient uses it, as torch's softmax does, and around it if the formula uses the input instead.
     """
-    found: set[int] = set()
-    for index in range(len(steps) - 1, -1, -1):
-        step = steps[index]
-        if index in found or creates_graph(step):
-            found.update(ref.index for ref in step_refs(step))
-    return found
+    return follows_from(steps, *used_by(filter(creates_graph, steps)))

@@ -28,7 +28,6 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
-    contiguous_strides,
     is_unpacking,
     output_refs,
     ref_to,
@@ -141,7 +140,7 @@ class CallSequence:
 
     def setup(self, part: SequencePart) -> dict[int, int]:
         """Append the setup of a body; return the new index of each of its steps."""
-        return self._copied(part, range(len(part.program.setup)), {})
+        return self._copied(part, range(part.program.start), {})
 
     def inputs(self, part: SequencePart, *, requires_grad: bool = True) -> dict[int, int]:
         """Append new inputs for a body, at addresses of their own; return the new index of each."""
@@ -176,7 +175,7 @@ class CallSequence:
             over: Indices of the steps of an earlier call, whose writable values are overwritten with those of this one.
         """
         program = part.program
-        indices = range(len(program.setup), len(program.steps) - 1)
+        indices = range(program.start, len(program.steps) - 1)
         at = self._copied(part, [i for i in indices if i not in given], dict(given), how, over)
         # A body may return one value several times; comparing it once is enough.
         self._outputs += list(map(ref_to, dict.fromkeys(at[ref.index] for ref in output_refs(program))))
@@ -321,10 +320,7 @@ def without_gradients(program: Program) -> Program:
 
 def plain(spec: TensorSpec) -> TensorSpec:
     """Return the spec of a contiguous tensor of the same shape without a gradient."""
-    count = 1
-    for size in spec.shape:
-        count *= size
-    return TensorSpec(spec.dtype, spec.shape, contiguous_strides(spec.shape), 0, count)
+    return TensorSpec.plain(spec.dtype, spec.shape)
 
 
 def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[int, int]) -> bool:

@@ -112,7 +112,7 @@ def check_program(program: Program, is_permitted: Callable[[str], bool] = permit
         if step.target == EXPECT and not _is_expectation(step, program.steps):
             message = f"step {index} expects something that is no input, or with a tolerance that is no number."
             raise ProgramError(message)
-        if step.in_setup != (index < len(program.setup)):
+        if step.in_setup != (index < program.start):
             message = f"step {index} has in_setup={step.in_setup}, but is in the other part of the program."
             raise ProgramError(message)
 
@@ -150,8 +150,8 @@ def check_host_program(program: Program, module: str, calls: Collection[str]) ->
         if not all(is_mode(mode) or is_refusal(mode) for mode in step.modes):
             message = f"step {index} has a mode that is not known."
             raise ProgramError(message)
-        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-            _check_spec(step.target, step.args[0])
+        if step.spec is not None:
+            _check_spec(step.target, step.spec)
 
 
 def check_recording(recording: Recording, is_permitted: Callable[[str], bool] = permits_none) -> None:
@@ -186,7 +186,7 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
     wanted: dict[str, object] = {
         step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER
     }
-    wanted |= {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    wanted |= {cotangent_key(i): spec for i, spec in recording.program.cotangent_specs.items()}
     wanted |= recording.expected
     checked = {}
     for key, spec in wanted.items():

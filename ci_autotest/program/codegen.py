@@ -23,7 +23,6 @@ from ci_autotest.program.ir import (
     GET_ATTR,
     HOOK,
     LOAD,
-    OUTPUT,
     PLACEHOLDER,
     READS_OF_MODULES,
     REGISTERS,
@@ -246,16 +245,14 @@ def body_statements(
 ) -> list[tuple[int, list[str]]]:
     """Return the index and the lines of each step of the body, without placeholders and without the output."""
     named, seeds = named_outside(program), seeds_of(program)
-    start = len(program.setup)
     found = []
-    for offset, step in enumerate(program.body):
-        index = start + offset
+    for index, step in program.numbered:
         if step.target == "register_hook":
             found.append((index, _hook(program, index, rename)))
         elif step.target == UNHOOKED:
             found.append((index, [f"{handle_name(program.steps, step.args[0], named)}.remove()"]))
-        elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
-            repeats = _repeats(program, offset)
+        elif step.is_call and HOOK[0] not in step.modes:
+            repeats = _repeats(program, index - program.start)
             seeded = step._replace(seed=seeds.get(index))
             lines = statement(index, seeded, named, rename, namespace, is_bound=repeats is None)
             if repeats is None:
@@ -271,7 +268,7 @@ _LOOP: Final = 4
 
 def _repeats(program: Program, offset: int) -> int | None:
     """Return the length of the loop that starts at a step, 0 inside a loop, and ``None`` outside of any."""
-    steps, start = program.body, len(program.setup)
+    steps, start = program.body, program.start
     used = {ref.index - start for step in steps for ref in step_refs(step)}
 
     def is_alike(at: int) -> bool:

@@ -85,11 +85,11 @@ def maker_of(steps: Sequence[Step], index: int) -> int:
     return index
 
 
-def follows_from(steps: Sequence[Step], index: int) -> set[int]:
-    """Return the steps that a step depends on, and the step itself."""
-    found = {index}
+def follows_from(steps: Sequence[Step], *indices: int) -> set[int]:
+    """Return the steps that any of some steps depends on, and these themselves."""
+    found = set(indices)
     # One pass backward is enough, because a step refers to earlier ones only.
-    for i in range(index, -1, -1):
+    for i in range(max(indices, default=-1), -1, -1):
         if i in found:
             found.update(ref.index for ref in step_refs(steps[i]))
     return found
@@ -125,7 +125,7 @@ def ending_at(program: Program, index: int, outputs: Sequence[Argument] | None =
     given = (Ref(index),) if outputs is None else tuple(outputs)
     return Program(
         program.setup,
-        (*program.body[: index + 1 - len(program.setup)], Step(OUTPUT, "output", given, (), "output")),
+        (*program.body[: index + 1 - program.start], Step(OUTPUT, "output", given, (), "output")),
     )
 
 
@@ -157,7 +157,7 @@ def with_mode(program: Program, mode: str, calls: Iterable[int]) -> Program:
 
 def until(program: Program, index: int) -> Program:
     """Return the setup and the steps of the body before one of its steps, without an output and cotangents."""
-    return Program(program.setup, program.body[: index - len(program.setup)])
+    return Program(program.setup, program.body[: index - program.start])
 
 
 def arranged(
@@ -176,6 +176,24 @@ def arranged(
     return Program.of((renumbered_step(steps[old], indices) for old in order), cotangents)
 
 
+def rewritten(program: Program, change: Callable[[int, Step], Iterable[Step]]) -> Program:
+    """Return the program with other steps in place of each one.
+
+    Args:
+        program: The program.
+        change: Called with the index of a step and the step; returns the steps that stand for it. Their references are
+            indices of the program before; one to the index itself means the step before in what it returns. Later
+            steps use the last of them.
+    """
+    steps: list[Step] = []
+    places: dict[int, int] = {}
+    for index, step in enumerate(program.steps):
+        for stands_for_it in change(index, step):
+            steps.append(renumbered_step(stands_for_it, places))
+            places[index] = len(steps) - 1
+    return program.with_steps(steps)
+
+
 def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -> Program:
     """Return the program in which later steps use what a method of some values returns.
 
@@ -184,16 +202,11 @@ def with_methods(program: Program, method: str, given: Mapping[int, Argument]) -
         method: The method.
         given: Its argument, by index of a value of the body.
     """
-    after = {i: Step(CALL_METHOD, method, (ref_to(i), arg), (), program.steps[i].name) for i, arg in given.items()}
-    steps: list[Step] = []
-    at: dict[int, int] = {}
-    for i, step in enumerate(program.steps):
-        steps.append(renumbered_step(step, at))
-        at[i] = len(steps) - 1
-        if i in after:
-            steps.append(renumbered_step(after[i], at))
-            at[i] = len(steps) - 1
-    return program.with_steps(steps)
+
+    def followed(i: int, step: Step) -> tuple[Step, ...]:
+        return (step, Step(CALL_METHOD, method, (ref_to(i), given[i]), (), step.name)) if i in given else (step,)
+
+    return rewritten(program, followed)
 
 
 def with_copies(program: Program, call: int, values: tuple[int, ...]) -> Program:

@@ -24,6 +24,12 @@ def expected_input(steps: Sequence[Step], index: int) -> int | None:
     return held.index if isinstance(held, Ref) else None
 
 
+def expected_inputs(steps: Sequence[Step]) -> set[int]:
+    """Return the indices of the inputs that the test expects as values."""
+    held = (expected_input(steps, index) for index in range(len(steps)))
+    return {index for index in held if index is not None}
+
+
 def expected_outputs(program: Program) -> tuple[int, ...]:
     """Return the positions of the outputs that the test expects to have a value."""
     return tuple(i for i, ref in enumerate(output_refs(program)) if program.steps[ref.index].target == EXPECT)

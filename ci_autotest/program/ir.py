@@ -182,6 +182,26 @@ class TensorSpec:
 
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 
+    @classmethod
+    def plain(cls, dtype: str, shape: tuple[int, ...], *, requires_grad: bool = False) -> TensorSpec:
+        """Return the spec of a contiguous tensor that has its whole storage."""
+        return cls(dtype, shape, contiguous_strides(shape), 0, math.prod(shape), requires_grad)
+
+    def contiguous(self, **changes: Any) -> TensorSpec:
+        """Return the spec with changes, of a contiguous tensor that has its whole storage."""
+        spec = replace(self, **changes)
+        return replace(spec, strides=contiguous_strides(spec.shape), offset=0, storage_size=math.prod(spec.shape))
+
+    def spread(self) -> TensorSpec:
+        """Return the spec of the tensor as every second element of a longer storage, from an offset."""
+        strides = tuple(2 * stride for stride in contiguous_strides(self.shape))
+        return replace(self, strides=strides, offset=3, storage_size=3 + 2 * math.prod(self.shape))
+
+    @property
+    def label(self) -> str:
+        """Its dtype and sizes, ``float32[2, 3]``."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
     def __post_init__(self) -> None:
         """Compute once whether the storage holds exactly the elements in order, because every copy reads it."""
         is_plain = self.offset == 0 and self.storage_size == math.prod(self.shape)
@@ -265,6 +285,11 @@ class Step(NamedTuple):
         return spec if isinstance(spec, TensorSpec) else None
 
     @property
+    def is_call(self) -> bool:
+        """Whether the step computes something: it is neither an input nor the output."""
+        return self.op not in {PLACEHOLDER, OUTPUT}
+
+    @property
     def receiver(self) -> int | None:
         """The index of the value that is its first argument; ``None`` if that is none."""
         first = self.args[0] if self.args else None
@@ -324,16 +349,30 @@ class Program:
         return Program(self.setup, tuple(body), self.cotangents)
 
     @property
+    def start(self) -> int:
+        """The index of the first step of the body."""
+        return len(self.setup)
+
+    @property
+    def numbered(self) -> Iterable[tuple[int, Step]]:
+        """The index and step of each step of the body, the output among them."""
+        return enumerate(self.body, len(self.setup))
+
+    @property
     def specs(self) -> dict[str, TensorSpec]:
         """The spec of each input, state and cotangent, by the key of its data."""
         found = {step.target: spec for step in self.steps if (spec := step.spec) is not None}
-        return found | {cotangent_key(i): spec for i, spec in enumerate(self.cotangents) if spec is not None}
+        return found | {cotangent_key(i): spec for i, spec in self.cotangent_specs.items()}
+
+    @property
+    def cotangent_specs(self) -> dict[int, TensorSpec]:
+        """The spec of each cotangent by its position."""
+        return {i: spec for i, spec in enumerate(self.cotangents) if spec is not None}
 
     @property
     def inputs(self) -> dict[int, TensorSpec]:
         """The spec of each input of the body by its index, those that are states among them."""
-        start = len(self.setup)
-        return {index: spec for index, step in enumerate(self.body, start) if (spec := step.spec) is not None}
+        return {index: spec for index, step in self.numbered if (spec := step.spec) is not None}
 
     @property
     def mesh(self) -> tuple[int, ...] | None:
@@ -349,14 +388,10 @@ class Program:
     @property
     def calls(self) -> tuple[tuple[int, Step], ...]:
         """The index and step of each computation in the body: no inputs, unpackings, expectations or steps of hooks."""
-        start = len(self.setup)
         return tuple(
-            (start + offset, step)
-            for offset, step in enumerate(self.body)
-            if step.op not in {PLACEHOLDER, OUTPUT}
-            and not is_unpacking(step)
-            and step.target != EXPECT
-            and HOOK[0] not in step.modes
+            (index, step)
+            for index, step in self.numbered
+            if step.is_call and not is_unpacking(step) and step.target != EXPECT and HOOK[0] not in step.modes
         )
 
 
@@ -381,6 +416,14 @@ class Recording:
     expected: Mapping[str, TensorSpec] = field(default_factory=dict)
     facts: Mapping[str, Argument] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
+
+    def with_program(self, program: Program, changed: Mapping[str, bytes] | None = None) -> Recording:
+        """Return an edited program with its data, of which some may have changed, and the note.
+
+        The reference's results belong to the program before the edit; they are computed again.
+        """
+        tensors = {**self.tensors, **(changed or {})}
+        return Recording(program, {key: tensors[key] for key in program.specs}, self.note)
 
 
 @lru_cache(maxsize=4096)
@@ -440,6 +483,8 @@ def is_unpacking(step: Step) -> bool:
 UNPACK: Final = "builtins.tuple.__getitem__"
 
 
+#: Types of arguments that are the same in Python and in a program.
+PLAIN_TYPES: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 #: Arguments that hold others.
 WITH_PARTS: Final = frozenset({tuple, List, Mapping_, Slice, Copy})
 

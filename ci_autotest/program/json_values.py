@@ -44,7 +44,7 @@ _MORE_SPEC_KEYS: Final = {"distribution": dict, "state": str, "placements": list
 
 def plain_program(program: Program) -> list[Any]:
     """Return a program as JSON values."""
-    return [len(program.setup), [_plain_step(step) for step in program.steps]]
+    return [program.start, [_plain_step(step) for step in program.steps]]
 
 
 def program_of(plain: list[Any]) -> Program:
@@ -57,7 +57,7 @@ def program_of(plain: list[Any]) -> Program:
 def plain_outline(program: Program) -> list[Any]:
     """Return a program as JSON values without the specs of its placeholders, so that many cases of a test share it."""
     steps = (step._replace(args=()) if step.op == PLACEHOLDER else step for step in program.steps)
-    return [len(program.setup), [_plain_step(step) for step in steps]]
+    return [program.start, [_plain_step(step) for step in steps]]
 
 
 def _plain_step(step: Step) -> list[Any]:

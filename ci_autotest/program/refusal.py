@@ -93,6 +93,6 @@ def refused_outputs(program: Program) -> tuple[int, ...]:
 def bare_at_end(program: Program) -> Program:
     """Return the program with a refused last step unmarked, so that its exception ends the program."""
     last = len(program.steps) - 2
-    if last < len(program.setup) or refused_as(program.steps[last]) is None:
+    if last < program.start or refused_as(program.steps[last]) is None:
         return program
     return replaced(program, {last: bare(program.steps[last])})

@@ -32,8 +32,7 @@ def steps_with_rows(program: Program, rows: int) -> list[int]:
         program: Any.
         rows: Of the whole batch.
     """
-    steps = enumerate(program.steps)
-    return [index for index, step in steps if not step.in_setup and with_rows(step, rows, rows + 1) != step]
+    return [index for index, step in program.numbered if with_rows(step, rows, rows + 1) != step]
 
 
 def with_rows(step: Step, rows: int, own: int) -> Step:

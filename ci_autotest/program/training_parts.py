@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.program.edit import used_by
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, step_refs
+from ci_autotest.program.ir import NO_GRAD, step_refs
 
 if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
@@ -33,11 +33,10 @@ class TrainingPart(NamedTuple):
 
 def parts_of_body(program: Program) -> list[TrainingPart]:
     """Return the parts of a body in order: forward passes of the module, and what runs outside."""
-    steps, first = program.steps, len(program.setup)
     outside = _outside(program)
     runs: list[tuple[bool, list[int]]] = []
-    for index in range(first, len(steps)):
-        if steps[index].op in {PLACEHOLDER, OUTPUT}:
+    for index, step in program.numbered:
+        if not step.is_call:
             continue
         is_forward = index not in outside
         if not runs or runs[-1][0] is not is_forward:
@@ -50,9 +49,7 @@ def _outside(program: Program) -> set[int]:
     """Return the steps that run outside of the module: backward passes, and what follows from gradients."""
     found: set[int] = set()
     has_passed = False
-    for index, step in enumerate(program.steps):
-        if step.in_setup:
-            continue
+    for index, step in program.numbered:
         is_pass = step.target == BACKWARD
         has_passed |= is_pass
         has_grad = step.target in _OF_ATTRIBUTES and step.args[1:2] == ("grad",)
@@ -66,7 +63,7 @@ def _part(program: Program, indices: tuple[int, ...], *, is_forward: bool) -> Tr
     steps, own = program.steps, set(indices)
     states = {index for index, step in enumerate(steps) if (spec := step.spec) and spec.state}
     taken = dict.fromkeys(ref.index for index in indices for ref in step_refs(steps[index]))
-    takes = tuple(index for index in taken if index not in own and index not in states and index >= len(program.setup))
+    takes = tuple(index for index in taken if index not in own and index not in states and index >= program.start)
     used = used_by(step for index, step in enumerate(steps) if index not in own)
     used |= used_by(program.body[-1:])
     return TrainingPart(indices, is_forward, takes, tuple(index for index in indices if index in used))

@@ -16,7 +16,7 @@ from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.errors import ArgumentError, AuthorError, UntypedError
-from ci_autotest.program.ir import OWN_DEVICE, Device, List, Mapping_, Slice
+from ci_autotest.program.ir import OWN_DEVICE, PLAIN_TYPES, Device, List, Mapping_, Slice
 from ci_autotest.record.argument_types import RECEIVER, Deferred
 from ci_autotest.record.draw.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ci_autotest.record.function import Function
     from ci_autotest.record.recorder import Recorder
 
-_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 _ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
 _OF_AN_ARRAY: Final = "Write torch.from_numpy(array), which makes its elements an input."
 
@@ -59,7 +58,7 @@ def split(
                 stale()
             real_args.append(arg._tensor)
             step_args.append(arg._ref)
-        elif kind in _PLAIN:
+        elif kind in PLAIN_TYPES:
             real_args.append(arg)
             step_args.append(arg)
         else:
@@ -86,7 +85,7 @@ def _each(recorder: Recorder, values: Iterable[Any]) -> tuple[list[Any], list[An
 def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     """Return one argument as ``(value for the reference, value in the step)``."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN_TYPES:
         return value, value
     if kind is RecordedTensor:
         if value._recorder is not recorder:

@@ -17,7 +17,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.program.edit import arranged, follows_from
-from ci_autotest.program.expectations import expected_input, has_expectation
+from ci_autotest.program.expectations import expected_inputs, has_expectation
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import FunctionTracer
@@ -347,7 +347,7 @@ def _program(recorder: Recorder) -> Program:
     if not recorder.has_setup and not has_expectation(steps):
         return Program((), tuple(steps))
     trace.copies = {}  # their keys are the indices before the move
-    expected = {expected_input(steps, i) for i in range(len(steps))}
+    expected = expected_inputs(steps)
     first = next((i for i, step in enumerate(steps) if not step.in_setup and step.op != PLACEHOLDER), 0)
     order = sorted(
         range(len(steps)), key=lambda i: (not steps[i].in_setup, min(i, first - 0.5) if i in expected else i)

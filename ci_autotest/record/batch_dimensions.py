@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.expectations import expected_input
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
+from ci_autotest.program.expectations import expected_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -67,14 +66,9 @@ def _of_added(inputs: Sequence[_Input], sizes: Collection[tuple[int, int]]) -> d
 
 def _inputs(program: Program) -> list[_Input]:
     """Return the inputs that have a number, in its order."""
-    first = len(program.setup)
-    expected = {expected_input(program.steps, index) for index in range(first, len(program.steps))}
-    found = []
-    for index, step in enumerate(program.body, first):
-        spec = step.args[0] if step.op == PLACEHOLDER and index not in expected else None
-        if isinstance(spec, TensorSpec) and not spec.state:
-            found.append(_Input(step.target, spec.shape))
-    return found
+    steps, expected = program.steps, expected_inputs(program.steps)
+    given = ((index, spec) for index, spec in program.inputs.items() if index not in expected and not spec.state)
+    return [_Input(steps[index].target, spec.shape) for index, spec in given]
 
 
 def _refuse_wrong(named: Mapping[int, int], inputs: list[_Input]) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from ci_autotest.backends.user_errors import pass_interrupt
 from ci_autotest.errors import ArgumentError, AuthorError, Unsupported, UnsupportedReason, error_text, is_own
-from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, OUTPUT, PLACEHOLDER, Ref, Step, TensorSpec, step_refs
+from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, OUTPUT, PLACEHOLDER, Ref, Step, step_refs
 from ci_autotest.program.targets import SIDE_ATTRIBUTES
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.assumptions import FalseAssumption
@@ -160,9 +160,7 @@ def _refuse_empty(recorder: Recorder) -> None:
     """Refuse a body that calls no operator: comparing its inputs with themselves would always pass."""
     others = 1 + len(recorder.sources) + sum(step.target == EXPECT for step in recorder.steps)
     if len(recorder.steps) == others or (recorder.has_setup and not _calls_anything(recorder)):
-        if any(
-            isinstance(spec := each.args[0], TensorSpec) and spec.placements for each in recorder.steps if each.args
-        ):
+        if any(step.spec is not None and step.spec.placements for step in recorder.steps):
             detail = "the body says how its inputs lie on ranks, and calls no operator"
             recorder.notes.untested = Unsupported(UnsupportedReason.RANKS, detail)
             return
@@ -171,9 +169,7 @@ def _refuse_empty(recorder: Recorder) -> None:
 
 
 def _calls_anything(recorder: Recorder) -> bool:
-    return any(
-        not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} and step.target != EXPECT for step in recorder.steps
-    )
+    return any(not step.in_setup and step.is_call and step.target != EXPECT for step in recorder.steps)
 
 
 def _restore(recorder: Recorder) -> None:

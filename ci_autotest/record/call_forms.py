@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.input_copies import contiguous_spec
+from ci_autotest.backends.nest import leaves, mapped
 from ci_autotest.backends.operators.signatures import takes_out
 from ci_autotest.backends.snapshots import keep_copy
-from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec, contiguous_strides
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
+from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, Ref, TensorSpec
 from ci_autotest.record.arguments import split
 from ci_autotest.record.context import outside
 from ci_autotest.record.declaration import FORMS
 from ci_autotest.record.draw.profiles import LARGE_SHAPES
 from ci_autotest.record.recorder import Recorder
-from ci_autotest.record.values import RecordedTensor
+from ci_autotest.record.values import RecordedTensor, has_gradient
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
-    from ci_autotest.record.recorder import Recorder as AnyRecorder
 
 AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
 #: One case of so many has each form: one or two of the 20 of a plan.
@@ -38,8 +39,6 @@ _EVERY: Final = 14
 _CASTING: Final = ("cpu", "cuda")
 #: What ``out`` holds before the call, in any dtype: a kernel that adds to it, or writes less than all of it, is seen.
 _HELD: Final = 7
-#: Elements in front of an ``out`` that is every second element of a memory.
-_OFFSET: Final = 3
 
 
 def form_of(drawer: Drawer, forms: tuple[str, ...], number: int) -> str:
@@ -98,15 +97,12 @@ class OutRecorder(Recorder):
 
     def _room(self, result: torch.Tensor) -> RecordedTensor:
         """Return an input of the size of a result: all of its memory, or every second element."""
-        shape, count = tuple(result.shape), result.numel()
-        strides, dtype = contiguous_strides(shape), str(result.dtype).removeprefix("torch.")
-        if self.drawer.choice(f"out{len(self.steps)}", 2) and count:
-            held = _OFFSET + 2 * count
-            spec = TensorSpec(dtype, shape, tuple(2 * stride for stride in strides), _OFFSET, held, requires_grad=False)
-            room = self.tensor(torch.full((held,), _HELD, dtype=result.dtype), spec, OUT)
-        else:
-            spec = TensorSpec(dtype, shape, strides, 0, count, requires_grad=False)
-            room = self.tensor(torch.full(shape, _HELD, dtype=result.dtype), spec, OUT)
+        spec = contiguous_spec(result)
+        size = spec.shape
+        if self.drawer.choice(f"out{len(self.steps)}", 2) and result.numel():
+            spec = spec.spread()
+            size = (spec.storage_size,)
+        room = self.tensor(torch.full(size, _HELD, dtype=result.dtype), spec, OUT)
         self.notes.added.add(self.steps[room._ref.index].target)
         # It is certain to be overwritten, so that both sides copy it in their first run.
         keep_copy(self.trace, room._ref.index, room._tensor)
@@ -116,11 +112,11 @@ class OutRecorder(Recorder):
 def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     """Return the results of a call that the reference also makes with ``out=``; none if it does not."""
     # Of copies, because a few functions also write to an argument, for example to running statistics.
-    args, kwargs = _copied(args), {name: _copied(value) for name, value in kwargs.items()}
+    args, kwargs = mapped((args, kwargs), lambda each: each.detach().clone().requires_grad_(each.requires_grad))
     try:
         found = function.real(*args, **kwargs)
         results = tuple(found) if isinstance(found, tuple | list) else (found,)
-        if not all(isinstance(item, torch.Tensor) and str(item.dtype)[6:] in DTYPES for item in results):
+        if not all(isinstance(item, torch.Tensor) and DTYPE_NAMES[item.dtype] in DTYPES for item in results):
             return ()
         rooms = tuple(torch.empty(item.shape, dtype=item.dtype, device=item.device) for item in results)
         function.real(*args, **kwargs, out=rooms if len(rooms) > 1 else rooms[0])
@@ -129,13 +125,7 @@ def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> t
     return results
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    return type(value)(map(_copied, value)) if type(value) in {list, tuple} else value
-
-
-def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
+def with_second_derivatives(recorder: Recorder, returned: object) -> object:
     """Return what a body returned, and the gradients of it, whose backward pass gives second derivatives.
 
     The gradient that each output gets is the output itself, so that linear functions have second derivatives too.
@@ -147,26 +137,17 @@ def with_second_derivatives(recorder: AnyRecorder, returned: object) -> object:
         or any(hooks & {*s.modes} for s in recorder.steps)
     ):
         return returned
-    outputs = list({id(value._tensor): value for value in _with_gradient(returned)}.values())
-    leaves = [
+    outputs = list({id(value._tensor): value for value in filter(has_gradient, leaves(returned))}.values())
+    inputs = [
         RecordedTensor(recorder.trace.values[index], Ref(index), recorder)
         for index, facts in enumerate(recorder.trace.facts)
         if facts is not None and facts[:2] == (True, True) and recorder.steps[index].op == PLACEHOLDER
     ]
-    if not _has_second([value._tensor for value in outputs], [leaf._tensor for leaf in leaves]):
+    if not _has_second([value._tensor for value in outputs], [leaf._tensor for leaf in inputs]):
         return returned
     options = {"create_graph": True, "allow_unused": True}
-    gradients = recorder.call_plain(torch.autograd.grad, (outputs, leaves, outputs), options)
+    gradients = recorder.call_plain(torch.autograd.grad, (outputs, inputs, outputs), options)
     return returned, tuple(gradient for gradient in gradients if gradient is not None)
-
-
-def _with_gradient(returned: object) -> Iterator[RecordedTensor]:
-    if isinstance(returned, RecordedTensor):
-        if returned._tensor.requires_grad:
-            yield returned
-    elif isinstance(returned, tuple | list | dict):
-        for item in returned.values() if isinstance(returned, dict) else returned:
-            yield from _with_gradient(item)
 
 
 @outside

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ci_autotest.backends.input_copies import laid_out
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import TensorSpec, contiguous_strides
+from ci_autotest.program.ir import TensorSpec
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
 from ci_autotest.record.draw.generators import Generator, settle
@@ -226,15 +227,13 @@ def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_gr
     """Record an array as an input; under ``non_contiguous`` it is sliced, because expanding would repeat elements."""
     shape = array.shape
     source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype)).reshape(shape)
-    numel = source.numel()
+    spec, numel = TensorSpec.plain(dtype, shape, requires_grad=with_grad), source.numel()
     if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
-        spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
         value: RecordedTensor = recorder.tensor(source, spec)
         return value
     recorder.notes.profile_applied = True
-    # Every second element of a longer storage, from an offset.
-    storage = torch.zeros(3 + 2 * numel, dtype=source.dtype)
-    storage[3::2] = source.reshape(-1)
-    strides = tuple(2 * stride for stride in contiguous_strides(shape))
-    value = recorder.tensor(storage, TensorSpec(dtype, shape, strides, 3, storage.numel(), requires_grad=with_grad))
+    spec = spec.spread()
+    storage = torch.zeros(spec.storage_size, dtype=source.dtype)
+    laid_out(storage, spec).copy_(source)
+    value = recorder.tensor(storage, spec)
     return value  # noqa: RET504 - it has a type

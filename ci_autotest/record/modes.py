@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.nn.modules._functions import BackwardHookFunction
 
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.record.autograd_functions import is_traced
@@ -50,7 +51,7 @@ def _autocast() -> tuple[str, ...]:
     if len(on) != 1:
         message = f"autocast is on for {', '.join(on) or 'another device'}. Turn it on for either cpu or cuda."
         raise AuthorError(message)
-    dtype = str(torch.get_autocast_dtype(on[0])).removeprefix("torch.")
+    dtype = DTYPE_NAMES[torch.get_autocast_dtype(on[0])]
     return (autocast_mode(dtype),)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.edit import follows_from
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -17,7 +18,6 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     refs,
-    step_refs,
 )
 from ci_autotest.program.targets import is_own
 from ci_autotest.record.arguments import one, split
@@ -57,13 +57,8 @@ def construct(recorder: Recorder, function: Function, args: tuple[Any, ...], kwa
 def _hoist(recorder: Recorder, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
     """Move the tensors that a module is constructed with to the setup, with all steps that they depend on."""
     given = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
-    wanted = [ref.index for argument in given for ref in refs(argument)]
-    while wanted:
-        index = wanted.pop()
-        step = recorder.steps[index]
-        if not step.in_setup:
-            recorder.steps[index] = step._replace(in_setup=True)
-            wanted += [ref.index for ref in step_refs(step)]
+    for index in follows_from(recorder.steps, *(ref.index for argument in given for ref in refs(argument))):
+        recorder.steps[index] = recorder.steps[index]._replace(in_setup=True)
 
 
 class ModuleSteps:

@@ -214,10 +214,7 @@ def _is_group(given: object) -> bool:
 
 
 def _dtype(given: object) -> str:
-    if isinstance(given, torch.dtype):
-        name = str(given).removeprefix("torch.")
-    else:
-        name = OF_PYTHON.get(given, "") if isinstance(given, type) else str(given).removeprefix("torch.")
+    name = OF_PYTHON.get(given, "") if isinstance(given, type) else str(given).removeprefix("torch.")
     if name not in DTYPES:
         examples = ", ".join(sorted(FLOATING))
         message = f"autotest(dtypes=...) has {given!r}, but data cannot be drawn for that. Use {examples}, …"

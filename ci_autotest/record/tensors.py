@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import TensorSpec, contiguous_strides
+from ci_autotest.program.ir import TensorSpec
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.bounded_values import Bounds
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
@@ -146,8 +146,7 @@ def usual_spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[Tens
     if shape and min(shape) < 0:
         message = f"random_tensor() got a negative size: {shape}. Sizes are 0 or more."
         raise AuthorError(message)
-    count = math.prod(shape)
-    return TensorSpec(kind, shape, contiguous_strides(shape), 0, count, with_grad and kind in DIFFERENTIABLE), count
+    return TensorSpec.plain(kind, shape, requires_grad=with_grad and kind in DIFFERENTIABLE), math.prod(shape)
 
 
 def _sizes(

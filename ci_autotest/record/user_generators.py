@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import TensorSpec, contiguous_strides
+from ci_autotest.program.ir import TensorSpec
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
@@ -141,8 +141,7 @@ For example: ``@generator def odd(draws, below): return 2 * draws.integer(0, bel
 def _recorded(tensor: torch.Tensor, name: str) -> object:
     # The input is described as contiguous below, and the user's tensor may be a view with other strides.
     source = tensor.detach().clone(memory_format=torch.contiguous_format)
-    shape, dtype = tuple(source.shape), dtype_name(source.dtype)
-    spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, source.numel(), requires_grad=tensor.requires_grad)
+    spec = TensorSpec.plain(dtype_name(source.dtype), tuple(source.shape), requires_grad=tensor.requires_grad)
     return recorder_for(name).tensor(source, spec)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.sameness import is_same
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
@@ -86,7 +87,7 @@ def refuse_unrecorded_writes(recorder: Recorder) -> None:
 def unrecorded_write(tensor: torch.Tensor, owner: str = "") -> str:
     """Return the message about a write to a tensor that was not recorded."""
     kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf" if tensor.requires_grad else "tensor"
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = DTYPE_NAMES[tensor.dtype]
     subject = f"{owner}a plain {kind} of the body, {dtype}{list(tensor.shape)},"
     return f"{subject} was changed by a write that was not recorded. {_INSTEAD}{more(Page.UNRECORDED_WRITE)}"
 

@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import names
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, TensorSpec, output_refs, step_refs
+from ci_autotest.program.edit import follows_from, reached
+from ci_autotest.program.ir import OUTPUT, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,10 +51,8 @@ def _once(step: Step) -> list[Ref]:
 
 
 def _node(step: Step, name: str) -> str:
-    if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-        spec = step.args[0]
-        sizes = ", ".join(map(str, spec.shape))
-        return f'(["{_label(f"{name}: {spec.dtype}[{sizes}]")}"])'
+    if step.spec is not None:
+        return f'(["{_label(f"{name}: {step.spec.label}")}"])'
     return f'["{_label(f"{name}: {step.target}")}"]'
 
 
@@ -66,15 +65,5 @@ def gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[tu
     leaves = {i for i, step in enumerate(program.steps) if (spec := step.spec) is not None and spec.requires_grad}
     weighted = zip(output_refs(program), program.cotangents, strict=False)
     outputs = {ref.index for ref, spec in weighted if spec is not None}
-    below = _reached(leaves, edges)
-    above = _reached(outputs, [(b, a) for a, b in reversed(edges)])
+    below, above = reached(program.steps, leaves), follows_from(program.steps, *outputs)
     return [(a, b) for a, b in edges if a in below and b in above]
-
-
-def _reached(start: set[int], edges: Sequence[tuple[int, int]]) -> set[int]:
-    """Return the nodes reached from ``start``; the edges must be sorted in program order, or in its reverse."""
-    found = set(start)
-    for a, b in edges:
-        if a in found:
-            found.add(b)
-    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import names
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, TensorSpec, step_refs
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, step_refs
 from ci_autotest.report.mermaid import gradient_path
 
 if TYPE_CHECKING:
@@ -64,7 +64,4 @@ def graph_of(program: Program, culprit: int | None) -> tuple[Node, ...]:
 
 
 def _label(step: Step) -> str:
-    if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-        spec = step.args[0]
-        return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
-    return step.target[:_LABEL_CHARS]
+    return step.target[:_LABEL_CHARS] if step.spec is None else step.spec.label

@@ -19,7 +19,7 @@ from ci_autotest.program.ir import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ci_autotest.program.ir import Argument
 
@@ -32,7 +32,7 @@ def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
         culprit: Returns the index of the value that differs in it.
     """
     # What runs after the value that differs cannot have caused it.
-    if culprit() >= len(best().program.setup):
+    if culprit() >= best().program.start:
         yield _only(best(), culprit())
     size = max(len(_removable(best().program, culprit())) // 2, 1)
     while True:
@@ -79,22 +79,22 @@ def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
     odd = {index: step for index, step in plain.items() if step != program.steps[index]}
     if odd:
         # All at once first: one trial instead of many if no copy matters.
-        yield _with_steps(before, odd)
+        yield before.with_program(replaced(program, odd))
     if best() is before:
         for index, step in odd.items():
-            yield _with_steps(best(), {index: step})
+            yield best().with_program(replaced(best().program, {index: step}))
 
 
 def given_back(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
     """Yield the sequence with the value that differs as an output, because a repro compares outputs."""
     program, ref = best().program, Ref(culprit())
     if ref not in output_refs(program) and program.steps[ref.index].op != PLACEHOLDER:
-        yield _with_data(best(), ending_at(program, len(program.steps) - 2, (*output_refs(program), ref)))
+        yield best().with_program(ending_at(program, len(program.steps) - 2, (*output_refs(program), ref)))
 
 
 def _only(recording: Recording, culprit: int) -> Recording:
     """Return the sequence that ends with the value that differs, as its only output."""
-    return _with_data(recording, ending_at(recording.program, culprit))
+    return recording.with_program(ending_at(recording.program, culprit))
 
 
 def _removable(program: Program, culprit: int) -> list[int]:
@@ -110,12 +110,12 @@ def _without(recording: Recording, removed: set[int]) -> Recording:
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in gone)
     output = program.body[-1]._replace(args=outputs)
     steps = [*program.steps[:-1], output]
-    start = len(program.setup)
+    start = program.start
     gone |= _unused_setup(steps, start, gone)
     used = used_by(step for index, step in enumerate(steps) if index not in gone)
     # An input goes last, because it becomes unused only when its calls are gone.
     gone |= {i for i, step in enumerate(steps) if step.op == PLACEHOLDER and i >= start and i not in used}
-    return _with_data(recording, keeping(Program.of(steps), set(range(len(steps))) - gone)[0])
+    return recording.with_program(keeping(Program.of(steps), set(range(len(steps))) - gone)[0])
 
 
 def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
@@ -138,7 +138,7 @@ def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
 def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     """Return the sequence with other calls replaced by ``step``, whose inputs are moved before all of them."""
     program = recording.program
-    start = len(program.setup)
+    start = program.start
     body = range(start, len(program.steps))
     # The sort is stable: the inputs move to the front, and the calls keep their order.
     order = [*range(start), *sorted(body, key=lambda index: program.steps[index].op != PLACEHOLDER)]
@@ -147,7 +147,7 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     for index in others:
         steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs, modes=step.modes)
     moved = Program.of(renumbered_step(steps[index], places) for index in order)
-    alike = Recording(moved, recording.tensors, recording.note)
+    alike = recording.with_program(moved)
     # Nothing is removed by name; this drops the inputs that only the replaced calls used.
     return _without(alike, set())
 
@@ -166,11 +166,3 @@ def _original(value: Argument, steps: Sequence[Step]) -> Argument:
     if isinstance(found, Ref) and is_over_old_memory(step := steps[found.index]):
         return _original(step.args[0], steps)
     return found
-
-
-def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:
-    return _with_data(recording, replaced(recording.program, changed))
-
-
-def _with_data(recording: Recording, program: Program) -> Recording:
-    return Recording(program, {key: recording.tensors[key] for key in program.specs}, recording.note)

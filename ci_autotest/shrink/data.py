@@ -40,16 +40,15 @@ def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[R
 
 def zeroed(recording: Recording) -> Recording:
     """Return the recording with zeros for all data."""
-    tensors = {key: bytes(len(data)) for key, data in _inputs_only(recording).items()}
-    return Recording(recording.program, tensors, recording.note)
+    program = recording.program
+    return recording.with_program(program, {key: bytes(len(recording.tensors[key])) for key in program.specs})
 
 
 def _without_gradients(recording: Recording) -> Iterator[Recording]:
     program = recording.program
     steps = tuple(step.with_spec(requires_grad=False) for step in program.body)
     if steps != program.body or program.cotangents:
-        tensors = {k: data for k, data in _inputs_only(recording).items() if not k.startswith("cotangent_")}
-        yield Recording(Program(program.setup, steps, ()), tensors, recording.note)
+        yield recording.with_program(Program(program.setup, steps))
 
 
 def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recording]:
@@ -104,9 +103,4 @@ def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
 def _with(recording: Recording, key: str, dtype: str, numbers: NDArray[np.float64]) -> Recording:
     with np.errstate(all="ignore"):
         data = rounded_bytes(numbers, PARTS.get(dtype, dtype))
-    return Recording(recording.program, {**_inputs_only(recording), key: data}, recording.note)
-
-
-def _inputs_only(recording: Recording) -> dict[str, bytes]:
-    """Return the data without the results of the reference, which no longer match and are computed again."""
-    return {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    return recording.with_program(recording.program, {key: data})

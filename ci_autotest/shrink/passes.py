@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ci_autotest.host.binding import elements
 from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.edit import ending_at, mapped_step, renumbered_step, replaced
 from ci_autotest.program.ir import (
@@ -18,7 +18,6 @@ from ci_autotest.program.ir import (
     Recording,
     Step,
     TensorSpec,
-    contiguous_strides,
     cotangent_key,
     is_unpacking,
     step_refs,
@@ -28,8 +27,6 @@ from ci_autotest.values.dtypes import FLOAT8, FLOATING, ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
 
     from ci_autotest.program.ir import Argument
     from ci_autotest.values.case import Draw, DrawnValue
@@ -87,29 +84,18 @@ def _resized(
     in_arguments: bool = False,
 ) -> Recording:
     """Return the recording with contiguous tensors and other sizes; the first elements are kept, or the last ones."""
-    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    tensors: dict[str, bytes] = {}
     moved: dict[str, TensorSpec] = {}
     for key, spec in recording.program.specs.items():
         shape = tuple(sizes.get(n, n) for n in spec.shape)
         cut = tuple(
             slice(-n, None) if at_end and n != old else slice(0, n) for n, old in zip(shape, spec.shape, strict=True)
         )
-        moved[key] = replace(
-            spec, shape=shape, strides=contiguous_strides(shape), offset=0, storage_size=math.prod(shape)
-        )
-        tensors[key] = np.ascontiguousarray(_elements(tensors[key], spec)[cut]).tobytes()
-    return Recording(_moved(recording.program, moved, sizes if in_arguments else {}), tensors, recording.note)
-
-
-def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
-    """Return the raw elements of a view in its shape, without their dtype, because they are only copied."""
-    width = ITEM_SIZE[spec.dtype]
-    flat = np.frombuffer(data, f"V{width}")
-    if spec.is_contiguous:
-        return flat.reshape(spec.shape)
-    strides = tuple(stride * width for stride in spec.strides)
-    # A view may leave elements out or repeat some, so that the storage cannot simply be reshaped.
-    return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
+        moved[key] = spec.contiguous(shape=shape)
+        # Without their dtype, because elements are only copied.
+        storage = np.frombuffer(recording.tensors[key], f"V{ITEM_SIZE[spec.dtype]}")
+        tensors[key] = elements(storage, spec)[cut].tobytes()
+    return recording.with_program(_moved(recording.program, moved, sizes if in_arguments else {}), tensors)
 
 
 def _moved(program: Program, moved: dict[str, TensorSpec], sizes: dict[int, int]) -> Program:
@@ -132,16 +118,16 @@ def _with_sizes(step: Step, sizes: dict[int, int]) -> Step:
 
 
 def _in_float32(recording: Recording) -> Recording:
-    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    tensors: dict[str, bytes] = {}
     moved: dict[str, TensorSpec] = {}
     for key, spec in recording.program.specs.items():
         moved[key] = replace(spec, dtype="float32") if spec.dtype in FLOATING else spec
         # A float64 beyond float32 becomes infinite; the trial tells whether the finding still shows.
         if spec.dtype in FLOATING:
             with np.errstate(all="ignore"):
-                tensors[key] = array_of(tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
+                tensors[key] = array_of(recording.tensors[key], spec.dtype, (-1,)).astype("<f4").tobytes()
     program = _moved(recording.program, moved, {})
-    return Recording(program.with_steps(mapped_step(step, _narrow) for step in program.steps), tensors, recording.note)
+    return recording.with_program(program.with_steps(mapped_step(step, _narrow) for step in program.steps), tensors)
 
 
 def _narrow(part: Argument) -> Argument:
@@ -173,8 +159,7 @@ def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _with_step(recording: Recording, index: int, step: Step) -> Recording:
-    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
-    return Recording(replaced(recording.program, {index: step}), tensors, recording.note)
+    return recording.with_program(replaced(recording.program, {index: step}))
 
 
 # Simpler draws: sizes move toward 1, integers toward the simplest value, and optional arguments are dropped.
@@ -258,7 +243,7 @@ def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
         program = best().program
         # The best program may have become shorter since the list was made.
         if index < program.calls[-1][0]:
-            yield _with(best(), ending_at(program, index))
+            yield best().with_program(ending_at(program, index))
 
 
 def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
@@ -289,7 +274,7 @@ def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
         if shorter is None:
             position += 1
             continue
-        yield _with(best(), shorter)
+        yield best().with_program(shorter)
         # After a success the next call has moved to this position.
         if best().program.calls == program.calls:
             position += 1
@@ -299,17 +284,9 @@ def _without(program: Program, index: int, step: Step) -> Program | None:
     """Return the program without a call; ``None`` if the call has no tensor argument to replace its value."""
     found = step_refs(step)
     # A value of the setup is a module or its state, which cannot stand for a result.
-    stand_in = next((ref.index for ref in found if ref.index >= len(program.setup)), None)
+    stand_in = next((ref.index for ref in found if ref.index >= program.start), None)
     if stand_in is None:
         return None
     indices = {i: i - (i > index) for i in range(len(program.steps))}
     indices[index] = indices[stand_in]
     return program.with_steps(renumbered_step(other, indices) for i, other in enumerate(program.steps) if i != index)
-
-
-def _with(recording: Recording, program: Program) -> Recording:
-    expected = recording.expected
-    keys = {step.target for step in program.steps} | {f"cotangent_{i}" for i in range(len(program.cotangents))}
-    # The reference's results belong to the longer program; they are computed again.
-    tensors = {key: data for key, data in recording.tensors.items() if key in keys and key not in expected}
-    return Recording(program, tensors, recording.note)

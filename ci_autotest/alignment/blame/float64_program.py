@@ -6,14 +6,14 @@ first, so that they stay those of the original dtype.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.backends.input_copies import laid_out
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.edit import mapped_step, renumbered_step
-from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec, contiguous_strides
+from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec
 from ci_autotest.program.targets import last_name
 from ci_autotest.values.dtypes import WIDE
 
@@ -51,7 +51,7 @@ def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[
         spec = step.spec
         if spec is not None and not spec.is_contiguous:
             # Elements of an expanded input share memory. Perturbing one of them must not move the others.
-            view = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset)
+            view = laid_out(sources[step.target], spec)
             sources[step.target] = view.clone(memory_format=torch.contiguous_format)
     cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
     return type(live)(Program.of(moved), sources, cotangents), places
@@ -75,13 +75,10 @@ def _widened_argument(argument: Argument) -> Argument:
     if isinstance(argument, DType):
         return DType(WIDE.get(argument.name, argument.name))
     if isinstance(argument, TensorSpec):
-        return replace(
-            argument, dtype=WIDE.get(argument.dtype, argument.dtype), strides=contiguous_strides(argument.shape),
-            offset=0, storage_size=math.prod(argument.shape),
-        )  # fmt: skip
+        return argument.contiguous(dtype=WIDE.get(argument.dtype, argument.dtype))
     return argument
 
 
 def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    name = str(tensor.dtype).removeprefix("torch.")
+    name = DTYPE_NAMES[tensor.dtype]
     return tensor.to(getattr(torch, WIDE[name])) if name in WIDE else tensor

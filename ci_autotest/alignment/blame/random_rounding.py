@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from ci_autotest.backends.first_use import hide_references
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ class RandomRounding(OperatorMode):  # type: ignore[no-untyped-call]
 
     def _is_exact(self, found: object) -> bool:
         """Whether the narrower significand holds the whole result, for example of a copy or a sum of zeros."""
-        tensors = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
-        return all(bool((self._below(each) == each).all()) for each in tensors)
+        return all(bool((self._below(each) == each).all()) for each in tensors_in(found))
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the terms of a sum, each rounded at random."""

@@ -17,7 +17,8 @@ import torch
 
 from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.blame.overflow import in_range
-from ci_autotest.alignment.elements import NAMES, equal_or_nan, wide
+from ci_autotest.alignment.elements import equal_or_nan, wide
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import Tolerance
@@ -74,7 +75,7 @@ def allowed_by(reference: torch.Tensor, exact: torch.Tensor, tolerance: Toleranc
         exact: The same tensor in float64.
         tolerance: At strictness ``measured``.
     """
-    unit = ROUNDING.get(NAMES[reference.dtype])
+    unit = ROUNDING.get(DTYPE_NAMES[reference.dtype])
     if unit is None or exact.shape != reference.shape:
         return None
     truth = in_range(wide(exact), reference.dtype)
@@ -115,7 +116,7 @@ class ExactValues:
             part: ``value`` or ``end`` with a step, ``gradient`` with its key, ``state`` with a step and a name.
             dtype: Of the tensor, from which operators take defaults.
         """
-        if not self._has_answer or NAMES[dtype] not in ROUNDING:
+        if not self._has_answer or DTYPE_NAMES[dtype] not in ROUNDING:
             return None
         trace, places = self._run(dtype)
         kind, key = part

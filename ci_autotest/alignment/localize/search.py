@@ -26,13 +26,11 @@ from ci_autotest.backends.sameness import same_bits
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.codegen import names
-from ci_autotest.program.edit import ending_at, follows_from, maker_of, renumbered_step, until, users
+from ci_autotest.program.edit import ending_at, follows_from, maker_of, rewritten, until, users
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import (
     CALL_METHOD,
     EXPECT,
-    OUTPUT,
-    PLACEHOLDER,
     Program,
     Ref,
     Step,
@@ -452,23 +450,15 @@ def _with_aliases(live: Live) -> Live | None:
     }
     if not read:
         return None
-    body: list[Step] = []
-    places: dict[int, int] = {}
-    count = len(live.program.setup)
-    for index, step in enumerate(steps):
-        places[index] = index if index < count else count + len(body)
-        if index < count:
-            continue
+
+    def followed(index: int, step: Step) -> Iterator[Step]:
         is_asked = step.target == GRAD and any(ref.index in read for ref in _read_by(step))
-        taken_on = renumbered_step(step, places)
-        body.append(_with(taken_on, "allow_unused") if is_asked else taken_on)
+        yield _with(step, "allow_unused") if is_asked else step
         if index in read:
-            taken = Ref(places[index])
-            # From here on the steps use the alias.
-            places[index] += 1
             # A view copies nothing, and autograd knows it as a tensor of its own.
-            body.append(Step(CALL_METHOD, "view_as", (taken, taken), (), step.name))
-    return live._replace(program=live.program.with_body(body))
+            yield Step(CALL_METHOD, "view_as", (Ref(index), Ref(index)), (), step.name)
+
+    return live._replace(program=rewritten(live.program, followed))
 
 
 def _with_zeros(live: Live) -> Live:
@@ -520,8 +510,8 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
         reference: Trace with snapshots of the same steps.
     """
     found, named = [], names(program)
-    for index, step in enumerate(program.steps):
-        if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
+    for index, step in program.numbered:
+        if not step.is_call:
             continue
         if index >= min(len(candidate.observations), len(reference.observations)):
             break  # A side that raised has no later values.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.nest import holds_tensor
 from ci_autotest.backends.operators.identity import operator_of, public_name
 from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.backends.torch_steps import TorchSteps
@@ -28,6 +29,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     OWN_DEVICE,
     PLACEHOLDER,
+    PLAIN_TYPES,
     READS_OF_MODULES,
     UNPACK,
     Device,
@@ -245,7 +247,6 @@ def _zeros(program: Program) -> dict[str, torch.Tensor]:
 # function built into torch is always a step, so that the message names it if the table has no row.
 
 
-_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 #: Result of tracing the inside of a function that calls something that is not an operator.
 _OPAQUE: Final = object()
 #: Modules in which torch writes operators as calls of other operators.
@@ -304,7 +305,7 @@ class _ModuleTracer(TorchFunctionMode):
             if found is not _OPAQUE:
                 return found
         result = func(*args, **given)
-        if _has_tensor(result) and not (args and id(args[0]) in self._counters):
+        if holds_tensor(result) and not (args and id(args[0]) in self._counters):
             self._write(name, args, given, result)
         return result
 
@@ -337,7 +338,7 @@ class _ModuleTracer(TorchFunctionMode):
             self.know(result, Ref(index))
         elif isinstance(result, tuple | list):
             for position, item in enumerate(result):
-                if _has_tensor(item):
+                if holds_tensor(item):
                     taken = Step(CALL_FUNCTION, UNPACK, (Ref(index), position), (), caller.name)
                     self._steps.append(taken)
                     self._keep(item, len(self._steps) - 1, caller)
@@ -358,7 +359,7 @@ class _ModuleTracer(TorchFunctionMode):
 
     def _argument(self, value: Any, name: str) -> Argument:
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in PLAIN_TYPES:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
             found = self.ref(value)
@@ -381,12 +382,6 @@ class _ModuleTracer(TorchFunctionMode):
         target = self.caller.target if self.caller is not None else "a module"
         message = f"{target} cannot be lowered to functions: its forward {fault}"
         raise UnsupportedError(message, target)
-
-
-def _has_tensor(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return any(_has_tensor(item) for item in value)
-    return isinstance(value, torch.Tensor)
 
 
 def _has_no_override(*_: object) -> bool:

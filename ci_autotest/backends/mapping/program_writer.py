@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.mapping.table import ADAPTERS
 from ci_autotest.program.edit import mapped, renumbered_step
-from ci_autotest.program.ir import CALL_FUNCTION, DType, List, Ref, Step, TensorSpec, ref_to
+from ci_autotest.program.ir import CALL_FUNCTION, PLAIN_TYPES, DType, List, Ref, Step, TensorSpec, ref_to
 from ci_autotest.values.dtypes import DTYPES, HALF
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument
 
-_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
 #: A dtype as a table writes it.
 _DTYPE: Final = re.compile(rf"dtype\.({'|'.join(DTYPES)})")
 
@@ -77,7 +76,7 @@ class Writer:
 
     def moved(self, argument: Argument) -> Argument:
         """Return an argument whose references point to the translated steps."""
-        if not self.has_moved or type(argument) in _PLAIN:
+        if not self.has_moved or type(argument) in PLAIN_TYPES:
             return argument
         return mapped(argument, lambda part: ref_to(self.places[part.index]) if type(part) is Ref else part)
 

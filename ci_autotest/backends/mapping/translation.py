@@ -22,8 +22,6 @@ from ci_autotest.program.ir import (
     EXPECT,
     GET_ATTR,
     HOOK,
-    OUTPUT,
-    PLACEHOLDER,
     REGISTERS,
     UNPACK,
     Program,
@@ -139,7 +137,7 @@ class Translator:
 
     def _write(self, step: Step, steps: tuple[Step, ...], writer: Writer) -> int:
         """Write the translation of a step; return the index of its value."""
-        if step.op in {PLACEHOLDER, OUTPUT} or step.target == UNPACK:
+        if not step.is_call or step.target == UNPACK:
             return writer.keep(step)
         if step.target == EXPECT:  # A candidate's own result is compared.
             step = step._replace(op=CALL_METHOD, target="clone", args=step.args[:1])

@@ -27,8 +27,6 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
-    OUTPUT,
-    PLACEHOLDER,
     UNHOOKED,
     UNPACK,
     Step,
@@ -145,7 +143,7 @@ def answers(step: Step, steps: Sequence[Step], calls: Mapping[str, int]) -> bool
         calls: For each operator that was called, how often a function of the user's was called in its place. Empty for
             a candidate that computes every operator.
     """
-    if step.op in {PLACEHOLDER, OUTPUT, GET_ATTR} or step.in_setup or step.target.startswith("builtins."):
+    if not step.is_call or step.op == GET_ATTR or step.in_setup or step.target.startswith("builtins."):
         return False
     # A module's operator does not tell which operators its `forward` calls; one of them may be replaced.
     return step.target not in _BOOKKEEPING and calls.get(step_operator(step, steps), 1) > 0

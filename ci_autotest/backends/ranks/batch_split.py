@@ -15,7 +15,7 @@ from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.distribution import REPLICATE, Distribution, dimension_of, fits, local_shapes, shard
 from ci_autotest.program.edit import replaced
-from ci_autotest.program.expectations import expected_input
+from ci_autotest.program.expectations import expected_inputs
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import HOOK, REGISTERS, Program, TensorSpec
 from ci_autotest.program.refusal import refused_as
@@ -63,7 +63,7 @@ def distributed(attempt: Attempt, ranks: int) -> Program:
     program = attempt.program
     mesh = program.mesh or (ranks,)
     moved = {}
-    expected = {expected_input(program.steps, index) for index in range(len(program.setup), len(program.steps))}
+    expected = expected_inputs(program.steps)
     for index, spec in program.inputs.items():
         if spec.state or spec.distribution is not None:
             continue

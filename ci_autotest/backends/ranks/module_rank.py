@@ -18,6 +18,7 @@ from ci_autotest.backends.ranks.batch_plan import weighted_backward
 from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
 from ci_autotest.backends.ranks.rank_process import RankWatch
 from ci_autotest.backends.sameness import byte_view
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
@@ -163,7 +164,7 @@ class _BodyJob:
              for step in self._program.steps if (spec := step.spec) is not None}
         )  # fmt: skip
         self._values: list[Any] = [None] * len(self._program.steps)
-        self._at = len(self._program.setup)
+        self._at = self._program.start
         self._body: BodyModule | None = None
         self.buffers: list[bytes | memoryview] = []
 
@@ -220,7 +221,7 @@ class _BodyJob:
                     values[index].register_hook(lambda gradient: gradient / self._process.count)
             elif step.in_setup:
                 values[index] = execute_step(step, values, self._binding)
-        self._enter(next((index for index, _ in program.calls), len(program.setup)))
+        self._enter(next((index for index, _ in program.calls), program.start))
         body = self._body = BodyModule(program, values, self._binding, self._enter)
         wrapped = self._with_wrapper(body)
         body.hold()
@@ -298,7 +299,7 @@ class _BodyJob:
         flags = value.requires_grad, value.is_leaf
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         self.buffers.append(bytes(byte_view(whole)))
-        dtype = str(whole.dtype).removeprefix("torch.")
+        dtype = DTYPE_NAMES[whole.dtype]
         return TensorPart(dtype, tuple(whole.shape), *flags, len(self.buffers) - 1)
 
 

@@ -14,6 +14,7 @@ from ci_autotest.backends.ranks.ranks import RankError
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
 from ci_autotest.backends.ranks.wholes import Gathered, gathered, plain_value
 from ci_autotest.backends.sameness import byte_view
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, error_text
@@ -176,8 +177,7 @@ class _ProgramJob:
             return found
         cotangents = {
             position: source_tensor(recording, cotangent_key(position), spec)
-            for position, spec in enumerate(program.cotangents)
-            if spec is not None
+            for position, spec in program.cotangent_specs.items()
         }
         run.backward(program, live, cotangents)
         if live.backward_failure is not None:
@@ -229,7 +229,7 @@ class _ProgramJob:
             self.buffers.append(bytes(data))
         on = value.distribution
         return Whole(
-            str(value.whole.dtype).removeprefix("torch."), tuple(value.whole.shape), value.requires_grad, value.is_leaf,
+            DTYPE_NAMES[value.whole.dtype], tuple(value.whole.shape), value.requires_grad, value.is_leaf,
             hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), len(self.buffers) - 1 if self._is_first else -1,
             on.mesh if on else (), on.placements if on else (),
         )  # fmt: skip

@@ -84,7 +84,7 @@ class SliceComparison:
 
     def join(self, index: int, parts: Sequence[torch.Tensor], whole: torch.Tensor) -> Join | None:
         """Return how a value is joined; ``None`` if it cannot be."""
-        at = index - len(self._program.setup)
+        at = index - self._program.start
         if self._earlier is not None:
             return self._earlier.joins.get(at)
         joins = joins_of(parts, whole, self._shares)
@@ -147,9 +147,8 @@ class SliceComparison:
                     if name in parameters:
                         self._mix(index)
                     found.add((index, name))
-        for index, step in enumerate(self._program.steps):
-            spec = step.spec
-            if spec is not None and spec.state and not step.in_setup:
+        for index, spec in self._program.inputs.items():
+            if spec.state:
                 whole = self._whole.values[index]
                 if any(not is_close(values[index], whole) for values in slices):
                     if spec.state != BUFFER:

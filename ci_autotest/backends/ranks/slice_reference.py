@@ -115,10 +115,10 @@ def _planned(lockstep: _Lockstep, cotangents: Mapping[int, Any]) -> tuple[_Locks
 
 
 def _trains(program: Program, whole: Trace) -> bool:
-    modules = [value for value in whole.values[: len(program.setup)] if isinstance(value, torch.nn.Module)]
+    modules = [value for value in whole.values[: program.start] if isinstance(value, torch.nn.Module)]
     if any(parameter.requires_grad for module in modules for parameter in module.parameters()):
         return True
-    return any(spec.state == PARAMETER and spec.requires_grad for step in program.body if (spec := step.spec))
+    return any(spec.state == PARAMETER and spec.requires_grad for spec in program.inputs.values())
 
 
 def _expectation(lockstep: _Lockstep, plan: RankPlan) -> Expectation | None:
@@ -128,8 +128,8 @@ def _expectation(lockstep: _Lockstep, plan: RankPlan) -> Expectation | None:
         return None
     names = ", ".join(sorted({name or lockstep.program.steps[index].name for index, name in plan.of_slices}))
     sentence = _MIXED if decisions.is_mixed else _OF_BUFFERS.format(names)
-    first = len(lockstep.program.setup)
-    reference = SliceReference(decisions._replace(sized=tuple(index - first for index in lockstep.slices.sized)))
+    sized = tuple(index - lockstep.program.start for index in lockstep.slices.sized)
+    reference = SliceReference(decisions._replace(sized=sized))
     return Expectation(_joined_trace(lockstep), reference, sentence, _of_whole(lockstep))
 
 
@@ -168,9 +168,10 @@ class SliceReference:
         whole = self._torch.run(program, sources, snapshots=True)
         if whole.failure is not None:
             return whole
-        decisions, first = self._decisions, len(program.setup)
+        decisions = self._decisions
         # The setup of a program in float64 is longer.
-        slices = with_sizes(sliced(program, sources, ranks_of(program, 0)), [first + at for at in decisions.sized])
+        sized = [program.start + at for at in decisions.sized]
+        slices = with_sizes(sliced(program, sources, ranks_of(program, 0)), sized)
         try:
             lockstep = _Lockstep(program, slices, whole, decisions=decisions, shares_buffers=decisions.shares_buffers)
             lockstep.forward()
@@ -355,8 +356,7 @@ class _Lockstep:
 
     def buffers_of_body(self) -> list[int]:
         """Return the buffers that the body holds besides its modules."""
-        steps = enumerate(self.program.steps)
-        return [i for i, step in steps if not step.in_setup and (spec := step.spec) and spec.state == BUFFER]
+        return [index for index, spec in self.program.inputs.items() if spec.state == BUFFER]
 
     def _execute(self, index: int, step: Step) -> None:
         if step.target == BACKWARD and not step.in_setup:
@@ -440,11 +440,9 @@ class _Lockstep:
     def _inputs(self) -> dict[int, Join]:
         """Return how inputs and what modules hold are joined."""
         found = dict.fromkeys(self.modules(), SAME)
-        for index, step in enumerate(self.program.steps):
-            spec = step.spec
-            if spec is not None and not step.in_setup:
-                dimension = split_dimension(spec)
-                found[index] = SAME if dimension is None else Join("rows", dimension)
+        for index, spec in self.program.inputs.items():
+            dimension = split_dimension(spec)
+            found[index] = SAME if dimension is None else Join("rows", dimension)
         return found
 
     def _cotangents(self, cotangents: Mapping[int, Any], joins: Mapping[int, Join]) -> list[dict[int, torch.Tensor]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ci_autotest.backends.sameness import byte_view
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.program.ir import CALL_FUNCTION, output_refs
 from ci_autotest.program.json_values import plain_outline, plain_spec
 
@@ -105,6 +106,6 @@ def placed(cotangents: Mapping[int, Any], buffers: list[memoryview]) -> dict[str
     found = {}
     for position, weight in cotangents.items():
         buffers.append(byte_view(weight))
-        dtype = str(weight.dtype).removeprefix("torch.")
+        dtype = DTYPE_NAMES[weight.dtype]
         found[str(position)] = dtype, tuple(weight.shape), len(buffers) - 1
     return found

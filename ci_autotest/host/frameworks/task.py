@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.edit import used_by
-from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
+from ci_autotest.program.ir import NO_GRAD, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -114,7 +114,7 @@ def _reach(
     reach = {leaf: frozenset({leaf}) for leaf in leaves if _has_inexact(framework, values[leaf])}
     for index, step in enumerate(steps):
         # With gradients off torch records no graph, whatever the step depends on.
-        if step.op in {PLACEHOLDER, OUTPUT} or step.target in framework.undifferentiated or step.modes == NO_GRAD:
+        if not step.is_call or step.target in framework.undifferentiated or step.modes == NO_GRAD:
             continue
         found = _NOTHING.union(*(reach.get(ref.index, _NOTHING) for ref in step_refs(step)))
         if found and _has_inexact(framework, values[index]):

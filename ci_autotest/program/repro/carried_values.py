@@ -50,7 +50,7 @@ def _expected(recording: Recording) -> dict[str, str]:
 
 
 def _cotangents(recording: Recording) -> dict[str, str]:
-    specs = {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    specs = {cotangent_key(i): spec for i, spec in recording.program.cotangent_specs.items()}
     return {
         key: f"{_literal(recording, key, spec, in_shape=spec.is_contiguous)}{layout_text(spec)}"
         for key, spec in specs.items()

@@ -49,10 +49,10 @@ def fx_body(program: Program, function: str, note: Mapping[str, Any], name: str 
     Raises:
         ProgramError: The note names no pass.
     """
-    states, count, path = module_tree(program).states, len(program.setup), transform_of(note)
+    states, start, path = module_tree(program).states, program.start, transform_of(note)
     # Modules become attributes of `Body`, because torch.fx traces calls of submodules only.
-    held = [taken for taken, index in inputs(program) if index < count or index in states]
-    values = ", ".join(taken for taken, index in inputs(program) if index >= count and index not in states)
+    held = [taken for taken, index in inputs(program) if index < start or index in states]
+    values = ", ".join(taken for taken, index in inputs(program) if index >= start and index not in states)
     graph = f"torch.fx.symbolic_trace(Body({', '.join(held)}))"
     if note.get("takes_inputs"):
         graph += f", [each.detach().clone().requires_grad_(each.requires_grad) for each in ({values},)]"
@@ -75,8 +75,8 @@ def fx_body(program: Program, function: str, note: Mapping[str, Any], name: str 
 
 def _attributes(program: Program) -> Iterator[str]:
     """Yield the lines that give the body its modules, parameters and buffers."""
-    tree, count = module_tree(program), len(program.setup)
-    yield from (f"self.{name} = {name}" for name, index in inputs(program) if index < count)
+    tree = module_tree(program)
+    yield from (f"self.{name} = {name}" for name, index in inputs(program) if index < program.start)
     modules = {call.path: call.module for call in tree.calls.values()}
     yield from (f"self.put({path!r}, {_constructed(module)})" for path, module in modules.items())
     yield from (f"self.put({tree.states[i]!r}, {name})" for name, i in inputs(program) if i in tree.states)
@@ -100,12 +100,12 @@ def _call(call: CalledModule, named: Sequence[str]) -> Iterator[str]:
 
 def _forward(program: Program, function: str) -> Iterator[str]:
     """Yield the lines of the forward: a call of the body's function, or the body with the user's modules."""
-    tree, count, named = module_tree(program), len(program.setup), named_outside(program)
+    tree, named = module_tree(program), named_outside(program)
     if not (tree.calls or tree.states):
-        held = (f"self.{name}" if index < count else name for name, index in inputs(program))
+        held = (f"self.{name}" if index < program.start else name for name, index in inputs(program))
         yield f"return {function}({', '.join(held)})"
         return
-    yield from (f"{name} = self.{name}" for name, index in inputs(program) if index < count)
+    yield from (f"{name} = self.{name}" for name, index in inputs(program) if index < program.start)
     yield from (f"{name} = self.at({tree.states[i]!r})" for name, i in inputs(program) if i in tree.states)
     for index, lines in body_statements(program):
         if index in tree.calls:

@@ -130,11 +130,11 @@ def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str,
     program = host["program"]
     named = names(program)
     takes = [name for name, _ in inputs(program)]
-    cotangents = enumerate(recording.program.cotangents) if needs.backward else ()
+    cotangents = recording.program.cotangent_specs if needs.backward else {}
     flags = carried_flags(recording, "output_", range(len(output_refs(program))))
     after_flags = carried_flags(recording, "after_", [named[place] for place in host["moved"]])
     reference = f"torch {_in_text(recording.note.get('torch', 'of unknown version'))}"
-    weights = {i: array_pair(recording, cotangent_key(i), spec) for i, spec in cotangents if spec is not None}
+    weights = {i: array_pair(recording, cotangent_key(i), spec) for i, spec in cotangents.items()}
     outputs = [
         f"# What the reference, {reference}, gave when this was found.",
         f"OUTPUTS = {mapping_text(host_output_texts(recording))}",

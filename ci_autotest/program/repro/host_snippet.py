@@ -265,8 +265,7 @@ def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any],
     words = _words(module)
     weights = {
         i: words.made.format(array_expression(recording, cotangent_key(i), spec), _dtype(spec.dtype, words), "")
-        for i, spec in enumerate(recording.program.cotangents)
-        if spec is not None
+        for i, spec in recording.program.cotangent_specs.items()
     }
     if len(wanted) != 1 or not weights or facts.parameter:
         return []

@@ -78,7 +78,7 @@ def rank_lines(recording: Recording) -> list[str]:
 def _specs(program: Program) -> dict[str, TensorSpec]:
     """Return the spec of each input and parameter, by the names of ``distributions``."""
     named = names(program)
-    found = {named[index]: step.spec for index, step in enumerate(program.steps) if not step.in_setup}
+    found: dict[str, TensorSpec | None] = {named[index]: spec for index, spec in program.inputs.items()}
     for step in program.setup:
         if (loaded := step.loaded_state) is not None:
             module, state = loaded

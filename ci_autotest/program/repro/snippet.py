@@ -13,7 +13,6 @@ from ci_autotest.program.codegen import body_lines, body_statements, inputs, nam
 from ci_autotest.program.expectations import expected_input
 from ci_autotest.program.ir import (
     HOST_DEVICE,
-    OUTPUT,
     PLACEHOLDER,
     Ref,
     TensorSpec,
@@ -229,7 +228,7 @@ def _output_names(program: Program) -> list[str]:
 def _call_alone(recording: Recording, facts: Facts, sides: SnippetSides) -> list[str]:
     """Return the kernel's call and the reference's if the program is a single call; else nothing."""
     program, named = recording.program, names(recording.program)
-    calls = [step for step in program.body if step.op not in {PLACEHOLDER, OUTPUT}]
+    calls = [step for step in program.body if step.is_call]
     is_plain = facts.kind in {"value", "shape", "dtype"} and not facts.has_backward and not program.setup
     # A value of such a name would hide the module, or be overwritten by a result.
     taken = {"found", "expected", *(module.partition(".")[0] for module in sides.imports)}

@@ -148,7 +148,7 @@ def _values(recording: Recording, details: Mapping[str, Any], literals: Mapping[
 def _carried(recording: Recording, literals: Mapping[str, str], needs: Needs) -> str:
     """Return the other results of the reference, and the gradients from which the backward pass starts."""
     program, named = recording.program, names(recording.program)
-    given = {i: literals[cotangent_key(i)] for i, spec in enumerate(program.cotangents) if spec is not None}
+    given = {i: literals[cotangent_key(i)] for i in program.cotangent_specs}
     flags = carried_flags(recording, "output_", range(len(output_refs(program))))
     gradients = texts_by_name(recording, "gradient_", literals, named)
     lines = [

@@ -34,6 +34,7 @@ EXCUSED = {
     UnsupportedReason.RANKS, UnsupportedReason.OTHER_API,
     UnsupportedReason.CONSTANT, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
     UnsupportedReason.NOT_SIMULATED, UnsupportedReason.NO_PARAMETERS, UnsupportedReason.BATCH,
+    UnsupportedReason.NOT_DELEGATED,
 }  # fmt: skip
 
 
@@ -48,6 +49,7 @@ UNSUPPORTED = lacking(UnsupportedReason.NOT_IMPLEMENTED)
 NO_COUNTERPART = lacking(UnsupportedReason.NO_COUNTERPART)
 NOT_REPLACED = lacking(UnsupportedReason.NOT_REPLACED)
 MOSTLY_LACKING = (ALIGNED, *(lacking(UnsupportedReason.NO_COUNTERPART, test=f"autotests/b.py::t{i}") for i in range(2)))
+MOSTLY_LEFT = (ALIGNED, *(lacking(UnsupportedReason.NOT_DELEGATED, test=f"autotests/b.py::t{i}") for i in range(2)))
 BUILTIN = tuple(lacking(UnsupportedReason.NO_COUNTERPART, test=f"builtin:suite/pooling::t{i}") for i in range(9))
 RAISES_ON_SLICE = lacking(UnsupportedReason.SLICE)
 NO_BATCH = lacking(UnsupportedReason.BATCH)
@@ -71,6 +73,7 @@ ROWS = [
     # a framework has not all of torch; a graph that is none is no such thing
     ("framework lacks it", {"results": (ALIGNED, NO_COUNTERPART), "backend": "module"}, 0),
     ("framework lacks most of the tests in files", {"results": MOSTLY_LACKING, "backend": "module"}, 3),
+    ("compiler leaves most of the tests in files to PyTorch", {"results": MOSTLY_LEFT, "backend": "torch.compile"}, 3),
     ("the same, of a part of the tests", {"results": MOSTLY_LACKING, "is_partial": True}, 0),
     ("framework lacks most of a built-in source", {"results": (ALIGNED, *BUILTIN), "backend": "module"}, 0),
     ("framework lacks all", {"results": (NO_COUNTERPART,), "backend": "module"}, 3),

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from ci_autotest.backends.nest import tensors_in
 from ci_autotest.power.argument_mutants import axis, constant, ignored, no_broadcast, stuck, swapped
-from ci_autotest.power.call import OperatorCall, tensors_in
+from ci_autotest.power.call import OperatorCall
 from ci_autotest.power.mutants import mutants_of
 from ci_autotest.power.mutated_torch import Mutating
 from ci_autotest.power.result_mutants import (
