@@ -24,7 +24,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by, apply_known, check_known
 from ci_autotest.doc_links import Page, more
-from ci_autotest.errors import AuthorError, NoCandidateError, UnavailableError
+from ci_autotest.errors import AuthorError, NoCandidateError, OutputError, UnavailableError
 from ci_autotest.in_process_findings import SeenMisalignment, smallest, write_folder
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.pytest_options import PYTEST_OPTIONS
@@ -318,16 +318,21 @@ def _raise_failure(
     finding = finding_of(msgspec.structs.replace(shown.verdict, pattern=verdict.pattern, notes=verdict.notes), about)
     output, folder, folders = PYTEST_OPTIONS.get().output, "", tuple(map(Path, setting.folders))
     limit_s = configuration.duration_s(setting.config.case_timeout, "case_timeout")
+    unwritten: list[str] = []
     if output:
         finding = msgspec.structs.replace(finding, repro=f"{FINDINGS}/{finding.id}/repro.py")
-        folder = write_folder(shown, finding, output, folders, limit_s)
+        try:
+            folder = write_folder(shown, finding, output, folders, limit_s)
+        except OutputError as error:  # The misalignment counts for more.
+            finding = msgspec.structs.replace(finding, repro=None)
+            unwritten = [f"  not written: {error}"]
     recording = located(shown.recording, folders, limit_s, output)
     program = [f"    {line}".rstrip() for line in shown_program(recording, finding).text.splitlines()]
     where = [f"  test: {setting.location}"] if setting.location is not None else []
     what = "the same again" if setting.needs_pytest else "confirmed in a fresh process, with a report"
     again = f"  {what}: {_command(setting)}"
     hints = [f"  {line}" for line in advice(finding, recording.note)]
-    raise AssertionError("\n".join([*message_lines(finding, folder), *hints, *where, *program, again]))
+    raise AssertionError("\n".join([*message_lines(finding, folder), *hints, *where, *program, *unwritten, again]))
 
 
 def _command(setting: InProcessSetting) -> str:

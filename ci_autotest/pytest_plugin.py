@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import inspect
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ci_autotest.errors import NoCandidateError, SessionError
+from ci_autotest.errors import NoCandidateError, OutputError, SessionError
 from ci_autotest.pytest_options import PYTEST_OPTIONS, PytestOptions
+from ci_autotest.report.finding_folders import check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 _KEY: Final = pytest.StashKey[PytestOptions]()
 #: Upper bound of root seeds, as in ``ci_autotest.config``, which is not imported here because it takes longer.
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the options for the tests."""
     option: Any = config.option
     names = tuple(dict.fromkeys(option.autotest_candidate))
+    if option.autotest_output:
+        _check_output(option.autotest_output)
     config.stash[_KEY] = PytestOptions(option.autotest_cases, option.autotest_seed, names, option.autotest_output)
 
 
@@ -64,8 +67,9 @@ class _AutotestFile(pytest.Module):
     """An ``autotest_*.py`` file: its tests are those of ``ci-autotest run``, whatever they are called."""
 
     def istestfunction(self, obj: object, name: str) -> bool:
-        """Whether a function is a test."""
-        return super().istestfunction(obj, name) or _is_declared_test(obj)
+        """Whether a function is a test: by pytest's own rules, or one that the file declares itself."""
+        is_own = getattr(obj, "__module__", "") == self.obj.__name__ and getattr(obj, "__name__", "") == name
+        return super().istestfunction(obj, name) or (is_own and _is_declared_test(obj))
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
@@ -129,6 +133,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
         report.outcome, report.longrepr = "failed", str(error)
         vars(report).pop("wasxfail", None)
     return report
+
+
+def _check_output(folder: str) -> None:
+    try:
+        check_writable(Path(folder))
+    except OutputError as error:
+        raise pytest.UsageError(str(error).replace("--output", "--autotest-output")) from None
 
 
 def _cases(text: str) -> int:

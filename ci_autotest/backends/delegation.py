@@ -22,7 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ci_autotest.backends.operator_usage import computing, operators_of
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import error_text
 from ci_autotest.values.delegation import Delegation
 
 if TYPE_CHECKING:
@@ -45,8 +44,10 @@ _MOVES: Final = frozenset({
     "aten::empty_strided", "aten::lift_fresh", "aten::lift_fresh_copy", "aten::_to_copy",
 })  # fmt: skip
 _NAMESPACES: Final = frozenset({"aten", "prims"})
+#: Parts of the name of an operator with its namespace.
+_OF_NAMESPACE: Final = 2
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
-_FELL_BACK: Final = "PyTorch ran a part that the compiler had taken: the compiler fell back without a word"
+_FELL_BACK: Final = "PyTorch ran a part that the compiler had taken: the compiler fell back silently"
 #: The file name of a body's text, and a line of it in the stack trace of a node.
 BODY: Final = "<program>"
 _LINE: Final = re.compile(rf'File "{BODY}", line (\d+)')
@@ -117,23 +118,23 @@ class DelegationWatch:
         return Delegation(inside - left - outside, (inside & left) | outside, notes, is_known)
 
     def _told(self, hook: Callable[..., Any], program: Program, needed: frozenset[int]) -> Delegation:
-        """Return what the hook says; a number tells only whether there is any."""
+        """Return what the hook says; a number below that of the calls does not tell which of them PyTorch ran."""
         try:
             answers = [hook(function) for function in self._functions]
-            counts = [answer for answer in answers if isinstance(answer, int)]
-            names = {_base(str(name)) for answer in answers if not isinstance(answer, int) for name in answer}
+            if all(type(answer) is int for answer in answers):
+                count = sum(answers)
+                return Delegation(needed if count else frozenset(), needed if count < len(needed) else frozenset())
+            names = {_base_name(name) for answer in answers for name in _checked_names(answer)}
         except FOREIGN as error:
             pass_interrupt(error)
-            return Delegation(notes=(f"`delegated` raised {error_text(error)}",), is_known=False)
-        if counts:
-            return Delegation(*((needed, frozenset()) if sum(counts) else (frozenset(), needed)))
+            return Delegation(notes=(f"`delegated` raised {type(error).__name__}",), is_known=False)
         called: dict[int, set[str]] = {
-            at: {_base(program.steps[at].target), _base(name)}
+            at: {_base_name(program.steps[at].target), _base_name(name)}
             for at, name in zip(needed, operators_of(program.steps, needed), strict=True)
         }
         for operator, steps in self._called.items():
             for step in set(steps) & needed:
-                called[step].add(_base(operator))
+                called[step].add(_base_name(operator))
         own = frozenset(step for step, of in called.items() if of & names)
         return Delegation(own, needed - own)
 
@@ -148,7 +149,10 @@ class DelegationWatch:
             else:
                 left.add(step)
         for operator, count in unmatched.items():
-            left.update(self._called[operator][:count])
+            steps = self._called[operator]
+            # What no step calls is a part of a graph that the compiler has made of another one.
+            self._is_known &= count <= len(steps)
+            left.update(steps[:count])
         return left
 
     def _note_calls(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
@@ -167,11 +171,26 @@ class DelegationWatch:
         return self._lines.get(int(lines[-1])) if lines else None
 
 
-def _base(name: str) -> str:
+def _checked_names(answer: Any) -> list[str]:
+    """Return the names that a hook gave.
+
+    Raises:
+        TypeError: They are no list of texts.
+    """
+    if isinstance(answer, str) or not all(isinstance(name, str) for name in answer):
+        message = "neither names nor a number"
+        raise TypeError(message)
+    return list(answer)
+
+
+def _base_name(name: str) -> str:
     """Return the name of an operator without its namespace and its overload: ``aten::add.Tensor`` is ``add``."""
-    parts = name.replace("::", ".").split(".")
-    if parts[0] in _NAMESPACES or parts[:2] == ["torch", "ops"]:
-        parts = parts[1:2] if parts[0] in _NAMESPACES else parts[3:4]
+    parts = name.rpartition("::")[2].split(".")
+    is_of_dispatcher = "::" in name or parts[0] in _NAMESPACES or parts[:2] == ["torch", "ops"]
+    if len(parts) > 1 and (parts[-1] == "default" or (is_of_dispatcher and parts[-1][:1].isupper())):
+        parts = parts[:-1]
+    elif "::" in name or (parts[0] in _NAMESPACES and len(parts) > _OF_NAMESPACE):
+        parts = parts[: 1 if "::" in name else _OF_NAMESPACE]
     return parts[-1].rstrip("_").lower()
 
 
@@ -255,7 +274,7 @@ def _node(caller: torch.fx.Node | tuple[torch.fx.GraphModule, int]) -> torch.fx.
     graph, line = caller
     # mypy takes attributes of a module for tensors.
     held: Any = graph
-    number = held._lineno_map[line - held._prologue_start]
+    number = held._lineno_map[line - getattr(held, "_prologue_start", 0)]
     found: torch.fx.Node = list(graph.graph.nodes)[number]
     return found
 

@@ -46,6 +46,11 @@ def device_of(candidate: Candidate) -> str:
     return available_device(candidate.device, candidate.rank_count)
 
 
+def use_one_thread() -> None:
+    """Let torch use one thread, for a fork: the others are not there, and waiting for one would never end."""
+    torch.set_num_threads(1)
+
+
 def prefer_reproducible() -> None:
     """Select full precision on GPUs, and deterministic algorithms where they exist."""
     # TF32 keeps ten bits of a float32: such differences are no faults of a kernel.

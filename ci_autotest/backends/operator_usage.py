@@ -17,7 +17,7 @@ from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.edit import follows_from
 from ci_autotest.program.ir import CALL_MODULE, is_unpacking, step_refs
 from ci_autotest.program.targets import is_overload, is_own, last_name
-from ci_autotest.program.written_values import written_values
+from ci_autotest.program.written_values import is_passed_on, written_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 #: Limit on the number of forms. Programs of further forms are not counted, so that coverage reports less than it could.
 FORMS: Final = 1 << 16
 _NAMESPACE: Final = "torch."
-#: Calls that read what is known of a tensor, or its elements, and compute nothing.
+#: Calls that read what is known of a tensor, or its elements, or set a flag, and compute nothing.
 _READS: Final = frozenset({
     "dim", "element_size", "get_device", "is_complex", "is_contiguous", "is_floating_point", "is_signed", "item",
-    "ndimension", "nelement", "numel", "size", "storage_offset", "stride", "tolist", "__len__",
+    "ndimension", "nelement", "numel", "requires_grad_", "retain_grad", "size", "storage_offset", "stride", "tolist",
+    "__len__",
 })  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def computing(program: Program) -> frozenset[int]:
 
 
 def _computes(step: Step, steps: Sequence[Step]) -> bool:
-    if not step.is_call or is_unpacking(step) or last_name(step.target) in _READS:
+    if not step.is_call or is_unpacking(step) or last_name(step.target) in _READS or is_passed_on(step, steps):
         return False
     operator = step_operator(step, steps)
     return operator.startswith(_NAMESPACE) or is_own(operator)

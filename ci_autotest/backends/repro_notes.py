@@ -49,6 +49,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         "libraries": versions(candidate.module),
         "processes": candidate.processes,
         "options": candidate.options,
+        "run_mode": candidate.run_mode,
         "transform": candidate.transform,
         "takes_inputs": bool(candidate.transform) and takes_inputs(load_function(candidate.transform, "transform")),
         "wrap": candidate.wrap,

@@ -170,6 +170,8 @@ class CompileBackend(Backend):
         torch._dynamo.reset()
         written = python_function(program, self.device, self.functions)
         compiled = torch.compile(written, backend=self._compiler, **self._options)
+        if not self._is_trained:
+            compiled = self._without_gradients()(compiled)
         return BodyCalls(called_with(compiled, program, values))
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:

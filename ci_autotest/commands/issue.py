@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ci_autotest.commands.output_writer import REPORT
 from ci_autotest.errors import UsageError
 from ci_autotest.report import report_json
 from ci_autotest.report.finding_folders import FINDINGS
@@ -13,8 +14,6 @@ from ci_autotest.report.finding_text import issue_text
 
 if TYPE_CHECKING:
     from typing import TextIO
-
-_REPORT: Final = "report.json"
 
 
 def issue(finding: str, output: Path, stream: TextIO) -> int:
@@ -28,15 +27,16 @@ def issue(finding: str, output: Path, stream: TextIO) -> int:
     Raises:
         UsageError: There is no report, or it has no such finding.
     """
-    folder = Path(finding)
+    given = Path(finding)
+    folder = given if given.parent.name == FINDINGS else given.resolve()  # as in `issue .` and `issue exp-123456`
     if folder.parent.name == FINDINGS:
         output = folder.parent.parent
-    if not (output / _REPORT).is_file():
+    if not (output / REPORT).is_file():
         message = (
-            f"'{output}' holds no {_REPORT}. Give the folder of a finding, as autotest-report/{FINDINGS}/exp-123456."
+            f"'{output}' holds no {REPORT}. Give the folder of a finding, as autotest-report/{FINDINGS}/exp-123456."
         )
         raise UsageError(message)
-    findings = {item.id: item for item in report_json.read(output / _REPORT).findings}
+    findings = {item.id: item for item in report_json.read(output / REPORT).findings}
     found = findings.get(folder.name)
     if found is None:
         nearest = get_close_matches(folder.name, findings, 1)

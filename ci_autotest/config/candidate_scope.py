@@ -35,12 +35,16 @@ def check_scope(candidate: Candidate, where: str) -> None:
             "run. Write backend: torch.compile, or remove it."
         )
         raise ConfigError(message)
-    given = next((key for key in SCOPE_KEYS if getattr(candidate, key)), None)
-    if candidate.backend == "torch.compile" and isinstance(candidate.forward_only, tuple):
+    is_compiler = candidate.backend == "torch.compile"
+    if is_compiler and isinstance(candidate.forward_only, tuple):
         message = f"{named} has forward_only with names of operators. Of a whole compiler, write forward_only: true."
         raise ConfigError(message)
-    is_of_compiler = candidate.backend == "torch.compile" and given == "forward_only"
-    if given is not None and candidate.backend != "substitute" and not is_of_compiler:
+    if candidate.inference and candidate.forward_only:
+        message = f"{named} has both inference and forward_only. Remove one: inference leaves out gradients, too."
+        raise ConfigError(message)
+    keys = [key for key in SCOPE_KEYS if getattr(candidate, key) and not (is_compiler and key == "forward_only")]
+    given = keys[0] if keys else None
+    if given is not None and candidate.backend != "substitute":
         message = (
             f"{where}: candidate {candidate.name!r} has {given!r}, which backend {candidate.backend} does not use. "
             "It says what the functions of `replace` take: write backend: substitute, or remove it."

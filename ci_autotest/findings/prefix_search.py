@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
 
-#: Limits of one search: processes that it may start, and cases that they may run. They are counted and not timed, so
-#: that a busy machine finds the same cases.
-_TRIALS_AT_MOST: Final = 40
-_CASES_AT_MOST: Final = 4_000
+#: Limits of one search: processes that it may start, and how often it may run as many cases as there are. They are
+#: counted and not timed, so that a busy machine finds the same cases.
+_TRIALS_AT_MOST: Final = 60
+_ROUNDS_AT_MOST: Final = 8
 #: Times that the cases must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
 
@@ -45,7 +45,7 @@ class PrefixSearch:
 
     def __init__(self, suspect: Suspect, fresh: SingleWorker) -> None:
         self._suspect, self._fresh = suspect, fresh
-        self._trials, self._cases = _TRIALS_AT_MOST, _CASES_AT_MOST
+        self._trials, self._cases = _TRIALS_AT_MOST, 0
 
     @property
     def _is_over(self) -> bool:
@@ -57,6 +57,7 @@ class PrefixSearch:
         The case may fail here even alone and still be right elsewhere, because a worker also calls its probe.
         """
         runs = list(self._before())
+        self._cases = _ROUNDS_AT_MOST * len(runs)
         if len(runs) < 2 or not self._shows(runs):  # noqa: PLR2004 - the case and one before it
             return []
         # Halves first: most cases before the wrong one do not matter.

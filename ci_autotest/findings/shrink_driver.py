@@ -128,12 +128,11 @@ def shrink(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
 def _shrunk(shown: ShownTrial, trial: ShrinkTrial, judge: Callable[[Proposal], ShownTrial | None]) -> ShownTrial:
     most = min(trial.most, FRESH_TRIALS_AT_MOST) if trial.is_alone else trial.most
     end = time.monotonic() + SECONDS_AT_MOST
-    best = shrunk(
+    return shrunk(
         shown, judge, (most, trial.most_calls),
         is_over=lambda: trial.fresh.is_over or time.monotonic() >= end,
         show=lambda shrinker: trial.show(f"shrinking: trial {shrinker.trials} of at most {most}, {_told(shrinker)}"),
     )  # fmt: skip
-    return replace(best, is_cut=best.is_cut or time.monotonic() >= end)
 
 
 def _told(shrinker: Shrinker) -> str:

@@ -32,7 +32,8 @@ def shrink_body(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     found = replace(
         diagnosis, verdict=best.verdict, shown=best, unshrunk=before, whole=None, is_shrunk=True, layer=layer
     )
-    return found.noted(_CUT) if best.is_cut else found
+    is_by_clock = best.is_cut and not inspection.fresh.is_over  # The run's own budget is told elsewhere.
+    return found.noted(_CUT) if is_by_clock else found
 
 
 def shrink_alone(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:

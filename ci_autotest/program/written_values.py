@@ -86,6 +86,21 @@ def may_share_input(step: Step) -> bool:
     return last_name(step.target) in {"Sequential", *_PASSING, *DROPOUT_LAYERS}
 
 
+def is_passed_on(step: Step, steps: Sequence[Step]) -> bool:
+    """Whether a step calls a module that returns its input as it is."""
+    if step.op != CALL_MODULE or step.receiver is None:
+        return False
+    layers = [step.receiver]
+    while layers:
+        layer = steps[layers.pop()]
+        name = last_name(layer.target)
+        if name == "Sequential":
+            layers += [ref.index for ref in step_refs(layer)]
+        elif name != "Identity":
+            return False
+    return True
+
+
 def _asks_for_it(step: Step) -> bool:
     """Whether ``inplace`` is true among the arguments of a function or of a constructor."""
     at = IN_PLACE_AT.get(last_name(step.target)) if step.target.startswith("torch.nn.") else None

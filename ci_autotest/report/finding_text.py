@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+import msgspec
+
 from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_facts import anchor, facts_line, facts_table
@@ -124,11 +126,16 @@ def issue_text(finding: Finding) -> str:
         _described(finding),
         f"Which side is wrong: {text(finding.blame)}; {text(finding.oracle)}.",
         "## To reproduce",
-        *(_shown(finding, with_program=True) or [text(missing_program(finding))]),
+        *_shown(_alone(finding), with_program=True),
         "## Versions",
         text(finding.versions),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+def _alone(finding: Finding) -> Finding:
+    """Return a finding without the files that a reader elsewhere does not have."""
+    return msgspec.structs.replace(finding, repro=None)
 
 
 def _described(finding: Finding) -> str:

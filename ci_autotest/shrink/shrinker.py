@@ -7,7 +7,7 @@ worker that dies in a trial costs only that trial.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ci_autotest.program.ir import EXPECT
@@ -73,7 +73,7 @@ class ShownTrial:
         recording: The program that shows it: the culprit alone or the whole.
         draws: The draw log, for a redraw.
         profile: Of the attempt.
-        is_cut: Whether the clock ended shrinking, and not the number of trials.
+        is_cut: Whether shrinking was ended before its last trial.
     """
 
     verdict: Verdict
@@ -219,7 +219,9 @@ def shrunk(
         show: Shows how far shrinking is.
     """
     shrinker, calls = Shrinker(shown), 0
-    while shrinker.trials < most[0] and calls < most[1] and not is_over():
+    while shrinker.trials < most[0] and calls < most[1]:
+        if is_over():
+            return replace(shrinker.best, is_cut=True)
         calls += len(shrinker.best.recording.program.calls)
         proposal = shrinker.propose()
         if proposal is None:

@@ -17,8 +17,8 @@ class Exercised(Struct, frozen=True, kw_only=True):
         aligned: Number of those that were aligned.
         arguments: Torch's names of the arguments that were passed.
         dtypes: Dtypes of its tensor arguments, or of its results if it had none.
-        delegated: Of a compiler that leaves calls to PyTorch: number of the compared cases in which it ran all of them
-            itself; ``None`` for a candidate that runs all that it is given.
+        delegated: Of a compiler: number of the compared cases in which it ran every call of the operator itself;
+            ``None`` if that is not known, and for a candidate that runs all that it is given.
         placements: On a group of ranks: how its tensor arguments lay in the compared cases, ``Shard(0); Replicate``.
     """
 

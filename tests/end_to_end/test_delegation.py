@@ -118,6 +118,54 @@ def test_run__nothing_delegated__ends_with_3(project: Project):
     assert "nothing was compared" in done.out.splitlines()[-2]
 
 
+WRONG = """
+import numpy as np
+import torch
+from torch._dynamo import register_backend
+
+
+@register_backend(name="wrong")
+def wrong(graph, inputs):
+    nodes = list(graph.graph.nodes)
+
+    def linear(x, weight, bias):
+        return (x @ weight.T + bias) * np.float32(1.01)
+
+    def run(*args):
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        held = dict(zip(placeholders, [each.numpy() for each in args]))
+        for node in nodes:
+            if node.op == "call_function":
+                held[node] = linear(*(held.get(each, each) for each in node.args))
+        return tuple(torch.from_numpy(np.asarray(held[each], np.float32)) for each in nodes[-1].args[0])
+
+    return run
+"""
+
+
+@pytest.mark.parametrize("how", ["forward_only", "inference"])
+def test_run__compiler_without_gradients__fault_has_a_repro_that_runs_it_so(tmp_path: Path, how: str):
+    project = Project(tmp_path)
+    project.write("wrong.py", WRONG)
+    project.write(
+        "autotest_linear.py",
+        "from ci_autotest import autotest, random_tensor, torch\n\n\n@autotest(n=4)\ndef linear():\n"
+        "    return torch.nn.Linear(3, 2)(random_tensor(dims=(2, 3)))\n",
+    )
+    project.write(
+        "autotest.yml",
+        "candidates:\n  - {name: wrong, backend: torch.compile, import: [wrong], options: {backend: wrong}, "
+        f"{how}: true}}\n",
+    )
+    done = project.run()
+    assert done.status == 1, done.said
+    (finding,) = project.report()["findings"]
+    assert (finding["operator"], finding["kind"]) == ("torch.nn.functional.linear", "value")
+    assert (finding["repro_verified"], finding["no_program"]) == (True, "")
+    around = {"forward_only": "no_grad", "inference": "inference_mode"}[how]
+    assert f"torch.{around}()(torch.compile(program, backend='wrong'))" in finding["program"]
+
+
 def test_run__hook_that_is_not_there__is_a_usage_error(tmp_path: Path):
     project = Project(tmp_path)
     project.write("compiler.py", COMPILER)

@@ -339,6 +339,44 @@ def test_pytest__misalignment_of_large_tensors__is_shown_by_a_program_that_runs_
     assert again.status == 1, again.said
 
 
+CRASHING = """
+import ctypes
+
+import torch
+
+
+def exp(x):
+    if x.numel() < 4:
+        ctypes.string_at(0)
+    return torch.exp(x) + 1
+"""
+
+
+def test_pytest__kernel_that_crashes_on_smaller_inputs__is_shown_as_it_was_found(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write("autotest.yml", REPLACED % "mykernels.exp")
+    project.write("mykernels.py", CRASHING)
+    project.write(
+        "test_exp.py",
+        "from ci_autotest import autotest, random_tensor, torch\n\n\n@autotest(n=1)\ndef test_exp():\n"
+        "    return torch.exp(random_tensor(2, 3, 2))\n\n\ndef test_other():\n    assert True\n",
+    )
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "--color=no")
+    assert (done.status, "1 failed, 1 passed" in done.out) == (1, True), done.said
+    assert "misaligned: torch.exp on k, value of exp" in done.out
+    assert "found = mykernels.exp(x)" in done.out
+    assert "Fatal Python error" not in done.said
+
+
+def test_pytest__output_that_cannot_be_written__is_a_usage_error(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write("test_exp.py", "def test_other():\n    assert True\n")
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "--autotest-output", "test_exp.py/report")
+    assert done.status == pytest.ExitCode.USAGE_ERROR, done.said
+    assert "Choose another with --autotest-output." in done.err, done.said
+    assert "Traceback" not in done.said
+
+
 def test_pytest__helper_with_an_unusable_candidate__is_one_usage_error(tmp_path: Path):
     project = unusable_project(tmp_path, REPLACED % "nokernels.exp")
     done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "-k", "helper", "test_kernels.py")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch as real
+from torch._decomp import get_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 
@@ -145,10 +147,14 @@ def fails(_: Any) -> Any:
 TOLD = {
     "names of the dispatcher": (lambda _: ["aten::add.Tensor", "mul"], ["add", "mul"], ["exp"], True),
     "names of torch": (lambda _: {"torch.exp"}, ["exp"], ["add", "mul"], True),
-    "a number": (lambda _: 2, ALL, [], True),
+    "names of a library's operators": (lambda _: ["mylib.exp.default", "mylib::add"], ["add", "exp"], ["mul"], True),
+    "the number of all": (lambda _: 3, ALL, [], True),
+    "a smaller number": (lambda _: 1, ALL, ALL, True),
     "none": (lambda _: 0, [], ALL, True),
     "an error": (fails, [], [], False),
     "no names": (lambda _: None, [], [], False),
+    "one text": (lambda _: "aten::add", [], [], False),
+    "a number among names": (lambda _: [1, "add"], [], [], False),
 }
 
 
@@ -156,6 +162,32 @@ TOLD = {
 def test_run__hook__says_what_the_compiler_runs(hook: Any, own: list[str], left: list[str], is_known: bool):
     seen, *found = ran(graph_as_it_is, hook=hook)
     assert (*found, seen.is_known, bool(seen.notes)) == (own, left, is_known, not is_known)
+
+
+def positive() -> Any:
+    return random_tensor(ndim=1, dim0=3, low=1.0, high=2.0, requires_grad=False)
+
+
+def decomposed(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    """Run a graph of other operators, without a trail to the calls."""
+    other = make_fx(graph, decomposition_table=get_decompositions([real.ops.aten._softmax]))(*inputs)
+    for node in other.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    return other.forward
+
+
+def test_run__operators_that_no_call_makes__are_unknown():
+    seen, *_ = ran(decomposed, lambda: torch.softmax(positive(), 0))
+    assert (seen.is_known, seen.part) == (False, "unknown")
+
+
+def passes_on() -> Any:
+    x = positive().requires_grad_()
+    return torch.exp(torch.nn.Sequential(torch.nn.Identity())(torch.nn.Identity()(x)))
+
+
+def test_run__modules_and_calls_that_compute_nothing__do_not_count():
+    assert ran("aot_eager", passes_on)[1:] == (["exp"], [])
 
 
 def test_run__break_of_the_graph__is_left_to_torch():
@@ -228,10 +260,6 @@ def faulty(operator: Any) -> Callable[..., Any]:
         return run
 
     return compiler
-
-
-def positive() -> Any:
-    return random_tensor(ndim=1, dim0=3, low=1.0, high=2.0, requires_grad=False)
 
 
 def add_then_two_products() -> Any:

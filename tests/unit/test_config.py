@@ -128,6 +128,16 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a, backend: torch, delegated: my.names}]",
          "candidate 'a' has 'delegated', which backend torch does not use: it asks what a compiler runs itself. "
          "Write backend: torch.compile, or remove it."),
+        ("candidates: [{name: a, backend: torch, inference: true}]",
+         "candidate 'a' has 'inference', which backend torch does not use: it says how a compiled body is run. Write "
+         "backend: torch.compile, or remove it."),
+        ("candidates: [{name: a, backend: torch.compile, forward_only: [torch.exp]}]",
+         "candidate 'a' has forward_only with names of operators. Of a whole compiler, write forward_only: true."),
+        ("candidates: [{name: a, backend: torch.compile, forward_only: true, inference: true}]",
+         "candidate 'a' has both inference and forward_only. Remove one: inference leaves out gradients, too."),
+        ("candidates: [{name: a, backend: torch.compile, forward_only: true, dtypes: [float16]}]",
+         "candidate 'a' has 'dtypes', which backend torch.compile does not use. It says what the functions of `replace` "
+         "take: write backend: substitute, or remove it."),
         ("candidates: [{name: a, backend: torch.compile, delegated: names}]",
          "candidate 'a' has delegated 'names'. Write module.function."),
         ("candidates: [{name: a, backend: torch, transform: my.fuse}]",

@@ -37,6 +37,10 @@ def _dim(call: SideCall) -> int:
     return -1 if found is None or isinstance(found, bool) else int(found)
 
 
+_OF_REFERENCE: Final = "the indices select other values than the reference's"
+_OF_RESULT: Final = "the indices do not select the values returned with them"
+
+
 def _selects(call: SideCall) -> str:
     """Check that the indices select the same values from the input as the reference's."""
     position = len(call.outputs) - 1
@@ -52,12 +56,13 @@ def _selects(call: SideCall) -> str:
     return _other_values(source, dim, found, _gathered(source, dim, expected))
 
 
-def _other_values(source: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> str:
+def _other_values(
+    source: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor, broken: str = _OF_REFERENCE
+) -> str:
     """Return what is wrong with indices that are to select values; NaN is selected by any index of a NaN."""
     if int(index.min()) < 0 or int(index.max()) >= source.shape[dim]:
         return f"an index is out of range: {source.shape[dim]} elements"
-    is_right = bool(equal_or_nan(_gathered(source, dim, index), values).all())
-    return "" if is_right else "the indices select other values than the reference's"
+    return "" if bool(equal_or_nan(_gathered(source, dim, index), values).all()) else broken
 
 
 def _gathered(source: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
@@ -99,12 +104,7 @@ def _selects_value(call: SideCall) -> str:
     values, found = call.output(0), call.output(1)
     if values is None or found is None or not found.numel() or call.input.dim() == 0:
         return ""
-    return _other_than_returned(call.input.detach(), _dim(call), found, values)
-
-
-def _other_than_returned(source: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> str:
-    problem = _other_values(source, dim, index, values)
-    return "the indices do not select the values returned with them" if problem.startswith("the indices") else problem
+    return _other_values(call.input.detach(), _dim(call), found, values, _OF_RESULT)
 
 
 def _most_frequent(call: SideCall) -> str:
@@ -122,7 +122,7 @@ def _most_frequent(call: SideCall) -> str:
     found = call.output(1)
     if found is None:
         return ""
-    return _other_than_returned(source, dim, found, values)
+    return _other_values(source, dim, found, values, _OF_RESULT)
 
 
 def _selects_pooled(call: SideCall) -> str:
@@ -134,7 +134,7 @@ def _selects_pooled(call: SideCall) -> str:
     spatial = int(call.name.removesuffix("_with_indices")[-2])
     source = call.input.detach().flatten(-spatial)
     index = found.long().flatten(-spatial)
-    return _other_than_returned(source, -1, index, values.flatten(-spatial))
+    return _other_values(source, -1, index, values.flatten(-spatial), _OF_RESULT)
 
 
 def _same_set(call: SideCall) -> str:

@@ -113,8 +113,7 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     """
     program, note = recording.program, recording.note
     if note.get("backend") == "torch.compile":
-        options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
-        return f"candidate = torch.compile(reference{options})"
+        return f"candidate = {compiled_text(note, 'reference')}"
     if note.get("backend") == "fx":
         return "\n".join(fx_body(program, "reference", note, "candidate")) + "\n"
     if is_of_ranks(note):
@@ -197,6 +196,26 @@ def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
     given = options if isinstance(options, dict) else {}
     found = {name: given[name] for name in ("dynamo", "opset_version") if isinstance(given.get(name), int)}
     return {"dynamo": False, **found}
+
+
+def compiled_text(note: Mapping[str, Any], function: str) -> str:
+    """Return the expression of a function compiled as the candidate does, and called without gradients if it does so.
+
+    Raises:
+        ProgramError: The note holds what is never printed as code.
+    """
+    options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
+    compiled = f"torch.compile({function}{options})"
+    return compiled if is_trained(note) else f"{_AROUND[str(note['run_mode'])]}()({compiled})"
+
+
+def is_trained(note: Mapping[str, Any]) -> bool:
+    """Whether the candidate runs bodies with gradients; a row of a compiler may say otherwise."""
+    return note.get("run_mode") not in _AROUND
+
+
+#: How such a body is called.
+_AROUND: Final = {"forward_only": "torch.no_grad", "inference": "torch.inference_mode"}
 
 
 def compile_options(note: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ci_autotest.program.expectations import expected_outputs
 from ci_autotest.program.ir import ARRAY, PLACEHOLDER, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
-from ci_autotest.program.repro.candidates import is_exported
+from ci_autotest.program.repro.candidates import is_exported, is_trained
 from ci_autotest.program.repro.module_ranks import shares_batch
 from ci_autotest.program.repro.ranks import is_of_ranks, starts_ranks
 from ci_autotest.program.repro.replaced_classes import has_classes
@@ -79,11 +79,12 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
     """Return the parts that a repro needs for its finding."""
     kind, program, note = details["kind"], recording.program, recording.note
     is_forward = kind in _FORWARD and not details["has_backward"]
-    is_compiled = note.get("backend") == "torch.compile"
+    # Without gradients, the flags of a compiled body are its own.
+    is_compiled = note.get("backend") == "torch.compile" and is_trained(note)
     has_after = kind in {"mutation", "state", "stateful"} and not is_exported(note)
     is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
     is_float = is_floating(recording, with_inputs=has_after)
-    has_backward = any(program.cotangents) and not is_forward and not is_exported(note)
+    has_backward = any(program.cotangents) and not is_forward and not is_exported(note) and is_trained(note)
     return Needs(
         backward=has_backward,
         # The search for a compiler's layer compares flags too.

@@ -9,7 +9,7 @@ from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE, Ref
 from ci_autotest.program.python_names import is_path, is_pythons
 from ci_autotest.program.random_calls import seeds_of
-from ci_autotest.program.repro.candidates import compile_options, device_module
+from ci_autotest.program.repro.candidates import compiled_text, device_module
 from ci_autotest.program.repro.graph_pass import fx_body, transform_of
 from ci_autotest.program.repro.module_ranks import wrap_of
 from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
@@ -243,8 +243,7 @@ def _devices(recording: Recording) -> SnippetSides:
 
 
 def _compiled(recording: Recording) -> SnippetSides:
-    options = "".join(f", {key}={value!r}" for key, value in compile_options(recording.note).items())
-    sides = _whole(recording, f"torch.compile(program{options})")
+    sides = _whole(recording, compiled_text(recording.note, "program"))
     # Without random steps nothing depends on the generator.
     if not seeds_of(recording.program):
         return sides

@@ -77,6 +77,7 @@ class BatchCounts:
         self._left_out: dict[str, set[str]] = {}
         self._remarks: set[str] = set()
         self._per_slice: set[str] = set()
+        self._fallbacks: set[str] = set()
         self._notes: list[str] = []
         self._probed: dict[str, list[str]] = {}
         self._placements: dict[str, dict[str, set[str]]] = {}
@@ -213,7 +214,7 @@ class BatchCounts:
             if seen is None or not (is_left or is_aligned(verdict) is not None):
                 continue
             self._add(name, delegation=DelegationCounts(**{seen.part: 1}))
-            self._notes += [f"on {name}, {note}" for note in seen.notes if f"on {name}, {note}" not in self._notes]
+            self._fallbacks.update(f"on {name}, {note}" for note in seen.notes)
             steps = batch.attempts[position].program.steps
             left = set(operators_of(steps, seen.left))
             for operator in {*operators_of(steps, seen.own), *left}:
@@ -251,7 +252,10 @@ class BatchCounts:
             done=self._done, failures=self._failures, test=self._test + TestTally(duration_s=self.duration_s),
             pairs=self._pairs, usage={name: self._usage_of(name) for name in dict.fromkeys(names)}, last=last,
             left=self.left, again=self.again,
-            notes=[*self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice)],
+            notes=[
+                *self._notes, *(_REMARKS[name] for name in sorted(self._remarks)), *sorted(self._per_slice),
+                *sorted(self._fallbacks),
+            ],
         )  # fmt: skip
 
     def _usage_of(self, name: str) -> UsageTally:

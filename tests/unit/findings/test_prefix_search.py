@@ -17,10 +17,10 @@ WRONG = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame=
 
 
 class Worker:
-    """A fresh process for each request: case 30 is wrong after the cases that it needs."""
+    """A fresh process for each request: a case is wrong after the cases that it needs."""
 
-    def __init__(self, needed: set[int]) -> None:
-        self.needed, self.asked = needed, []
+    def __init__(self, needed: set[int], wrong: int = 30) -> None:
+        self.needed, self.wrong, self.asked = needed, wrong, []
 
     def close(self) -> None:
         pass
@@ -28,13 +28,20 @@ class Worker:
     def ask(self, message: Replay) -> Replayed:
         cases = [case for run in message.runs for case in run.cases]
         self.asked.append(cases)
-        failure = CaseFailure(case=30, attempt=0, candidate="k", profile="ordinary", verdict=WRONG)
+        failure = CaseFailure(case=self.wrong, attempt=0, candidate="k", profile="ordinary", verdict=WRONG)
         return Replayed(failures=[(TEST.id, failure)] if self.needed <= {*cases} else [])
 
 
-def suspect() -> Suspect:
-    before = tuple(RunCases(test=TEST, cases=list(range(at, at + 8)), candidates=["k"]) for at in range(0, 64, 8))
+def suspect(cases: int = 64) -> Suspect:
+    before = tuple(RunCases(test=TEST, cases=list(range(at, at + 8)), candidates=["k"]) for at in range(0, cases, 8))
     return Suspect(TEST, "k", 30, 0, WRONG, "ordinary", 1, 64, (TEST.id,), before=before)
+
+
+def test_fewest__thousands_of_cases__are_searched_like_a_few():
+    suspected = suspect(4096)
+    last = suspected._replace(case=4000, verdict=WRONG)
+    worker = Worker({17, 2048, 4000}, last.case)
+    assert [run.case for run in PrefixSearch(last, worker).fewest()] == [17, 2048, 4000]
 
 
 @pytest.mark.parametrize("needed", [{3}, {3, 11}, {0, 29, 31}])
@@ -45,7 +52,7 @@ def test_fewest__cases_that_are_needed__are_found(needed: set[int]):
 
 
 def test_fewest__many_cases__ends_by_their_number(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prefix_search, "_CASES_AT_MOST", 100)
+    monkeypatch.setattr(prefix_search, "_ROUNDS_AT_MOST", 3)
     worker = Worker({3, 11, 30})
     found = {run.case for run in PrefixSearch(suspect(), worker).fewest()}
     assert {3, 11, 30} < found
