@@ -80,23 +80,39 @@ class DelegationWatch:
         return str(self._compiler)
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
-        """Compile a graph; return its function, which is watched while it runs."""
+        """Compile a graph of dynamo's; return its function, which is watched while it runs."""
         self.graphs += 1
+        self.capture(graph, example_inputs)
+        lookup: Any = torch._dynamo.lookup_backend
+        function: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
+        return function if self._is_of_torch else self.watched(function)
+
+    def capture(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        """Note which steps a graph is made of."""
         captured = {self._step_of(node) for node in graph.graph.nodes if node.op.startswith("call")}
         self._captured |= {step for step in captured if step is not None}
         if not self._is_of_torch:
-            self._note_calls(graph, example_inputs)
-        lookup: Any = torch._dynamo.lookup_backend
-        function: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
-        if self._is_of_torch:
-            return function
+            self._note_calls(graph, inputs)
+
+    def capture_run(self, body: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> None:
+        """Note which operators each step calls, by a run of the whole body: an exporter keeps no trail to the steps."""
+        self._captured |= {*self._lines.values()}
+        calls: list[tuple[str, int]] = []
+        with torch.no_grad(), _BodyMode(calls):
+            body(*inputs)
+        for operator, line in calls:
+            if line in self._lines:
+                self._called[operator].append(self._lines[line])
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a compiled function that is watched while it runs."""
         self._functions.append(function)
 
-        def watched(*args: Any) -> Any:
+        def run(*args: Any) -> Any:
             with _CallMode(self._seen):
                 return function(*args)
 
-        return watched
+        return run
 
     def found(self, program: Program) -> Delegation:
         """Return what was seen, or what the hook says, of the steps of a program that matter."""
@@ -229,6 +245,27 @@ class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
             call = _call_of(func._schema.name, sys._getframe(1))
             if call is not None:
                 self._seen.append(call)
+        return func(*args, **(kwargs or {}))
+
+
+class _BodyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Note the operators that a body calls, with the line of its text.
+
+    Args:
+        calls: Receives them.
+    """
+
+    def __init__(self, calls: list[tuple[str, int]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        while _is_computing(func) and frame is not None:
+            if frame.f_code.co_filename == BODY:
+                self._calls.append((func._schema.name, frame.f_lineno))
+                break
+            frame = frame.f_back
         return func(*args, **(kwargs or {}))
 
 

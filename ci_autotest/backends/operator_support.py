@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.backends.devices import devices_here, lacks
-from ci_autotest.backends.onnx.backend import OnnxBackend
+from ci_autotest.backends.exported_body import ExportingBackend
 from ci_autotest.backends.operators.identity import operator_of, spellings
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.program.ir import CALL_MODULE
@@ -35,13 +35,13 @@ class OperatorSupport(NamedTuple):
 
 
 def standing(backend: Backend, operators: Sequence[str]) -> OperatorSupport:
-    """Return the standing of some operators on a candidate; of none for ONNX, where only an export can tell.
+    """Return the standing of some operators on a candidate; of none where only an export of the body can tell.
 
     Args:
         backend: The candidate's backend.
         operators: Canonical names.
     """
-    if isinstance(backend, OnnxBackend):
+    if isinstance(backend, ExportingBackend):
         return OperatorSupport(["cpu"], [])
     if not isinstance(backend, RemoteBackend):
         device = str(getattr(backend, "device", "cpu"))

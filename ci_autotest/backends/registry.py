@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 
 from ci_autotest.backends.devices import attach
+from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.isolated_kernels import IsolatedBackend
 from ci_autotest.backends.mapping.table import MappingTable, has_table, load_table
@@ -81,11 +82,15 @@ def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) 
 
 def _compiled(candidate: Candidate, device: str) -> Backend:
     try:
-        hook = load_function(candidate.delegated, "delegated") if candidate.delegated else None
-        return CompileBackend(candidate.options, device, hook, candidate.run_mode)
+        return CompileBackend(candidate.options, device, _hook(candidate), candidate.run_mode)
     except ConfigError as error:
         message = f"candidate '{candidate.name}': {error}"
         raise ConfigError(message) from error
+
+
+def _hook(candidate: Candidate) -> Callable[..., Any] | None:
+    """Return the function that says what a compiler runs itself; ``None`` if that is to be seen."""
+    return load_function(candidate.delegated, "delegated") if candidate.delegated else None
 
 
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
@@ -93,6 +98,14 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch.compile": _compiled,
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
+    "export": lambda candidate, device: ExportBackend(
+        load_function(candidate.compile, "compile"),
+        candidate.compile,
+        candidate.takes,
+        is_dynamic=candidate.dynamic,
+        delegated=_hook(candidate),
+        device=device,
+    ),
     "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),

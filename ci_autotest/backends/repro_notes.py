@@ -50,7 +50,10 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
         "processes": candidate.processes,
         "options": candidate.options,
         "run_mode": candidate.run_mode,
-        "transform": candidate.transform,
+        # The user's function over the graph of a body: a pass, or what makes a callable of an exported one.
+        "transform": candidate.transform or candidate.compile,
+        "takes": candidate.takes,
+        "dynamic": candidate.dynamic,
         "takes_inputs": bool(candidate.transform) and takes_inputs(load_function(candidate.transform, "transform")),
         "wrap": candidate.wrap,
         "renames": {

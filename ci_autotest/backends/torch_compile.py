@@ -175,7 +175,7 @@ class CompileBackend(Backend):
         return BodyCalls(called_with(compiled, program, values))
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
-        watch = DelegationWatch(self._compiler, _lines(program, self.functions), self._delegated)
+        watch = DelegationWatch(self._compiler, lines_of(program, self.functions), self._delegated)
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
         if self.on_step is not None:
             self.on_step(first)
@@ -212,7 +212,7 @@ def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     return True
 
 
-def _lines(program: Program, functions: Mapping[str, Callable[..., Any]]) -> dict[int, int]:
+def lines_of(program: Program, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> dict[int, int]:
     """Return the step of each line of the text of ``python_function``; the first line is the function's head."""
     spelled = spelled_out(program, frozenset({**_own_functions(program), **functions}))
     steps = [index for index, lines in body_statements(spelled) for _ in lines]

@@ -36,7 +36,7 @@ _UNTIMED: Final = {
     **dict.fromkeys(
         ("dtensor", "ddp", "fsdp"), "it is a group of ranks, whose collectives cannot be timed in one process"
     ),
-    "onnxruntime": "an exported model has no call of the body that could be timed",
+    **dict.fromkeys(("onnxruntime", "export"), "an exported model has no call of the body that could be timed"),
 }
 
 

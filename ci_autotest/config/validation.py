@@ -135,6 +135,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
     _check_registration(candidate, where)
     _check_options(candidate, where)
     _check_transform(candidate, where)
+    _check_export(candidate, where)
     _check_delegated(candidate, where)
     _check_device(candidate, where)
     _check_module(candidate, where)
@@ -236,10 +237,37 @@ def _check_transform(candidate: Candidate, where: str) -> None:
         raise ConfigError(message)
 
 
+def _check_export(candidate: Candidate, where: str) -> None:
+    named = f"{where}: candidate {candidate.name!r}"
+    if candidate.backend != "export":
+        given = next((key for key in ("compile", "dynamic") if getattr(candidate, key)), "")
+        given = "takes" if candidate.takes != "program" else given
+        if given:
+            message = (
+                f"{named} has {given!r}, which backend {candidate.backend} does not use. Write backend: export, or "
+                "remove it."
+            )
+            raise ConfigError(message)
+        return
+    if not candidate.compile:
+        message = (
+            f"{named} of backend export has no compile, so there is nothing to run. Give compile: module.function."
+        )
+        raise ConfigError(message)
+    if not is_path(candidate.compile):
+        message = f"{named} has compile {candidate.compile!r}. Write module.function."
+        raise ConfigError(message)
+    if candidate.dynamic and candidate.takes == "module":
+        message = (
+            f"{named} has dynamic: true and takes: module, but only an exported program knows its sizes. Remove one."
+        )
+        raise ConfigError(message)
+
+
 def _check_delegated(candidate: Candidate, where: str) -> None:
     if not candidate.delegated:
         return
-    if candidate.backend != "torch.compile":
+    if candidate.backend not in {"torch.compile", "export"}:
         message = (
             f"{where}: candidate {candidate.name!r} has 'delegated', which backend {candidate.backend} does not use: "
             "it asks what a compiler runs itself. Write backend: torch.compile, or remove it."

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BackendName: TypeAlias = Literal[
-    "torch", "torch.compile", "fx", "onnxruntime", "substitute", "module", "dtensor", "ddp", "fsdp"
+    "torch", "torch.compile", "fx", "onnxruntime", "export", "substitute", "module", "dtensor", "ddp", "fsdp"
 ]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 Compat: TypeAlias = Literal["oneflow"]
@@ -55,9 +55,10 @@ class Candidate(Section, frozen=True, kw_only=True):
         name: Unique short name of letters, digits, ``.``, ``_``, ``+`` and ``-``, at most 64 characters. Reports and
             ``--candidate`` use it.
         backend: How the candidate runs a program: ``torch`` (eager PyTorch on another device), ``torch.compile``,
-            ``fx`` (a graph pass), ``onnxruntime`` (exported by torch), ``substitute`` (your functions replace
-            operators), ``module`` (another framework with torch's names), ``dtensor`` (a group of ranks, over which
-            every tensor is distributed), or ``ddp`` and ``fsdp`` (a group of ranks that share the batch of a module).
+            ``fx`` (a graph pass), ``onnxruntime`` (exported by torch), ``export`` (your exporter or runtime),
+            ``substitute`` (your functions replace operators), ``module`` (another framework with torch's names),
+            ``dtensor`` (a group of ranks, over which every tensor is distributed), or ``ddp`` and ``fsdp`` (a group of
+            ranks that share the batch of a module).
         device: Device of the candidate: ``cpu``, ``cuda``, ``auto`` (a GPU if there is one), or the name of a device
             that ``module`` registers with torch, for example ``npu``. Ranks on ``cuda`` have a GPU each.
         options: Keyword arguments of ``torch.compile`` (``backend``, ``mode``, ``dynamic``, ``fullgraph``,
@@ -73,9 +74,15 @@ class Candidate(Section, frozen=True, kw_only=True):
         import: Modules that register operators or that a saved program may name operators of, ``mypackage.ops``.
         transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program. It
             gets a list of example inputs too if it has a second argument without a default.
-        delegated: For backend ``torch.compile``: the dotted path of a function that takes what the compiler returned
-            for a graph, and returns the names of the operators that it runs itself, or their number. Without it,
-            ci-autotest watches which operators PyTorch runs while the compiled graph runs.
+        compile: For backend ``export``: the dotted path of a function that takes a ``torch.export.ExportedProgram`` and
+            returns a callable, which takes the body's tensors and returns its results.
+        takes: For backend ``export``: what that function takes. ``module`` stands for an ``nn.Module`` and a tuple of
+            its inputs.
+        dynamic: For backend ``export``: whether bodies are exported for all sizes, so that one callable is used for
+            cases of several sizes.
+        delegated: For backends ``torch.compile`` and ``export``: the dotted path of a function that takes what was made
+            of a graph, and returns the names of the operators that run there, or their number. Without it, ci-autotest
+            watches which operators PyTorch runs in their place.
         module: For backend ``module``: the framework's module, for example ``oneflow``. For other backends: the module
             that registers ``device`` with torch when it is imported, for example ``torch_npu``.
         python: For backend ``module``: the interpreter in which the framework is installed, as a path relative to the
@@ -140,6 +147,9 @@ class Candidate(Section, frozen=True, kw_only=True):
     load: tuple[str, ...] = ()
     imports: tuple[str, ...] = msgspec.field(name="import", default=())
     transform: str = ""
+    compile: str = ""
+    takes: Literal["program", "module"] = "program"
+    dynamic: bool = False
     delegated: str = ""
     module: str = ""
     python: str = ""
@@ -427,6 +437,7 @@ def named_by(candidates: Iterable[Candidate], paths: Iterable[str] = ()) -> froz
             *each.load,
             *each.state.values(),
             each.transform,
+            each.compile,
             each.delegated,
             each.wrap.replace(":", "."),
             each.module,

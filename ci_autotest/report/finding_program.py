@@ -272,6 +272,8 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
         return share_lines(recording)
     if recording.note.get("backend") == "onnxruntime":
         return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
+    if recording.note.get("backend") == "export" and is_path(path := str(recording.note.get("transform"))):
+        return [f"# the code below is exported by torch.export and run by what {path} makes of it"]
     spellings = recording.note.get("spellings")
     noted = spellings.items() if isinstance(spellings, dict) else ()
     pairs = [

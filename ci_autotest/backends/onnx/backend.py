@@ -18,25 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.onnx import _constants
 
-from ci_autotest.backends.body_function import begun, prepared, see
+from ci_autotest.backends.exported_body import ExportedBody, ExportingBackend, called_operators
 from ci_autotest.backends.operator_usage import computing
-from ci_autotest.backends.operators.identity import step_operator
-from ci_autotest.backends.protocol import Backend
-from ci_autotest.backends.torch_compile import python_function
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
-from ci_autotest.program.backward_passes import PASSES
-from ci_autotest.program.codegen import inputs
-from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
-from ci_autotest.program.refusal import refused_as
 from ci_autotest.values.delegation import Delegation
 from ci_autotest.values.dtypes import BITS, COMPLEX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -44,15 +36,11 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = {"dynamo": bool, "opset_version": int}
 _NAME: Final = "onnxruntime"
-#: Steps that a model cannot contain: reads of a tensor's elements while the body is exported, and gradients.
-_READS: Final = frozenset({
-    "builtins.bool", "builtins.int", "builtins.float", "item", "numpy", "tolist", "retain_grad", *PASSES,
-})  # fmt: skip
 #: Dtypes that NumPy lacks (onnxruntime exchanges tensors as NumPy arrays), or that onnxruntime has no kernels for.
 _NOT_TAKEN: Final = frozenset(getattr(torch, name) for name in COMPLEX | BITS.keys())
 
 
-class OnnxBackend(Backend):
+class OnnxBackend(ExportingBackend):
     """Export each body, and run the model.
 
     Args:
@@ -66,17 +54,13 @@ class OnnxBackend(Backend):
         UnavailableError: A package is missing, or the device is not ``cpu``.
     """
 
-    shows_steps = False
-    mode = "forward only"
-
     def __init__(self, options: Mapping[str, Any], device: str = "cpu", candidate: str = _NAME) -> None:
         if device != "cpu":
             message = (
                 f"candidate of backend 'onnxruntime' asks for device '{device}': it runs on cpu. Write device: cpu."
             )
             raise UnavailableError(message)
-        self._torch = TorchBackend(is_candidate=True)
-        self.on_step: Callable[[int], None] | None = None
+        super().__init__()
         self._options = {"dynamo": False, **options}
         if any(type(value) is not _OPTIONS[name] for name, value in self._options.items()):
             message = (
@@ -111,61 +95,10 @@ class OnnxBackend(Backend):
             )
             raise ConfigError(message)
 
-    def run(
-        self,
-        program: Program,
-        sources: Mapping[str, Any],
-        *,
-        snapshots: bool = False,
-        copied: Collection[int] = (),  # noqa: ARG002 - a model shows its outputs only when it ends
-    ) -> Trace:
-        """Run the setup, then the exported body."""
-        trace = begun(program, snapshots=snapshots)
-        trace.is_remote, trace.has_flags, trace.has_backward = True, False, False
-        trace.shown = frozenset()
-        try:
-            _refuse_unexportable(program)
-            self._run_model(program, sources, trace, snapshots=snapshots)
-        except UnsupportedError as error:
-            trace.untested, trace.shown = error.why, frozenset()
-        return trace
-
-    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Do nothing: an exported body has no backward pass (``Trace.has_backward``)."""
-
-    def _run_model(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
-        # Torch runs the program first, with modules of its own, to find out which outputs are tensors.
-        plain = self._torch.run(program, sources)
-        if plain.failure is not None or not prepared(self._torch.steps, program, sources, trace):
-            trace.failure = trace.failure or plain.failure
-            return
-        refs = output_refs(program)
-        kept = [i for i, ref in enumerate(refs) if isinstance(plain.values[ref.index], torch.Tensor)]
-        if not kept:
-            message = "the body has no tensor among its outputs, and a model can have no other outputs"
-            raise UnsupportedError(message)
-        first = program.calls[0][0] if program.calls else len(program.steps) - 1
-        if self.on_step is not None:
-            self.on_step(first)
-        bound = [trace.values[index] for _, index in inputs(program)]
-        # The exporter's tracing may write to these values, but the model's run does not, so they are not shown.
-        trace.values = [None] * len(trace.values)
-        function = python_function(program, self._torch.device)
-        called = ", ".join(dict.fromkeys(step_operator(step, program.steps) for _, step in program.calls))
-        outputs, ran = self._outputs(ExportedBody(function, bound, kept), bound, called, trace, first)
-        if trace.failure is not None:
-            return
-        trace.shown = frozenset(refs[place].index for place, own in zip(kept, ran, strict=True) if own)
-        # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
-        trace.delegation = Delegation(computing(program))
-        for place, value in zip(kept, outputs, strict=True):
-            trace.values[refs[place].index] = value
-            see(trace, refs[place].index, snapshots=snapshots)
-
     def _outputs(
-        self, body: ExportedBody, bound: Sequence[Any], called: str, trace: Trace, first: int
+        self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
-        """Return the model's outputs, and which of them the model computes itself."""
+        called = called_operators(program)
         given = [value for value in bound if isinstance(value, torch.Tensor)]
         named = {f"input_{i}": value.detach().clone() for i, value in enumerate(given)}
         arrays = {name: _array(value) for name, value in named.items()}
@@ -189,6 +122,8 @@ class OnnxBackend(Backend):
                 raise UnsupportedError(message) from error
             trace.failure = Failure(first, type(error).__name__, error_text(error))
             return [], ran
+        # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
+        trace.delegation = Delegation(computing(program))
         return [torch.from_numpy(array) for array in found], ran
 
     def _lacking(self, error: BaseException, model: Any) -> str:
@@ -226,25 +161,6 @@ def _imported(name: str) -> Any:
         raise UnavailableError(message) from error
 
 
-def _refuse_unexportable(program: Program) -> None:
-    """Refuse a body that reads elements, computes gradients or has hooks: the model would contain torch's results.
-
-    Raises:
-        UnsupportedError: The body has such a step.
-    """
-    for step in program.body:
-        name = str(step.args[1]) if step.target == "builtins.getattr" else step.target
-        if step.target in _READS or name in {"grad", "item", "numpy"}:
-            message = f"a body that reads elements or gradients cannot be exported: {name}"
-            raise UnsupportedError(message)
-        if {*HOOK, *REGISTERS} & set(step.modes):
-            message = "a model cannot contain hooks"
-            raise UnsupportedError(message)
-        if refused_as(step) is not None:
-            message = "a model cannot contain a step that is expected to be refused"
-            raise UnsupportedError(message)
-
-
 def _array(tensor: torch.Tensor) -> Any:
     """Return a copy of an input as an array, which is what onnxruntime takes.
 
@@ -278,37 +194,6 @@ _DRAWS: Final = frozenset({
 })  # fmt: skip
 #: Which input of a Dropout node says whether it drops anything.
 _TRAINING: Final = 2
-
-
-class ExportedBody(torch.nn.Module):
-    """A body and its modules as one module, so that the exporter treats their parameters as the model's.
-
-    Args:
-        function: The body as a function of its modules and tensors.
-        arguments: Its arguments in order; ``forward`` replaces the tensors by its own.
-        kept: Positions of the outputs that are tensors.
-    """
-
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any], kept: Sequence[int]) -> None:
-        super().__init__()
-        self._function = function
-        self._arguments = [None if isinstance(value, torch.Tensor) else value for value in arguments]
-        self._places = [i for i, value in enumerate(arguments) if isinstance(value, torch.Tensor)]
-        self._kept = kept
-        modules = [value for value in arguments if isinstance(value, torch.nn.Module)]
-        for number, module in enumerate(modules):
-            self.add_module(f"module_{number}", module)
-        # The exporter only looks at the outermost module. Without a module in training, a body is exported for
-        # inference.
-        self.training = any(module.training for module in modules)
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the body's outputs that are tensors."""
-        arguments = list(self._arguments)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            arguments[place] = tensor
-        outputs = self._function(*arguments)
-        return tuple(outputs[i] for i in self._kept)
 
 
 def exported(body: ExportedBody, inputs: Mapping[str, torch.Tensor], options: Mapping[str, Any], called: str) -> bytes:

@@ -13,7 +13,7 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, output_text
 from ci_autotest.program.ir import RESULT_BANDS, operator_check_of, result_bands_of
 from ci_autotest.program.python_names import is_module, is_name, is_pythons
-from ci_autotest.program.repro.graph_pass import fx_body
+from ci_autotest.program.repro.graph_pass import fx_body, transform_of
 from ci_autotest.program.repro.module_ranks import module_body, shares_batch
 from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: An exported model returns tensors only; other outputs are those of torch.
-_TEXT: Final = """class Body(torch.nn.Module):
+_BODY: Final = """class Body(torch.nn.Module):
     def __init__(self, given, kept):
         super().__init__()
         self.given, self.kept = given, kept
@@ -38,9 +38,8 @@ _TEXT: Final = """class Body(torch.nn.Module):
         given = [next(names) if isinstance(value, torch.Tensor) else value for value in self.given.values()]
         outputs = reference(*given)
         return tuple(outputs[i] for i in self.kept)
-
-
-def candidate(*_):
+"""
+_ONNX: Final = """def candidate(*_):
     \"\"\"Export the body to ONNX, and return what ONNX Runtime makes of it.\"\"\"
     outputs = list(reference(*[inputs()[name] for name in TAKES]))
     kept = [i for i, value in enumerate(outputs) if isinstance(value, torch.Tensor)]
@@ -61,6 +60,32 @@ def candidate(*_):
         outputs[place] = torch.from_numpy(array)
     return outputs
 """
+
+
+_EXPORT: Final = """def candidate(*_):
+    \"\"\"Export the body, and return what {function} makes of it.\"\"\"
+    outputs = list(reference(*[inputs()[name] for name in TAKES]))
+    kept = [i for i, value in enumerate(outputs) if isinstance(value, torch.Tensor)]
+    given = {{name: inputs()[name] for name in TAKES}}
+    tensors = tuple(value.detach().clone() for value in given.values() if isinstance(value, torch.Tensor))
+    body = Body(given, kept)
+    with torch.no_grad():
+        {export}
+        found = {function}({argument})(*tensors)
+    found = list(found.values()) if isinstance(found, dict) else found
+    found = [found] if isinstance(found, torch.Tensor) else list(found)
+    for place, value in zip(kept, found):
+        outputs[place] = value.detach()
+    return outputs
+"""
+#: How the body is exported for it, by whether that is for all sizes.
+_EXPORTS: Final = {
+    False: "program = torch.export.export(body, tensors, strict=False)",
+    True: (
+        "sizes = tuple({dim: torch.export.Dim.AUTO for dim in range(each.dim())} for each in tensors)\n"
+        "        program = torch.export.export(body, tensors, strict=False, dynamic_shapes=(sizes,))"
+    ),
+}
 
 
 #: Hands calls to the user's kernels however they are spelled, also from inside a module.
@@ -121,7 +146,7 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     if shares_batch(note):
         return module_body(recording)
     if is_exported(note):
-        return f"TAKES = {list(takes)}\n\n\n{_TEXT.format(options=repr(_options(note)))}"
+        return f"TAKES = {list(takes)}\n\n\n{_BODY}\n\n{_exported_text(note)}"
     rename, mode = _spellings(recording)
     check = next(filter(None, map(operator_check_of, program.steps)), "")
     if check and rename is not None:
@@ -185,9 +210,20 @@ def block(lines: Sequence[str]) -> str:
     return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
 
 
+def _exported_text(note: Mapping[str, Any]) -> str:
+    """Return the function that exports the body and runs it."""
+    if note.get("backend") == "onnxruntime":
+        return _ONNX.format(options=repr(_options(note)))
+    takes_module = note.get("takes") == "module"
+    return _EXPORT.format(
+        function=transform_of(note), argument="body, tensors" if takes_module else "program",
+        export="pass" if takes_module else _EXPORTS[note.get("dynamic") is True],
+    )  # fmt: skip
+
+
 def is_exported(note: Mapping[str, Any]) -> bool:
     """Whether the candidate is an export of the body, which runs forward only and cannot write to an input."""
-    return note.get("backend") == "onnxruntime"
+    return note.get("backend") in {"onnxruntime", "export"}
 
 
 def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:

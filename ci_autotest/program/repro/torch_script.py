@@ -29,7 +29,6 @@ from ci_autotest.program.repro.candidates import (
     compile_options,
     device_module,
     environment_lines,
-    is_exported,
     operator_checks_text,
     result_bands_text,
 )
@@ -279,7 +278,7 @@ def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
     if modules or operators:
         folders = ", ".join([*(f"HERE / {folder!r}" for folder in details["folders"]), "Path.cwd()"])
         lines.append(f"sys.path += map(str, [{folders}])")
-    if is_exported(recording.note):
+    if recording.note.get("backend") == "onnxruntime":
         modules = ["io", "onnxruntime"]
     operators = [*operators, *rank_imports(recording.note), *module_imports(recording.note)]
     if not modules and not operators:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 
-from ci_autotest.backends.onnx.backend import ExportedBody, OnnxBackend, reason
+from ci_autotest.backends.exported_body import ExportedBody
+from ci_autotest.backends.onnx.backend import OnnxBackend, reason
 from ci_autotest.errors import UnavailableError
 
 
