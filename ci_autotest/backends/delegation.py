@@ -1,10 +1,10 @@
 """The watch over a compiler: which steps of a body it ran itself, and which PyTorch ran in its place.
 
 A graph that PyTorch runs calls PyTorch's operators, and a ``TorchDispatchMode`` sees each of them; a part that the
-compiler runs itself calls none. An operator that the compiler's own code calls counts as the compiler's. So the first
-frame outside of torch decides: that of a ``GraphModule`` is PyTorch's, that of any other file is the compiler's. The
-graph's node leads to a line of the printed body, and the line to a step. A compiler may drop that trail; then the
-operators are matched by name with those that each step calls.
+compiler runs itself calls none. The graph's node leads to a line of the printed body, and the line to a step. A
+compiler may drop that trail; then the operators are matched by name with those that each step calls. So are those that
+the compiler's own code calls, told by the first frame outside of torch: the operator of a step is PyTorch's in its
+place, and any other one is a part of a kernel.
 
 Only this module knows of torch what has no public name. What it does not find makes the delegation unknown.
 """
@@ -109,7 +109,13 @@ class DelegationWatch:
         self._functions.append(function)
 
         def run(*args: Any) -> Any:
-            with _CallMode(self._seen):
+            try:
+                with _CallMode(self._seen):
+                    return function(*args)
+            except FOREIGN as error:
+                pass_interrupt(error)
+                # TorchScript takes numbers for tensors within any mode. What fails without it, too, is an error.
+                self._is_known = False
                 return function(*args)
 
         return run
@@ -160,14 +166,17 @@ class DelegationWatch:
         unmatched: Counter[str] = Counter()
         for call in self._seen:
             step = None if call.caller is None else self._step_of(_node(call.caller))
+            if call.is_own and not self._called[call.operator]:
+                continue
             if step is None:
                 unmatched[call.operator] += 1
             else:
                 left.add(step)
+        own = Counter(call.operator for call in self._seen if call.is_own)
         for operator, count in unmatched.items():
             steps = self._called[operator]
             # What no step calls is a part of a graph that the compiler has made of another one.
-            self._is_known &= count <= len(steps)
+            self._is_known &= count - own[operator] <= len(steps)
             left.update(steps[:count])
         return left
 
@@ -217,11 +226,14 @@ class TorchCall(NamedTuple):
         operator: Of PyTorch's dispatcher, without its overload: ``add.Scalar`` may stand for ``add.Tensor``.
         caller: The node that called it, or the graph and the line of its code; ``None`` if that is not known.
         is_fallback: Whether code of the compiler ran the graph as a part of another one.
+        is_own: Whether code of the compiler called it. It is PyTorch's in place of a call of the body if it is the same
+            operator; others are a part of the compiler's kernels.
     """
 
     operator: str
     caller: torch.fx.Node | tuple[torch.fx.GraphModule, int] | None
-    is_fallback: bool
+    is_fallback: bool = False
+    is_own: bool = False
 
 
 class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
@@ -278,8 +290,8 @@ def _is_traced() -> bool:
     return any(torch._C._get_dispatch_mode(mode) is not None for mode in (_MODES.FAKE, _MODES.PROXY))
 
 
-def _call_of(operator: str, frame: FrameType | None) -> TorchCall | None:
-    """Return a call with what called it; ``None`` if the compiler's own code did."""
+def _call_of(operator: str, frame: FrameType | None) -> TorchCall:
+    """Return a call with what called it."""
     caller, is_own = None, False
     while frame is not None and frame.f_code.co_filename != __file__:
         found = _graph_of(frame)
@@ -290,9 +302,9 @@ def _call_of(operator: str, frame: FrameType | None) -> TorchCall | None:
         elif not frame.f_code.co_filename.startswith(_TORCH):
             is_own = True
             if caller is None:
-                return None
+                return TorchCall(operator, None, is_own=True)
         frame = frame.f_back
-    return TorchCall(operator, caller, is_fallback=False)
+    return TorchCall(operator, caller)
 
 
 def _graph_of(frame: FrameType) -> torch.fx.Node | tuple[torch.fx.GraphModule, int] | None:

@@ -136,6 +136,8 @@ class CompileBackend(Backend):
             return with_refusals(self.run, program, sources, snapshots=snapshots)
         trace = begun(program, snapshots=snapshots)
         trace.has_flags = trace.has_backward = self._is_trained
+        # Tensors of inference have no version and are copied, so that it is not known which memory they share.
+        trace.is_remote = self._without_gradients is torch.inference_mode
         if not prepared(self._torch, program, sources, trace):
             return trace
         bound = [index for _, index in inputs(program)]

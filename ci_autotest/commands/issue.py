@@ -31,6 +31,9 @@ def issue(finding: str, output: Path, stream: TextIO) -> int:
     folder = given if given.parent.name == FINDINGS else given.resolve()  # as in `issue .` and `issue exp-123456`
     if folder.parent.name == FINDINGS:
         output = folder.parent.parent
+    if not (output / REPORT).is_file() and (folder / "README.md").is_file():  # pytest writes no report
+        message = f"'{output}' holds no {REPORT}. '{folder / 'README.md'}' has the form of a bug report."
+        raise UsageError(message)
     if not (output / REPORT).is_file():
         message = (
             f"'{output}' holds no {REPORT}. Give the folder of a finding, as autotest-report/{FINDINGS}/exp-123456."

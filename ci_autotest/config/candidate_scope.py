@@ -47,7 +47,8 @@ def check_scope(candidate: Candidate, where: str) -> None:
     if given is not None and candidate.backend != "substitute":
         message = (
             f"{where}: candidate {candidate.name!r} has {given!r}, which backend {candidate.backend} does not use. "
-            "It says what the functions of `replace` take: write backend: substitute, or remove it."
+            f"It says what the functions of `replace` take: write backend: substitute{_or_compiler(given)}, or remove "
+            "it."
         )
         raise ConfigError(message)
     if candidate.guard is not None and candidate.backend != "substitute":
@@ -71,6 +72,10 @@ def check_scope(candidate: Candidate, where: str) -> None:
     if wrong is not None:
         message = f"{named} has devices: {wrong[:80]!r}. Write kinds of devices without an index, such as cpu or cuda."
         raise ConfigError(message)
+
+
+def _or_compiler(key: str) -> str:
+    return " or torch.compile" if key == "forward_only" else ""
 
 
 def _check_names(names: tuple[str, ...], known: Collection[str], what: str, why: str) -> None:

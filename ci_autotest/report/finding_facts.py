@@ -125,7 +125,7 @@ def _differs(finding: Finding) -> str:
     difference = finding.difference
     if difference is None:
         return what if finding.outcome == "misaligned" else f"{finding.outcome.replace('_', ' ')}: {what}"
-    share = f" ({100 * difference.mismatched / difference.total:.3g} %)" if difference.total else ""
+    share = f" ({difference.percent:.3g} %)" if difference.total else ""
     return f"{what}: {difference.mismatched:,} / {plural(difference.total, 'element')}{share}"
 
 

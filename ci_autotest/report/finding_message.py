@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What is said of a kind if nothing was seen but that it is one.
 _UNSEEN: Final[Mapping[str, str]] = {"crash": "it ends its process", "timeout": "it does not return"}
+#: How the detail of a finding begins whose candidate gives a tensor without a gradient.
+_NO_GRADIENT: Final = "requires_grad: candidate False, reference True"
 #: What PyTorch says where a kernel asks a tensor with a gradient for its NumPy array.
 _NUMPY_OF_GRADIENT: Final = "numpy() on Tensor that requires grad"
 
@@ -188,6 +190,12 @@ def advice(finding: Finding, note: Mapping[str, object]) -> list[str]:
         finding: Any.
         note: That of its program.
     """
+    if (
+        note.get("backend") == "torch.compile"
+        and finding.kind == "metadata"
+        and finding.detail.startswith(_NO_GRADIENT)
+    ):
+        return ["If this compiler has no backward pass, write forward_only: true into its row: then only values count."]
     lacks_gradient = finding.lacks_gradient or (finding.kind == "error" and _NUMPY_OF_GRADIENT in finding.detail)
     if not lacks_gradient or note.get("backend") != "substitute":
         return []
@@ -226,12 +234,11 @@ def _numbers(finding: Finding) -> list[str]:
     difference = finding.difference
     if difference is None:
         return []
-    share = 100 * difference.mismatched / max(difference.total, 1)
     allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
     absolute = "not finite" if difference.greatest_absolute is None else amount_of(difference.greatest_absolute, ".2e")
     ulp = ulp_words(difference.greatest_ulp, difference.greatest_relative)
     pair, (candidate, reference) = difference.first_pair_decimal, sides(finding.kind)
-    mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %)"
+    mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({difference.percent:.3g} %)"
     greatest = f"greatest absolute difference {absolute} at {_index(difference.greatest_index)}"
     return [
         f"{mismatched}, {greatest} ({allowed}){ulp and f', {ulp}'}",

@@ -72,6 +72,11 @@ class Difference(Struct, frozen=True, kw_only=True):
     rtol: float
     atol: float
 
+    @property
+    def percent(self) -> float:
+        """Percentage of the elements that are outside the tolerance; a damaged report may have any numbers."""
+        return 100 * (min(max(self.mismatched, 0), self.total) / self.total) if self.total > 0 else 0.0
+
 
 Aspect: TypeAlias = Literal["value", "shape", "dtype", "metadata", "memory", "end"]
 

@@ -67,6 +67,42 @@ def own_kernels(graph: real.fx.GraphModule, _: Any = None) -> Callable[..., Any]
     return run
 
 
+def own_interpreter(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """Run exp by PyTorch, for lack of a kernel, and the others by NumPy."""
+
+    class Mine(real.fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is real.exp:
+                return super().call_function(target, args, kwargs)
+            arrays = (each.detach().numpy() if isinstance(each, real.Tensor) else each for each in args)
+            return real.from_numpy(KERNELS[target](*arrays))
+
+    return Mine(graph).run
+
+
+def own_loop(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """Run every node by PyTorch in a loop of its own."""
+    nodes = list(graph.graph.nodes)
+
+    def run(*args: Any) -> Any:
+        held = dict(zip([node for node in nodes if node.op == "placeholder"], args, strict=True))
+        for node in nodes:
+            if node.op == "call_function":
+                held[node] = node.target(*(held.get(each, each) for each in node.args))
+        return tuple(held[each] for each in nodes[-1].args[0])
+
+    return run
+
+
+def kernels_of_other_operators(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """Run every node by a kernel that is written with other operators of PyTorch."""
+
+    def run(x: Any) -> Any:
+        return (real.pow(real.full_like(x, np.e), real.sub(x, -1.0) / 0.5),)
+
+    return run
+
+
 class Taken(OperatorSupport):
     """Takes add and mul."""
 
@@ -122,6 +158,9 @@ ROWS = {
     "an interpreter of graphs": (interpreter, [], ALL),
     "TorchScript": (traced_by_torchscript, [], ALL),
     "kernels of its own": (own_kernels, ALL, []),
+    "an interpreter of its own that lacks a kernel": (own_interpreter, ["add", "mul"], ["exp"]),
+    "a loop of its own over PyTorch's operators": (own_loop, [], ALL),
+    "kernels written with other operators": (kernels_of_other_operators, ALL, []),
     "a partition of two operators": (partitioned(is_single=False), ["add", "mul"], ["exp"]),
     "partitions of single operators": (partitioned(), ["add", "mul"], ["exp"]),
     "a partition that falls back": (partitioned(fails=True), [], ALL),

@@ -299,23 +299,28 @@ def _narrowed(
         sides: The two sides.
         is_last: Whether the last call is the culprit, because the compiler is right without it.
     """
-    wrong, is_first, programs = shown, False, [shown[0], *later]
+    is_first, programs = False, [shown[0], *later]
     for _ in shown[0].program.calls[1:]:
         is_own_end = programs[0] is shown[0]
-        programs = [each for each in (_without_first_call(each, sides.reference) for each in programs) if each]
-        rest = next(_run_by_compiler(programs, sides), None)
+        shorter = [(each, cut) for each in programs if (cut := _without_first_call(each, sides.reference)) is not None]
+        rest = next(_run_by_compiler(shorter, sides), None)
         if rest is None:
             break
-        if not any(_is_alike(item, found) for item in rest[1].differences):
-            is_first = not is_last
+        longer, cut, seen = rest
+        if not any(_is_alike(item, found) for item in seen.differences):
+            # Judged again, the longer program names the same call.
+            whole = examined(longer, sides)
+            is_first = not is_last and any(_is_alike(item, found) for item in whole.differences)
+            shown = (longer, whole) if is_first else shown
             break
-        wrong = rest
-        if is_own_end and rest[0] is programs[0]:
-            shown = rest
-    part, seen = wrong if is_first else shown
+        if is_own_end and longer is shown[0]:
+            shown = (cut, seen)
+        programs = [cut for _, cut in shorter]
+    part, seen = shown
     same = [item for item in seen.differences if _is_alike(item, found)]
     step = part.program.calls[0][0] if is_first else _call(part)
-    operators = sorted({step_operator(each, part.program.steps) for _, each in part.program.calls})
+    delegation, steps = seen.candidate.delegation, part.program.steps
+    operators = sorted({step_operator(steps[at], steps) for at in (delegation.own if delegation is not None else ())})
     told = same[0]
     if not (is_first or is_last) and len(operators) > 1:
         detail = f"the compiler takes {', '.join(operators)} only together; any of them may be at fault"
@@ -323,12 +328,14 @@ def _narrowed(
     return Culprit(part, step, told, seen.candidate, seen.reference, accumulated=False, others=tuple(same[1:]))
 
 
-def _run_by_compiler(programs: Sequence[Live], sides: TrialSides) -> Iterator[tuple[Live, ExaminedProgram]]:
-    """Yield the programs whose first call the compiler runs itself, each with its differences."""
-    for each in programs:
+def _run_by_compiler(
+    programs: Sequence[tuple[Live, Live]], sides: TrialSides
+) -> Iterator[tuple[Live, Live, ExaminedProgram]]:
+    """Yield the programs whose first call the compiler runs itself, each after a longer one, with its differences."""
+    for longer, each in programs:
         seen = examined(each, sides)
         if _is_run(seen.candidate, each.program.calls[0][0]):
-            yield each, seen
+            yield longer, each, seen
 
 
 def _without_first_call(live: Live, reference: Backend) -> Live | None:

@@ -223,7 +223,7 @@ def _exported_text(note: Mapping[str, Any]) -> str:
 
 def is_exported(note: Mapping[str, Any]) -> bool:
     """Whether the candidate is an export of the body, which runs forward only and cannot write to an input."""
-    return note.get("backend") in {"onnxruntime", "export"}
+    return str(note.get("backend")) in {"onnxruntime", "export"}
 
 
 def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
@@ -247,7 +247,7 @@ def compiled_text(note: Mapping[str, Any], function: str) -> str:
 
 def is_trained(note: Mapping[str, Any]) -> bool:
     """Whether the candidate runs bodies with gradients; a row of a compiler may say otherwise."""
-    return note.get("run_mode") not in _AROUND
+    return str(note.get("run_mode")) not in _AROUND
 
 
 #: How such a body is called.
