@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
 #: Trials for shrinking one finding where each has a fresh process, as for a sequence of calls.
 FRESH_TRIALS_AT_MOST: Final = 120
+#: Trials in each of which a body is exported, and compiled by a runtime: about a second.
+EXPORTS_AT_MOST: Final = 60
 #: Calls of all trials of one finding where each trial is compiled.
 COMPILED_CALLS_AT_MOST: Final = 1_000
 #: Trials for shrinking a crash: each success ends a worker.

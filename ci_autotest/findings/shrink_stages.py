@@ -125,6 +125,8 @@ def _smallest(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> tu
         return driver.shrink_on_hosts(shown, trial), ""
     if candidate is not None and candidate.backend == "torch.compile":
         return driver.shrink_compiled(shown, trial, candidate)
+    if candidate is not None and candidate.backend == "export":
+        return driver.shrink(shown, replace(trial, most=driver.EXPORTS_AT_MOST)), ""
     return driver.shrink(shown, trial), ""
 
 
