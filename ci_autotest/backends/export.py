@@ -93,6 +93,9 @@ class ExportBackend(ExportingBackend):
                 returned = watch.watched(function)(*given)
         except FOREIGN as error:
             pass_interrupt(error)
+            if isinstance(error, NotImplementedError):
+                message = f"{self._path}: {_reason(error)}"
+                raise UnsupportedError(message, reason=UnsupportedReason.NOT_IMPLEMENTED) from error
             trace.failure = Failure(first, type(error).__name__, error_text(error))
             return [], ran
         outputs = _tensors_of(returned)

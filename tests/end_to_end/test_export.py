@@ -79,6 +79,13 @@ def names(run):
 
 def none(program):
     return None
+
+
+def later(program):
+    def run(*tensors):
+        raise NotImplementedError("not yet")
+
+    return run
 """
 TESTS = """
 from ci_autotest import autotest, random_tensor, torch
@@ -159,6 +166,7 @@ def test_run__callable_that_keeps_its_first_size__is_found_if_it_is_used_again(t
     [
         ({"compile": "runtimes.torch_itself"}, 3, "PyTorch ran every call of the body"),
         ({"compile": "runtimes.none"}, 3, "runtimes.none returned NoneType, which cannot be called"),
+        ({"compile": "runtimes.later"}, 3, "runtimes.later: NotImplementedError: not yet"),
         ({"compile": "runtimes.nothing"}, 2, "module 'runtimes' has no function 'nothing'."),
         ({"compile": "nowhere.compile"}, 4, "compile 'nowhere.compile' cannot be imported: "),
     ],
