@@ -14,6 +14,7 @@ from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, identity_id, rendered
 from ci_autotest.findings.ranks import with_own_ranks
 from ci_autotest.program.repro.operator_modules import operator_modules
+from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.report.finding_files import finding_files, noted_case, pasted_script, repro_script
 from ci_autotest.report.finding_folders import FINDINGS, remove_finding, write_finding
 from ci_autotest.run.messages import Broken, Tried, TryProgram
@@ -29,6 +30,7 @@ _OUR_FAULT: Final = (
     "run alone it ended with status 0, but the saved program fails again in a fresh process. What the kernel remembers "
     "or finds in memory may differ there, or the fault is in the script that ci-autotest wrote; use ci-autotest replay"
 )
+_PACKAGE: Final = __name__.partition(".")[0].encode()
 NO_FOLDER: Final = "its smallest program is shown here only: its folder could not be written"
 
 
@@ -83,12 +85,18 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 def _script_status(diagnosis: Diagnosis, tools: Tools) -> int | None:
     script = tools.output / FINDINGS / identity_id(diagnosis) / "repro.py"
-    return script_status(tools, script, needs_package=_needs_package(diagnosis.recording))
+    return script_status(tools, script, needs_package=_needs_package(diagnosis.recording, tools))
 
 
-def _needs_package(recording: Recording | None) -> bool:
-    # A file that declares an operator with `@operator` imports this package.
-    return recording is not None and bool(operator_modules(recording.program))
+def _needs_package(recording: Recording | None, tools: Tools) -> bool:
+    """Whether a repro imports this package: by a module that declares an operator with ``@operator``, for example."""
+    if recording is None:
+        return False
+    if operator_modules(recording.program):
+        return True
+    modules = {part for name in own_names(recording.note) for part in (name, name.rpartition(".")[0]) if part}
+    files = (folder / f"{each.replace('.', '/')}.py" for each in modules for folder in (Path.cwd(), *tools.folders))
+    return any(file.is_file() and _PACKAGE in file.read_bytes() for file in files)
 
 
 def _with_shown_checked(diagnosis: Diagnosis, tools: Tools) -> Diagnosis:
@@ -112,7 +120,7 @@ def _pasted_status(text: str, diagnosis: Diagnosis, tools: Tools) -> int | None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pasted.py"
         path.write_text(script, "utf-8")
-        return script_status(tools, path, str(Path.cwd()), needs_package=_needs_package(diagnosis.recording))
+        return script_status(tools, path, str(Path.cwd()), needs_package=_needs_package(diagnosis.recording, tools))
 
 
 def forget(identity: str, tools: Tools) -> None:

@@ -14,6 +14,7 @@ from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.tools import Allowance, Inspection, Tools
+from ci_autotest.findings.writer import _needs_package
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -180,3 +181,15 @@ def test_rendered__program__is_run_again_by_what_is_there(run_again: RunAgain, s
     lines = [line for line in finding.message.splitlines() if line.startswith("  replay: ")]
     assert lines == [line.format(finding.id) for line in said]
     assert (finding.repro is not None, bool(finding.replay)) == (run_again is RunAgain.SCRIPT, bool(said))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_needed"), [("import torch\n", False), ("from ci_autotest import operator\nimport torch\n", True)]
+)
+def test_needs_package__module_of_kernels_that_declares_operators__does(tmp_path: Path, text: str, is_needed: bool):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "fast.py").write_text(text, "utf-8")
+    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
+    noted = replace(recording, note={"backend": "substitute", "spellings": {"kernels.fast.exp": ["torch.exp"]}})
+    tools = Tools(AskedWorker, Ended(1), HELLO, tmp_path, (tmp_path,), 0, {})
+    assert _needs_package(noted, tools) is is_needed
