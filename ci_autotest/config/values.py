@@ -209,10 +209,10 @@ class Candidate(Section, frozen=True, kw_only=True):
 
     @property
     def run_mode(self) -> Literal["training", "forward_only", "inference"]:
-        """How a compiler runs bodies: with gradients, or without."""
+        """How a compiler runs bodies: with gradients, or without; functions of ``replace`` have a scope of their own."""
         if self.inference:
             return "inference"
-        return "forward_only" if self.forward_only else "training"
+        return "forward_only" if self.forward_only is True and not self.replace else "training"
 
     @property
     def scope(self) -> KernelScope:
