@@ -209,7 +209,7 @@ class Candidate(Section, frozen=True, kw_only=True):
 
     @property
     def run_mode(self) -> Literal["training", "forward_only", "inference"]:
-        """How a compiler runs bodies: with gradients, or without; functions of ``replace`` have a scope of their own."""
+        """How a compiler runs bodies: with gradients, or without; functions of ``replace`` have their own scope."""
         if self.inference:
             return "inference"
         return "forward_only" if self.forward_only is True and not self.replace else "training"
