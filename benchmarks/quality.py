@@ -81,7 +81,7 @@ def run(faults, strictness, output):
     )
     request = Request(
         config=config, root=ROOT, start=ROOT, candidates=candidates,
-        paths=tuple(sorted({f"tests/quality/planted_bodies.py::{fault.body}" for fault in faults.values()})),
+        paths=tuple(sorted({f"tests/quality/autotest_bodies.py::{fault.body}" for fault in faults.values()})),
     )  # fmt: skip
     return run_command(request, os.environ, Progress(io.StringIO(), is_live=False))
 

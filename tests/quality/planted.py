@@ -2,7 +2,7 @@
 
 Chosen before anything was tuned on them. ``source`` is the report of a real framework that a fault is taken from; the
 others are what kernels get wrong. Functions are reachable by name, ``planted.fault_0``, for a run of the whole command,
-and need no part of this package, as a repro must not. Bodies are named, and are in ``planted_bodies``.
+and need no part of this package, as a repro must not. Bodies are named, and are in ``autotest_bodies``.
 """
 
 from __future__ import annotations

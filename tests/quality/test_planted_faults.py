@@ -10,7 +10,7 @@ import pytest
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from tests.engine import RULES, Rules, run_test, substitute
-from tests.quality import planted_bodies
+from tests.quality import autotest_bodies
 from tests.quality.planted import CASES, FAULTS, INNOCENTS
 
 EXACT = Rules(strictness="bitwise")
@@ -19,7 +19,7 @@ HERE = [planted for planted in FAULTS if not planted.ends]
 
 
 def body_of(name):
-    return declaration_of(getattr(planted_bodies, name)).body
+    return declaration_of(getattr(autotest_bodies, name)).body
 
 
 @pytest.mark.parametrize("planted", HERE, ids=[planted.name for planted in HERE])
