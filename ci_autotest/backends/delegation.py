@@ -48,6 +48,8 @@ _NAMESPACES: Final = frozenset({"aten", "prims"})
 _OF_NAMESPACE: Final = 2
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _FELL_BACK: Final = "PyTorch ran a part that the compiler had taken: the compiler fell back silently"
+#: TorchScript says this of a number within any mode: then it is run without one.
+_OF_SCRIPT: Final = "Expected a value of type 'Tensor' for argument 'self' but instead found type"
 #: The file name of a body's text, and a line of it in the stack trace of a node.
 BODY: Final = "<program>"
 _LINE: Final = re.compile(rf'File "{BODY}", line (\d+)')
@@ -112,11 +114,11 @@ class DelegationWatch:
             try:
                 with _CallMode(self._seen):
                     return function(*args)
-            except FOREIGN as error:
-                pass_interrupt(error)
-                # TorchScript takes numbers for tensors within any mode. What fails without it, too, is an error.
-                self._is_known = False
-                return function(*args)
+            except RuntimeError as error:
+                if _OF_SCRIPT not in str(error):
+                    raise
+            self._is_known = False
+            return function(*args)
 
         return run
 
@@ -254,9 +256,7 @@ class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _is_computing(func) and not _is_traced():
-            call = _call_of(func._schema.name, sys._getframe(1))
-            if call is not None:
-                self._seen.append(call)
+            self._seen.append(_call_of(func._schema.name, sys._getframe(1)))
         return func(*args, **(kwargs or {}))
 
 

@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
 from ci_autotest.backends.delegation import DelegationWatch
-from ci_autotest.backends.exported_body import ExportingBackend, called_operators
+from ci_autotest.backends.exported_body import ExportingBackend, called_operators, quiet
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.torch_compile import lines_of
 from ci_autotest.backends.trace import Failure
@@ -23,7 +20,7 @@ from ci_autotest.errors import UnavailableError, UnsupportedError, UnsupportedRe
 from ci_autotest.program.codegen import function_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ci_autotest.backends.exported_body import ExportedBody
     from ci_autotest.backends.trace import Trace
@@ -110,7 +107,7 @@ class ExportBackend(ExportingBackend):
         sizes = tuple(dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO) for tensor in tensors)
         shapes = (sizes,) if self._is_dynamic else None
         try:
-            with _quiet(), torch.no_grad():
+            with quiet("torch"), torch.no_grad():
                 program = torch.export.export(body, tuple(tensors), strict=False, dynamic_shapes=shapes)
         except FOREIGN as error:
             pass_interrupt(error)
@@ -132,7 +129,7 @@ class ExportBackend(ExportingBackend):
         """
         given = (program,) if self._takes == "program" else (body, tuple(tensor.clone() for tensor in tensors))
         try:
-            with _quiet():
+            with quiet("torch"):
                 function = self._function(*given)
         except FOREIGN as error:
             pass_interrupt(error)
@@ -205,17 +202,3 @@ def _reason(error: BaseException) -> str:
     """Return an error in one line."""
     first = next((line.strip() for line in error_text(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}{f': {first[:_SHOWN]}' if first else ''}"
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence torch's logs and warnings of an export: its error says what it refuses."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

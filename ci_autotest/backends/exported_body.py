@@ -5,7 +5,10 @@ Only outputs are visible; there is no backward pass, and inputs are never writte
 
 from __future__ import annotations
 
+import logging
+import warnings
 from abc import abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -22,7 +25,7 @@ from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -112,6 +115,20 @@ class ExportingBackend(Backend):
 def called_operators(program: Program) -> str:
     """Return the operators that a body calls, in case the exporter's reason names none."""
     return ", ".join(dict.fromkeys(step_operator(step, program.steps) for _, step in program.calls))
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Silence warnings, and a logger of an exporter: its errors say what it refuses."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _refuse_unexportable(program: Program) -> None:

@@ -32,7 +32,7 @@ def shrink_body(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     found = replace(
         diagnosis, verdict=best.verdict, shown=best, unshrunk=before, whole=None, is_shrunk=True, layer=layer
     )
-    is_by_clock = best.is_cut and not inspection.fresh.is_over  # The run's own budget is told elsewhere.
+    is_by_clock = best.is_cut and not inspection.fresh.is_over  # The report says itself that its budget is spent.
     return found.noted(_CUT) if is_by_clock else found
 
 

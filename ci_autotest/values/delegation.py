@@ -18,7 +18,7 @@ class Delegation(NamedTuple):
 
     Attributes:
         own: Steps that the candidate ran.
-        left: Steps that PyTorch ran, wholly or in part.
+        left: Steps that PyTorch ran, wholly or in part. Both hold every step if only their number is known.
         notes: What the run tells beside that, for example that a part fell back without a word.
         is_known: Whether it could be seen.
     """

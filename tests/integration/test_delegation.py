@@ -229,6 +229,35 @@ def test_run__modules_and_calls_that_compute_nothing__do_not_count():
     assert ran("aot_eager", passes_on)[1:] == (["exp"], [])
 
 
+def fails_once(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    inner, calls = own_kernels(graph), []
+
+    def run(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            message = "no workspace yet"
+            raise RuntimeError(message)
+        return inner(*args)
+
+    return run
+
+
+def test_run__function_that_fails_in_its_first_call__is_an_error():
+    attempt = record(body)
+    trace = CompileBackend({"backend": fails_once}).run(attempt.program, attempt.sources)
+    assert trace.failure is not None
+    assert "no workspace yet" in trace.failure.message
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_run__torchscript_that_no_mode_bears__is_run_without_one():
+    def traced(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        return real.jit.trace(graph, [real.zeros(each.shape) for each in inputs], check_trace=False)
+
+    seen, *_ = ran(traced, lambda: torch.add(torch.add(positive(), 1.0), 1.0))
+    assert seen.part in {"unknown", "nothing"}
+
+
 def test_run__break_of_the_graph__is_left_to_torch():
     def breaks() -> Any:
         x = random_tensor(ndim=1, dim0=3, requires_grad=False)

@@ -7,18 +7,15 @@ a constant was computed by torch and is not compared. If nothing else is left of
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
-import logging
 import re
-import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.onnx import _constants
 
-from ci_autotest.backends.exported_body import ExportedBody, ExportingBackend, called_operators
+from ci_autotest.backends.exported_body import ExportedBody, ExportingBackend, called_operators, quiet
 from ci_autotest.backends.operator_usage import computing
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -211,7 +208,7 @@ def exported(body: ExportedBody, inputs: Mapping[str, torch.Tensor], options: Ma
     mode = torch.onnx.TrainingMode
     file: Any = io.BytesIO()  # The exporters also accept file objects, although their annotations do not say so.
     try:
-        with _quiet():
+        with quiet("torch.onnx"):
             program = torch.onnx.export(
                 body, tuple(inputs.values()), None if options["dynamo"] else file, input_names=list(inputs),
                 training=mode.PRESERVE if body.training else mode.EVAL, verbose=False, **options,
@@ -240,20 +237,6 @@ def reason(error: BaseException, called: str) -> str:
     if isinstance(error, torch.onnx.OnnxExporterError) and first:
         return first  # It names the operator itself.
     return f"{type(error).__name__}{f': {first}' if first else ''} (the body calls {called})"
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporters' logs and warnings, because their errors contain what they refuse."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _computed(model: Any) -> tuple[bool, ...]:
