@@ -14,13 +14,14 @@ import torch
 
 from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.localize import search
+from ci_autotest.alignment.localize.examination import examined
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.edit import ending_at, follows_from
 from ci_autotest.program.ir import List, Ref, Step, refs
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.localize.search import Culprit, TrialSides
+    from ci_autotest.alignment.localize.examination import Culprit, TrialSides
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Argument
     from ci_autotest.values.verdict import Misalignment
@@ -58,7 +59,7 @@ class PassSearch:
     def _of_pass(self, at: int) -> Culprit | None:
         """Return the culprit of the first gradient of a pass that differs."""
         until = _until(self._live, at, self._traces[1])
-        differences, candidate, reference = search.examined(until, self._sides)[:3]
+        differences, candidate, reference = examined(until, self._sides)[:3]
         gradients = [item for item in differences if item.kind == "gradient"]
         if not gradients:
             return None

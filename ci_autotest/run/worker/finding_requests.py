@@ -31,7 +31,7 @@ from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
-    from ci_autotest.alignment.localize.search import TrialSides
+    from ci_autotest.alignment.localize.examination import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.program.ir import Recording
