@@ -26,7 +26,12 @@ from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
-from ci_autotest.program.backward_passes import PASSES, creates_graph, goes_through_earlier_calls, with_kept_graphs
+from ci_autotest.program.backward_passes import (
+    READS_GRADIENT,
+    creates_graph,
+    goes_through_earlier_calls,
+    with_kept_graphs,
+)
 from ci_autotest.program.codegen import body_statements, function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
@@ -55,8 +60,6 @@ _SHARED: Final = (
     "a backward pass goes through calls that were made before another pass, and what they saved was written to in "
     "between, which one compiled graph does not allow"
 )
-#: Calls that ask for a gradient inside the body.
-_ASKS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", *PASSES})
 _UNTRAINED: Final = "the body asks for a gradient; the candidate's row has forward_only or inference"
 #: The compiler that runs the graph as it is; all others differentiate it ahead of time.
 _EAGER: Final = "eager"
@@ -143,7 +146,7 @@ class CompileBackend(Backend):
         bound = [index for _, index in inputs(program)]
         for index in bound:
             see(trace, index, snapshots=snapshots)
-        if not self._is_trained and any(step.target in _ASKS_GRADIENT for step in program.steps):
+        if not self._is_trained and any(step.target in READS_GRADIENT for step in program.steps):
             trace.untested, trace.shown = Unsupported(UnsupportedReason.OUT_OF_SCOPE, _UNTRAINED), frozenset(bound)
             return trace
         is_curved = self._compiler != _EAGER and any(map(creates_graph, program.steps))

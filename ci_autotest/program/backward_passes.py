@@ -15,6 +15,9 @@ GRAD: Final = "torch.autograd.grad"
 #: The steps that run a backward pass, each with the position of ``retain_graph``, which ``create_graph`` follows.
 PASSES: Final = {GRAD: 3, "torch.autograd.backward": 2, "backward": 2}
 
+#: Steps by which a body reads or changes the gradient of a value that is no leaf.
+READS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", *PASSES})
+
 
 def creates_graph(step: Step) -> bool:
     """Whether a step computes a gradient that can be differentiated again (``create_graph=True``)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from ci_autotest.alignment.aliasing import joined_results, lost_aliases, of_one_side
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.undefined_results import settle
-from ci_autotest.program.backward_passes import GRAD, PASSES
+from ci_autotest.program.backward_passes import GRAD, READS_GRADIENT
 from ci_autotest.program.edit import maker_of, rewritten
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -187,10 +187,6 @@ def last_call(live: Live) -> int:
 # 26). An alias has exactly this gradient on both sides: the rest of the program uses the alias, and the call itself
 # does not. An alias that nothing else uses has no gradient, so ``autograd.grad`` returns ``None`` there instead of
 # raising.
-
-
-#: Steps by which a body reads or changes the gradient of a value that is no leaf.
-READS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", *PASSES})
 
 
 def _with_aliases(live: Live) -> Live | None:
