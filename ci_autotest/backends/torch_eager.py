@@ -113,6 +113,8 @@ class TorchBackend(Backend):
         used = {index: (index, *(ref.index for ref in step_refs(steps[index]))) for index in rest if not holds}
         ends = {at: index for index, every in used.items() for at in every}
         for index in rest:
+            if self.on_step is not None:
+                self.on_step(index)
             try:
                 with around:
                     values.append(execute_step(steps[index], values, binding))

@@ -5,7 +5,7 @@ A result that cannot be read is the candidate's error. It costs no other candida
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case, settled
 from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.verdict import Judged, judged_operators, judged_with_guard, live_of
-from ci_autotest.backends.protocol import out_of_scope
+from ci_autotest.backends.protocol import each_step, out_of_scope
 from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import AuthorError
 from ci_autotest.run.worker.batch import BatchVerdicts
@@ -150,7 +150,9 @@ class BatchComparison:
             enter(position)
             has_backward = not attempt.is_probe and bool(attempt.cotangents)
             find = partial(repeated, attempt, trace, contender, has_backward=has_backward)
-            found = guarded_suspicion(attempt.program, find)
+            # The calls of a probe take many times as long as its case, so each one is progress.
+            with each_step(contender.backend, enter.step) if attempt.is_probe else nullcontext():
+                found = guarded_suspicion(attempt.program, find)
             if found is not None:
                 yield position, found
 

@@ -85,6 +85,16 @@ def test_run__each_step__is_told_before_it_is_entered():
     assert told == [0, 1, 2, -2]
 
 
+def test_again__each_step__is_told_before_it_is_entered():
+    backend = TorchBackend()
+    told: list[int] = []
+    attempt = record(lambda: torch.exp(x()) * 2)
+    trace = backend.run(attempt.program, attempt.sources)
+    backend.on_step = told.append
+    assert [(index, len(told)) for index, _ in backend.again(attempt.program, trace, trace.values[:1], holds=True)]
+    assert told == [1, 2]
+
+
 def test_run__random_step__does_not_depend_on_the_generator():
     attempt = record(lambda: torch.rand_like(x()))
     found = []
