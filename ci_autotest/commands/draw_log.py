@@ -46,7 +46,7 @@ def render(log: DrawLog, draws: Iterable[Draw], profile: str) -> str:
     lines = [f"{name} = {getattr(log, name)!r}" for name in _FIELDS if getattr(log, name) is not None]
     lines.append(f"# profile: {profile}")
     for draw in draws:
-        line = f"{draw.site} = {draw.value!r}"
+        line = f"{draw.label} = {draw.value!r}"
         lines.append(f"{line:<28}  # {draw.kind} of [{draw.low:g}, {draw.high:g})")
     return "\n".join(lines) + "\n"
 

@@ -19,6 +19,7 @@ from ci_autotest.run.messages import Confirm, Record, Tried
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.case import made_by_name
 from ci_autotest.values.judgement import NOTHING
 
 if TYPE_CHECKING:
@@ -93,15 +94,13 @@ def _confirm(log: DrawLog, test: TestInfo, candidate: str) -> Confirm:
 
 
 def _refuse_unknown(log: DrawLog, answer: Tried) -> None:
-    for draw in answer.draws:
-        edited = log.values.get(draw.site)
-        if edited is not None and draw.value != edited:
-            message = f"{draw.site} = {edited!r} is outside its range: {draw.kind} of [{draw.low:g}, {draw.high:g})."
+    made = made_by_name(answer.draws)
+    for name, edited in log.values.items():
+        if name not in made:
+            names = ", ".join(sorted(draw.label for draw in answer.draws)) or "none"
+            message = f"case {log.case} of {log.test} has no draw {name!r}. It has {names}."
             raise UsageError(message)
-    known = {draw.site for draw in answer.draws}
-    unknown = [site for site in log.values if site not in known]
-    if unknown:
-        message = (
-            f"case {log.case} of {log.test} has no draw {unknown[0]!r}. It has {', '.join(sorted(known)) or 'none'}."
-        )
-        raise UsageError(message)
+        draw = made[name]
+        if draw.value != edited:
+            message = f"{name} = {edited!r} is outside its range: {draw.kind} of [{draw.low:g}, {draw.high:g})."
+            raise UsageError(message)

@@ -85,7 +85,7 @@ class GeneratorValues:
         if not isinstance(owner, Generator) or CURRENT.get() is not None:
             return owner.value()
         if self._drawer is None:
-            self._drawer = Drawer(Streams(), (0, 0), {})
+            self._drawer = Drawer(Streams(), (0, 0), None)
         return owner.value(self._drawer)
 
 

@@ -111,7 +111,7 @@ class Attempts:
             declaration: The test's declaration.
             call: The body with its arguments bound.
             name: ``(test key, test id, case, attempt)``.
-            edits: Values by site that replace draws.
+            edits: Values by site or name that replace draws; ``None`` if the draws need no names, which take time.
             profile: The profile; by default it follows from the case's number.
             watched: Indices of values to copy right after their step; only for a body without setup.
 
@@ -172,7 +172,7 @@ class Attempts:
         # If the reference refuses one layout, the next attempt has another.
         turn = turn_of(test, case) + number
         point = max(0, case - len(declaration.examples))
-        own_draws = {**example, **(edits or {})}
+        own_draws = None if edits is None and not example else {**example, **(edits or {})}
         drawer = Drawer(self._streams, key_of(key, case, number), own_draws, chosen, turn=turn, point=point)
         drawer.plan = SizePlan(
             *self._streams.place(), self._shapes,

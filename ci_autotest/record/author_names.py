@@ -1,42 +1,125 @@
-"""The names that a test gives its tensors: findings and programs speak of ``weight``, as the test does.
+"""The names that a test gives its tensors and generators: findings, programs and draws speak of ``weight``, as it does.
 
-It is the variable that the author's code binds to what the running call returns, so that the bytecode says it.
+A tensor's is the variable that the author's code binds to what the running call returns, so that the bytecode says it.
+A generator has been bound before it is drawn, so it is looked for among the variables.
 """
 
 from __future__ import annotations
 
 import dis
 import sys
-from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from types import CodeType, FrameType
 
 #: Modules whose frames lie between the recorder and the author's code.
 _OWN: Final = ("ci_autotest.record", "ci_autotest.testing", "ci_autotest.compat")
 #: Instructions that bind a variable; newer interpreters join two in one.
 _STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
+#: Instructions of an expression's end: what lies on the stack then is no longer of one statement.
+_ENDS: Final = ("RETURN", "YIELD", "RAISE", "RERAISE", "POP_TOP", "STORE", "FOR_ITER", "SEND")
+_UNPACK: Final = "UNPACK_SEQUENCE"
+_COMPREHENSIONS: Final = ("<genexpr>", "<listcomp>")
+_ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 
 
-def author_name() -> str | None:
-    """Return the variable that the author's running statement binds to the value being made; ``None`` if to none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+def author_name(taken: Collection[str | None] = ()) -> str | None:
+    """Return the variable that the author's running statement binds to the value being made; ``None`` if to none.
+
+    Args:
+        taken: Names of the values before: of ``q, k, v = (random_tensor(2) for _ in range(3))``, the next one is free.
+    """
+    frame = _author_frame()
+    while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
         frame = frame.f_back
     if frame is None:
         return None
-    offsets, names = _bound_after(frame.f_code)
-    at = bisect_right(offsets, frame.f_lasti)
-    return names[at] if at < len(names) else None
+    names = _bound(frame.f_code, frame.f_lasti)
+    return next((name for name in names if name not in taken), names[-1] if names else None)
 
 
-@lru_cache(maxsize=1024)
-def _bound_after(code: CodeType) -> tuple[list[int], list[str | None]]:
-    """Return the offsets of a function's instructions, and the variable that each binds."""
-    instructions = [each for each in dis.get_instructions(code) if each.opname != "NOP"]
-    return [each.offset for each in instructions], [
-        (each.argval[0] if isinstance(each.argval, tuple) else each.argval) if each.opname.startswith(_STORES) else None
-        for each in instructions
-    ]
+def variable_of(is_held: Callable[[object], bool]) -> str | None:
+    """Return the first variable of the author's running function, or of its module, whose value is the right one."""
+    frame = _author_frame()
+    held = {} if frame is None else {**frame.f_locals, **frame.f_globals}
+    return next((name for name, value in held.items() if is_held(value)), None)
+
+
+def _author_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+        frame = frame.f_back
+    return frame
+
+
+@lru_cache(maxsize=256)
+def _instructions(code: CodeType) -> list[dis.Instruction]:
+    return [each for each in dis.get_instructions(code) if each.opname not in {"NOP", "EXTENDED_ARG", "CACHE"}]
+
+
+@lru_cache(maxsize=4096)
+def _bound(code: CodeType, offset: int) -> tuple[str, ...]:
+    """Return the variable that an instruction's result is bound to, or those that share what it is unpacked into.
+
+    The result's place on the stack is followed through the expressions of ``x, weight = first(), second()``.
+    """
+    every = _instructions(code)
+    after = [each for each in every if each.offset > offset]
+    if any(each.offset == offset and each.opname == _UNPACK for each in every):  # It runs a generator expression.
+        return _stored(after)
+    place = 0  # From the top of the stack.
+    for index, each in enumerate(after):
+        if each.opname.startswith(_STORES):
+            variables = _variables(each)
+            if place < len(variables):
+                return (variables[place],)
+            place -= len(variables)
+        elif each.opname == _UNPACK and (index == 0 or after[index - 1].opname != "BUILD_TUPLE"):
+            return _stored(after[index + 1 :]) if place == 0 else ()
+        elif each.opname != _UNPACK:
+            moved = _place_after(after[index : index + 2], place)
+            if moved is None:
+                break
+            place = moved
+    return ()
+
+
+def _place_after(instructions: list[dis.Instruction], place: int) -> int | None:
+    """Return where on the stack the result is after the first of two instructions; ``None`` if it has been used."""
+    each = instructions[0]
+    name, count = each.opname, each.arg or 0
+    if name == "ROT_THREE":  # The first goes below the two others.
+        return {0: 2, 1: 0, 2: 1}.get(place, place)
+    if name in {"SWAP", "ROT_TWO"}:
+        distance = count - 1 if name == "SWAP" else 1
+        return {0: distance, distance: 0}.get(place, place)
+    if name == "BUILD_TUPLE" and place < count:
+        is_unpacked = [(_UNPACK, count)] == [(each.opname, each.arg) for each in instructions[1:]]
+        return count - 1 - place if is_unpacked else None
+    if name.startswith(_ENDS) or each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
+        return None
+    effect = dis.stack_effect(each.opcode, each.arg)
+    taken = 1 if name in _ATTRIBUTES else 1 - effect
+    return place + effect if taken <= place else None
+
+
+def _stored(rest: list[dis.Instruction]) -> tuple[str, ...]:
+    """Return the variables that the next instructions bind."""
+    names: list[str] = []
+    for each in rest:
+        if not each.opname.startswith(_STORES):
+            break
+        names += _variables(each)
+        if "LOAD" in each.opname:
+            break
+    return tuple(names)
+
+
+def _variables(instruction: dis.Instruction) -> tuple[str, ...]:
+    """Return the variables that an instruction binds, the one for the top of the stack first."""
+    if "LOAD" in instruction.opname:  # STORE_FAST_LOAD_FAST
+        return (instruction.argval[0],)
+    return instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)

@@ -129,7 +129,7 @@ def _index(
 
 def _permutation(of: RecordedTensor | Size, dim: int) -> RecordedTensor:
     recorder = recorder_for("permutation_tensor")
-    drawer, site = recorder.drawer, recorder.drawer.site()
+    drawer, site = recorder.drawer, recorder.drawer.tensor_site()
     size = free_size(recorder, site, 1) if of is None else _size_of(recorder, of, dim)
     order = np.argsort(drawer.streams.data(site, size), kind="stable").astype(np.int64)
     return record_array(recorder, order, "int64", with_grad=False)
@@ -144,7 +144,7 @@ def _choice(
     requires_grad: bool,
 ) -> RecordedTensor:
     recorder = recorder_for("choice_tensor")
-    drawer, site = recorder.drawer, recorder.drawer.site()
+    drawer, site = recorder.drawer, recorder.drawer.tensor_site()
     members = np.arange(population) if isinstance(population, int) else np.asarray(population)
     shape = _choice_shape(recorder, site, size)
     count = math.prod(shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.values.case import made_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ def checked_examples(given: Any) -> tuple[Example, ...]:
         return ()
     if not isinstance(given, list | tuple) or not all(map(_is_example, given)):
         message = (
-            f"autotest(examples={given!r}) is not a list of draws. Write examples=[{{'0.dim0': 3}}], with the names "
+            f"autotest(examples={given!r}) is not a list of draws. Write examples=[{{'x.dim0': 3}}], with the names "
             "that `ci-autotest draws TEST` prints."
         )
         raise AuthorError(message)
@@ -43,10 +44,10 @@ def check_example(number: int, example: Example, draws: Sequence[Draw]) -> None:
     Raises:
         AuthorError: The case does not make one of the draws, or the value is outside of the draw's range.
     """
-    made = {draw.site: draw for draw in draws}
+    made = made_by_name(draws)
     for site, value in example.items():
         if site not in made:
-            names = ", ".join(sorted(made)) or "none"
+            names = ", ".join(sorted(draw.label for draw in draws)) or "none"
             message = f"examples[{number}] names the draw {site!r}, which its case does not make. It has {names}."
             raise AuthorError(message)
         draw = made[site]

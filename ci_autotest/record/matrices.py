@@ -63,7 +63,7 @@ class MatrixTensor:
             AuthorError: The dtype is neither floating nor complex, or there are fewer than two dimensions.
         """
         recorder = recorder_for(f"{self.kind}_tensor")
-        drawer, site = recorder.drawer, recorder.drawer.site()
+        drawer, site = recorder.drawer, recorder.drawer.tensor_site()
         name = dtype_name(settle(drawer, dtype))
         if not holds_gradients(name):
             message = (

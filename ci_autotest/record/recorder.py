@@ -165,7 +165,7 @@ class Recorder:
         key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
         self.sources[key] = source
         value = place(source, spec, self.device)
-        name = name or author_name() or usual_name
+        name = name or author_name([step.name for step in self.steps]) or usual_name
         self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name, (), None, False, None)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))

@@ -42,7 +42,7 @@ def stored_tensor(file: str, key: str | Generator, requires_grad: bool | Generat
     recorder = recorder_for("stored_tensor")
     caller = Path(sys._getframe(1).f_code.co_filename)  # the documented way to the caller
     drawer = recorder.drawer
-    drawer.site()  # a tensor has a site, so another one in its place leaves the draws as they are
+    drawer.tensor_site()  # a tensor has a site, so another one in its place leaves the draws as they are
     name = str(settle(drawer, key, str))
     dtype, array = _read(caller, str(file), name)
     has_grad = bool(settle(drawer, requires_grad, bool)) and holds_gradients(dtype)

@@ -10,6 +10,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import TensorSpec
+from ci_autotest.record.author_names import author_name
 from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.bounded_values import Bounds
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
@@ -73,6 +74,8 @@ def draw_tensor(
     drawer = recorder.drawer
     slot = drawer.next_site
     drawer.next_site = slot + 1
+    if drawer.names is not None:
+        drawer.name(str(slot), author_name(drawer.names))
     if dtype is float and recorder.dtype is not None:
         dtype = recorder.dtype
     kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))

@@ -29,6 +29,9 @@ _CHECKED: Final = frozenset({0, 6, 12})
 #: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
 
+#: Number of fields of an open size in the log of draws.
+_SIZE: Final = 3
+
 DrawnValue: TypeAlias = bool | int | float | str | None
 
 
@@ -42,6 +45,7 @@ class Draw(NamedTuple):
         high: Upper bound, exclusive for integers and choices.
         value: The chosen value.
         simplest: Value toward which the shrinker moves it.
+        name: What the test calls it, such as ``weight.dim0``; empty if its names were not asked for, or it has none.
     """
 
     site: str
@@ -50,11 +54,33 @@ class Draw(NamedTuple):
     high: float
     value: DrawnValue
     simplest: DrawnValue = 0
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name, else the site."""
+        return self.name or self.site
 
 
 def draws_of(log: Sequence[tuple[Any, ...]]) -> list[Draw]:
-    """Return the draws of a log, in which ``(slot, dimension, size)`` is a tensor's open size."""
-    return [Draw(*entry) if len(entry) == len(Draw._fields) else _size(*entry) for entry in log]
+    """Return the draws of a log.
+
+    In it, ``(slot, dimension, size)`` is a tensor's open size, and ``(site, name)`` the name of a tensor or generator.
+    """
+    names: dict[str, str] = dict(entry for entry in log if len(entry) == 2)  # noqa: PLR2004
+    draws = [Draw(*entry) if len(entry) > _SIZE else _size(*entry) for entry in log if len(entry) >= _SIZE]
+    if not names:
+        return draws
+    owners = [draw.site.partition(".") for draw in draws]
+    return [
+        draw._replace(name=f"{names[owner]}{dot}{field}") if owner in names else draw
+        for draw, (owner, dot, field) in zip(draws, owners, strict=True)
+    ]
+
+
+def made_by_name(draws: Sequence[Draw]) -> dict[str, Draw]:
+    """Return draws by site and by name, both of which an edit may have."""
+    return {key: draw for draw in draws for key in (draw.site, draw.label)}
 
 
 def _size(slot: int, dimension: int, size: int) -> Draw:

@@ -21,14 +21,14 @@ def body() -> object:
     return torch.tanh(x) * oneof(2, 3)
 
 
-#: 0 is the tensor, 0.dim1 its open size, 2 the number that is its first size, 3.pick the alternative.
-FIRST, SECOND = {"2": 8, "0.dim1": 3, "3.pick": 1}, {"2": 1}
+#: x.dim1 is the open size of the tensor, 2 the number that is its first size, 3.pick the alternative.
+FIRST, SECOND = {"2": 8, "x.dim1": 3, "3.pick": 1}, {"2": 1}
 
 
 def drawn(case: int, **how: Any) -> dict[str, object]:
     attempt = record(body, case, examples=(FIRST, SECOND), **how)
     assert attempt.profile == "ordinary" or case > 1
-    return {draw.site: draw.value for draw in attempt.draws}
+    return {draw.label: draw.value for draw in attempt.draws}
 
 
 def test_examples__first_cases__have_these_draws_and_the_ordinary_profile():
@@ -42,15 +42,15 @@ def test_examples__first_cases__have_these_draws_and_the_ordinary_profile():
 
 def test_examples__edited_by_the_shrinker__the_edit_counts():
     assert drawn(0, edits={"2": 2})["2"] == 2
-    assert drawn(0, edits={"2": 2})["0.dim1"] == 3
+    assert drawn(0, edits={"2": 2})["x.dim1"] == 3
 
 
 WRONG = {
-    "no list": ({"2": 3}, "is not a list of draws. Write examples=[{'0.dim0': 3}]"),
-    "no dict": ([3], "is not a list of draws. Write examples=[{'0.dim0': 3}]"),
-    "empty": ([{}], "is not a list of draws. Write examples=[{'0.dim0': 3}]"),
-    "name": ([{1: 3}], "is not a list of draws. Write examples=[{'0.dim0': 3}]"),
-    "value": ([{"2": [3]}], "is not a list of draws. Write examples=[{'0.dim0': 3}]"),
+    "no list": ({"2": 3}, "is not a list of draws. Write examples=[{'x.dim0': 3}]"),
+    "no dict": ([3], "is not a list of draws. Write examples=[{'x.dim0': 3}]"),
+    "empty": ([{}], "is not a list of draws. Write examples=[{'x.dim0': 3}]"),
+    "name": ([{1: 3}], "is not a list of draws. Write examples=[{'x.dim0': 3}]"),
+    "value": ([{"2": [3]}], "is not a list of draws. Write examples=[{'x.dim0': 3}]"),
 }
 
 
@@ -64,10 +64,11 @@ def test_autotest__wrong_examples__says_what_to_write(examples: Any, said: str):
 @pytest.mark.parametrize(
     ("example", "said"),
     [
-        ({"rows": 3}, "examples[0] names the draw 'rows', which its case does not make. It has 0.dim1, 2, 3.pick."),
+        ({"rows": 3}, "examples[0] names the draw 'rows', which its case does not make. It has 2, 3.pick, x.dim1."),
+        ({"x.dim1": 9}, "examples[0] has 'x.dim1' = 9, which is outside its range: dim of [1, 8)."),
         ({"2": 9}, "examples[0] has '2' = 9, which is outside its range: int of [1, 9)."),
     ],
-    ids=["unknown", "out of range"],
+    ids=["unknown", "out of range by name", "out of range"],
 )
 def test_examples__draw_that_the_case_does_not_make__breaks_the_test(example: dict[str, Any], said: str):
     with pytest.raises(AuthorError) as raised:

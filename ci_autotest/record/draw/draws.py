@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.record.author_names import author_name
 from ci_autotest.record.draw.covering import planned
 from ci_autotest.record.draw.size_plan import BOUNDARY, MOST, SizePlan
 from ci_autotest.record.draw.streams import SEED
@@ -31,8 +32,8 @@ class Drawer:
     Args:
         streams: Source of the random words.
         key: Philox key of the attempt.
-        edits: Values by site that replace drawn ones. Their words are consumed all the same, so that an edit changes no
-            other draw.
+        edits: Values by site or name that replace drawn ones; ``None`` if sites get no names, which takes time. Words
+            of replaced draws are consumed all the same, so that an edit changes no other draw.
         profile: Profile of the attempt.
         turn: Number of the case in the walk through the profiles; consecutive cases of one profile get other layouts.
         point: Number of the case's point of the test's grid; more points than the grid has begin it again.
@@ -48,6 +49,7 @@ class Drawer:
         "cache",
         "least",
         "log",
+        "names",
         "next_site",
         "plan",
         "point",
@@ -64,7 +66,7 @@ class Drawer:
         self,
         streams: Streams,
         key: tuple[int, int],
-        edits: Mapping[str, DrawnValue],
+        edits: Mapping[str, DrawnValue] | None,
         profile: str = "ordinary",
         turn: int = 0,
         point: int = 0,
@@ -84,7 +86,9 @@ class Drawer:
         self.least = 0
         #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
         self.scale = 1
-        self._edits = edits
+        self._edits = dict(edits or {})
+        #: Names of sites so far; ``None`` if none gets a name.
+        self.names: set[str] | None = None if edits is None else set()
         #: Combinations of the axes of the grid that were drawn so far.
         self.points = 1
         #: The values of these axes.
@@ -103,6 +107,22 @@ class Drawer:
         number = self.next_site
         self.next_site = number + 1
         return _SITES[number] if number < len(_SITES) else str(number)
+
+    def tensor_site(self) -> str:
+        """Return the site of a new tensor, which gets the name of the variable that it is bound to."""
+        site = self.site()
+        if self.names is not None:
+            self.name(site, author_name(self.names))
+        return site
+
+    def name(self, site: str, name: str | None) -> None:
+        """Name a site in the log, unless another one has the name, and let edits by that name count for it."""
+        if name is None or self.names is None or name in self.names:
+            return
+        self.names.add(name)
+        self.log.append((site, name))
+        for key in [key for key in self._edits if key.partition(".")[0] == name]:
+            self._edits[site + key[len(name) :]] = self._edits[key]
 
     def integer(
         self,

@@ -10,6 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.author_names import variable_of
 from ci_autotest.record.context import recorder_for
 
 if TYPE_CHECKING:
@@ -54,9 +55,17 @@ class Generator:
         if cached is None:
             # The generator is stored too, so that it stays alive and no other one gets its id.
             site = drawer.site()
+            if drawer.names is not None and not isinstance(self, Typed):
+                drawer.name(site, variable_of(self._is_held_by))
             cached = (self, self.draw(drawer, wanted, site), site)
             drawer.cache[id(self)] = cached
         return cached[1]
+
+    def _is_held_by(self, value: object) -> bool:
+        """Whether a variable's value is this generator, with or without a type."""
+        while isinstance(value, Typed):
+            value = value.source
+        return value is self
 
     def eval(self) -> Any:
         """Draw a new value in this attempt, also of the generators that this one is made of, and return it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch as real
 
-from ci_autotest import index_tensor, random_tensor, torch
+from ci_autotest import index_tensor, oneof, permutation_tensor, random, random_tensor, torch
 from ci_autotest.program.codegen import body_lines, names
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import record, substitute, tried
@@ -26,6 +26,42 @@ def test_author_name__variable_that_is_bound__is_the_tensors_name():
         return weight[rows]
 
     assert inputs_of(body) == ["weight", "rows", "part", "part_1"]
+
+
+def test_author_name__values_of_one_statement__have_the_name_that_each_is_bound_to():
+    def body():
+        left, right = random_tensor(1, 4), random_tensor(1, 4)
+        first, rows, last = random_tensor(1, 4), index_tensor(left, 0), random_tensor(1, len("four"))
+        a, b, c, d = random_tensor(1, 4), random_tensor(1, 4), random_tensor(1, 4), random_tensor(1, 4)
+        q, k, v = (random_tensor(1, 4) for _ in range(3))
+        return left + right + first[rows] + last + a + b + c + d + q + k + v
+
+    assert inputs_of(body) == ["left", "right", "first", "rows", "last", *"abcd", *"qkv"]
+
+
+def test_author_name__part_of_a_longer_expression__is_not_the_variables():
+    def body():
+        total = random_tensor(1, 4) + random_tensor(1, 4)
+        pair = (random_tensor(1, 4), random_tensor(1, 4))
+        return total + pair[0] + pair[1]
+
+    assert inputs_of(body) == ["x", "y", "z", "w"]
+
+
+def test_draws__of_a_case_with_edits__have_the_tests_names_and_take_edits_by_them():
+    size = random(2, 6).to(int)
+
+    def body():
+        n, mode = random(2, 100).to(int), oneof("sum", "mean")
+        weight, bias = random_tensor(2, dim1=n), random_tensor(1, dim0=n)
+        rows = permutation_tensor(size)
+        mode.value()
+        return torch.exp(weight + bias), rows, random_tensor(1)
+
+    given = {"n": 7, "weight.dim0": 3, "size": 4, "mode.pick": 1, "8.dim0": 2}
+    attempt = record(body, edits=given)
+    assert {draw.label: draw.value for draw in attempt.draws} == given
+    assert all(draw.name == "" for draw in record(body).draws)
 
 
 def test_author_name__value_that_is_used_at_once__has_a_usual_name():

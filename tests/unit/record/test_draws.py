@@ -10,7 +10,7 @@ from ci_autotest import oneof, random, random_tensor, torch
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.streams import Streams
-from ci_autotest.values.case import Draw, key_of
+from ci_autotest.values.case import Draw, draws_of, key_of
 from tests.engine import record
 
 #: Words 0 and 1 that Philox gives for the key (1, 2), as opened.
@@ -18,7 +18,7 @@ WORDS = [5705853004827290377, 6584680345644299050]
 
 
 def drawer(key: tuple[int, int] = (1, 2), **edits: object) -> Drawer:
-    return Drawer(Streams(), key, edits)
+    return Drawer(Streams(), key, edits or None)
 
 
 def linear():
@@ -70,7 +70,7 @@ def test_streams__first_words__are_those_of_this_release():
 def test_drawer__log__says_site_kind_range_value_and_simplest():
     one = drawer()
     values = [one.integer("a", 2, 9), one.floating("b", -1.0, 1.0), one.boolean("c"), one.choice("d", 3, 1)]
-    assert one.log == [
+    assert draws_of(one.log) == [
         Draw("a", "int", 2, 9, values[0], 2),
         Draw("b", "float", -1.0, 1.0, values[1], 0.0),
         Draw("c", "bool", 0, 2, values[2], simplest=False),

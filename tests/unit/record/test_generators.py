@@ -32,7 +32,7 @@ STREAMS = Streams()
 
 
 def drawer(case: int = 0, **edits: object) -> Drawer:
-    return Drawer(STREAMS, (7, case), edits)
+    return Drawer(STREAMS, (7, case), edits or None)
 
 
 def many(make, wanted: object = None, count: int = 200) -> list[object]:
