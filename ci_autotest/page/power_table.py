@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.report.markdown_text import line
 from ci_autotest.report.power_part import survivors
-from ci_autotest.report.power_text import mistake, power_sentence, powerless, score_text, survival, unscored
+from ci_autotest.report.power_text import (
+    mistake,
+    power_sentence,
+    powerless,
+    score_text,
+    size_limits,
+    survival,
+    unscored,
+)
 
 if TYPE_CHECKING:
     from ci_autotest.values.result import RunResult
@@ -25,6 +33,7 @@ class PowerTable(NamedTuple):
         rows: Test, score, mistake and reason of each survivor.
         more: Number of survivors that have no row.
         unscored: Each test without a score, with why.
+        limits: Each test with a free dimension of which no case is beyond 256, with its greatest size and why.
     """
 
     sentence: str
@@ -32,6 +41,7 @@ class PowerTable(NamedTuple):
     rows: list[tuple[str, str, str, str]]
     more: int
     unscored: list[tuple[str, str]]
+    limits: list[tuple[str, str]]
 
 
 def power_table(result: RunResult) -> PowerTable | None:
@@ -49,4 +59,5 @@ def power_table(result: RunResult) -> PowerTable | None:
         ],
         max(0, len(found) - ROWS_AT_MOST),
         [(line(test.test), line(unscored(test), _CHARS)) for test in tests if test.unscored is not None][:ROWS_AT_MOST],
+        [(line(test.test), line(each, _CHARS)) for test in tests for each in size_limits(test)][:ROWS_AT_MOST],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -92,6 +93,27 @@ class OperatorCall(NamedTuple):
         )
 
 
+class ModuleCall:
+    """The function of a call of a module.
+
+    Args:
+        module: The module.
+        is_copied: Whether each call has a copy of it, because the calls of a mutant must not change its state.
+    """
+
+    def __init__(self, module: torch.nn.Module, *, is_copied: bool = False) -> None:
+        self.module, self._is_copied = module, is_copied
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, without the hooks of all modules."""
+        module = deepcopy(self.module) if self._is_copied else self.module
+        return module.forward(*args, **kwargs)
+
+    def kept(self) -> ModuleCall:
+        """Return the call with the state that the module has now."""
+        return ModuleCall(deepcopy(self.module), is_copied=True)
+
+
 def attempt_of(call: OperatorCall) -> Any:
     """Return the result of a call, or ``None`` if it raises."""
     try:
@@ -105,6 +127,8 @@ def attempt_of(call: OperatorCall) -> Any:
 def _forms(function: Callable[..., Any]) -> tuple[tuple[Parameter, ...], ...]:
     if isinstance(function, UserOperator):
         return (_form_of(function.body),)
+    if isinstance(function, ModuleCall):
+        return (_form_of(function.module.forward),)
     name = public_name(function)
     if name is None:
         return ()

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.nest import tensors_in
+from ci_autotest.backends.operators.user_operators import path_of
 from ci_autotest.backends.substitute import called_operator, overwritten_by
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.power.call import OperatorCall
+from ci_autotest.power.call import ModuleCall, OperatorCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
+
+    from torch.utils.hooks import RemovableHandle
+    from typing_extensions import Self
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -23,7 +28,48 @@ if TYPE_CHECKING:
 _ELEMENTS_AT_MOST: Final = 1 << 18
 
 
-class Mutating(TorchFunctionMode):
+class OperatorMode(TorchFunctionMode):
+    """Hand every call of an operator of torch or of the user to a method, and every call of a module of the user."""
+
+    _hook: RemovableHandle
+
+    def __enter__(self) -> Self:
+        """Watch the calls of modules, too."""
+        self._hook = register_module_forward_hook(self._module_called, with_kwargs=True)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        """End the watch."""
+        super().__exit__(*how)  # type: ignore[no-untyped-call]
+        self._hook.remove()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer one call."""
+        operator, is_in_place = called_operator(func)
+        return self.answer(operator, OperatorCall(func, args, kwargs or {}), is_in_place=is_in_place)
+
+    def _module_called(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    ) -> Any:
+        kind = type(module)
+        if kind.__module__.partition(".")[0] == "torch":
+            return None  # The functions that it calls are the operators.
+        call = OperatorCall(ModuleCall(module), args, kwargs)
+        return self.answer_module(path_of(kind), call, result)
+
+    def answer(self, operator: str, call: OperatorCall, *, is_in_place: bool) -> Any:
+        """Return the result of a call."""
+        raise NotImplementedError
+
+    def answer_module(self, operator: str, call: OperatorCall, result: object) -> Any:
+        """Return what a module gives in place of its result; ``None`` if that stays."""
+        raise NotImplementedError
+
+
+class Mutating(OperatorMode):
     """Answer the calls of one operator with a mistake.
 
     Args:
@@ -35,15 +81,15 @@ class Mutating(TorchFunctionMode):
         super().__init__()
         self.operator, self.change = operator, change
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Answer one call."""
-        operator, is_in_place = called_operator(func)
-        call = OperatorCall(func, args, kwargs or {})
+    def answer(self, operator: str, call: OperatorCall, *, is_in_place: bool) -> Any:
+        """Return the result of a call."""
         if operator != self.operator:
             return call.run()
         return answered(self.change, call, is_in_place=is_in_place)
+
+    def answer_module(self, operator: str, call: OperatorCall, result: object) -> Any:  # noqa: ARG002 - as the base
+        """Return what a module of the operator's class gives with the mistake."""
+        return self.change(call) if operator == self.operator else None
 
 
 def answered(change: Callable[[OperatorCall], Any], call: OperatorCall, *, is_in_place: bool) -> Any:
@@ -110,7 +156,7 @@ class Noted(NamedTuple):
     asks_gradient: bool
 
 
-class Noting(TorchFunctionMode):
+class Noting(OperatorMode):
     """Note the calls that return tensors.
 
     Args:
@@ -128,25 +174,34 @@ class Noting(TorchFunctionMode):
         self.calls: dict[str, list[Noted]] = {}
         self.unkept: set[str] = set()
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Note one call."""
-        operator, is_in_place = called_operator(func)
-        call = OperatorCall(func, args, kwargs or {})
+    def answer(self, operator: str, call: OperatorCall, *, is_in_place: bool) -> Any:
+        """Note one call, and return its result."""
         # Under autocast it is another call than its arguments say. Tests make the same ones without it.
         if not operator or torch.is_autocast_enabled("cpu"):
             return call.run()
-        given = tensors_in([*args, *call.kwargs.values()])
+        copied = self._copied(operator, call)
+        result = call.run()
+        self._note(operator, copied, result, is_in_place=is_in_place)
+        return result
+
+    def answer_module(self, operator: str, call: OperatorCall, result: object) -> None:
+        """Note a call of a module, whose state is kept as it is after the call."""
+        copied = self._copied(operator, call)
+        if copied is not None and isinstance(call.function, ModuleCall):
+            self._note(operator, copied._replace(function=call.function.kept()), result, is_in_place=False)
+
+    def _copied(self, operator: str, call: OperatorCall) -> OperatorCall | None:
+        """Return a call with copies of its tensors; ``None`` if they are too large."""
+        given = tensors_in([*call.args, *call.kwargs.values()])
         if sum(tensor.numel() for tensor in given) > _ELEMENTS_AT_MOST:
             self.unkept.add(operator)
-            return call.run()
-        copied = call.mapped(_copy)
-        result = call.run()
-        if tensors_in(result):
+            return None
+        return call.mapped(_copy)
+
+    def _note(self, operator: str, copied: OperatorCall | None, result: object, *, is_in_place: bool) -> None:
+        if copied is not None and tensors_in(result):
             noted = Noted(copied, self._case, is_in_place, torch.is_grad_enabled(), self._asks_gradient)
             self.calls.setdefault(operator, []).append(noted)
-        return result
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from ci_autotest.alignment.cases import Contender, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.probe import is_telling, probe_obstacle, probe_of
@@ -30,10 +32,12 @@ from ci_autotest.values.power import (
     HOLLOW,
     MutantKind,
     MutantResult,
+    SizeLimit,
     TestPower,
     UnscoredReason,
     power_of_test,
 )
+from ci_autotest.values.size_classes import joined_sizes, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from ci_autotest.power.mutated_torch import Noted
     from ci_autotest.power.outcome import Outcome
     from ci_autotest.values.probes import NoProbe
+    from ci_autotest.values.size_classes import FreeDimension
     from ci_autotest.values.verdict import Kind
 
 
@@ -198,7 +203,8 @@ class MutantTrial:
             enter(next(iter(self._attempts)), number, EXPLAINING)
             own = survivors[mutant.operator] if unchanged is None else Survivors(unchanged, asks_gradient=asks_gradient)
             results.append(own.explained(mutant, outcomes))
-        return power_of_test(self.test, len(self._attempts), results)
+        found = power_of_test(self.test, len(self._attempts), results)
+        return msgspec.structs.replace(found, limits=_limits(self._attempts.values()))
 
     def _noticed(
         self, mutant: Mutant, outcomes: list[Outcome | None], enter: Callable[[int], None]
@@ -298,6 +304,25 @@ class MutantTrial:
 
     def _backend(self, mutant: Mutant) -> MutatedTorch:
         return MutatedTorch(Mutating(mutant.operator, mutant.start()), str(self._reference.device))
+
+
+def _limits(attempts: Collection[Attempt]) -> tuple[SizeLimit, ...]:
+    """Return the free dimensions of which no case is beyond 256."""
+    named = [_named_dimensions(attempt) for attempt in attempts]
+    standings = joined_sizes(map(sizes_of, named))
+    most = {
+        name: max(each.size for dimensions in named for each in dimensions if each.name == name) for name in standings
+    }
+    return tuple(
+        SizeLimit(dimension=name, most=most[name], why=each["beyond_256"])
+        for name, each in standings.items()
+        if each["beyond_256"] != "reached"
+    )
+
+
+def _named_dimensions(attempt: Attempt) -> list[FreeDimension]:
+    labels = {draw.site: draw.label for draw in attempt.draws}
+    return [each._replace(name=labels.get(each.name, each.name)) for each in attempt.dimensions]
 
 
 def _of_syntax(attempts: Iterable[Attempt]) -> set[str]:

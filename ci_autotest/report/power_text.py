@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.markdown_text import plural
+from ci_autotest.report.size_text import WHY_NOT_REACHED
 from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
 
 if TYPE_CHECKING:
@@ -99,6 +100,15 @@ def powerless(mutant: MutantResult) -> str:
     return f"it passes where {mistake(mutant)}{related}: {survival(mutant)}"
 
 
+def size_limits(test: TestPower) -> Iterator[str]:
+    """Yield for each reason which dimensions of a test have no case beyond 256, with their greatest size."""
+    by_reason: dict[str, list[str]] = {}
+    for limit in test.limits:
+        by_reason.setdefault(WHY_NOT_REACHED[limit.why], []).append(f"{limit.dimension} ({limit.most:,} at most)")
+    for why, names in by_reason.items():
+        yield f"no size beyond 256 of {', '.join(names)}: {why}"
+
+
 def power_sentence(power: PowerResult) -> str:
     """Return the score with what it is made of: ``power: 0.94 (47 of 50 mutants noticed, 3 equivalent)``."""
     noticed = f"{power.killed:,} of {plural(power.killed + power.survived, 'mutant')} noticed"
@@ -121,12 +131,13 @@ def power_lines(power: PowerResult, *, has_all: bool = False) -> Iterator[str]:
         for mutant in test.powerless:
             yield f"powerless: {test.test}: {powerless(mutant)}"
     for test in power.tests:
-        if test.score is not None and (has_all or test.survived):
+        if test.score is not None and (has_all or test.survived or test.limits):
             total = test.killed + test.survived
             yield f"{score_text(test.score)}  {test.test}: {test.killed:,} of {plural(total, 'mutant')} noticed"
         for mutant in test.mutants:
             if mutant.outcome == "survived" or (has_all and mutant.outcome == "equivalent"):
                 yield f"      {mistake(mutant)}: {survival(mutant)}"
+        yield from (f"      {line}" for line in size_limits(test))
     for reason in UnscoredReason:
         own = [test for test in power.tests if test.unscored is reason]
         for test in own if has_all else own[:_NAMED]:

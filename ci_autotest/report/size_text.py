@@ -17,7 +17,7 @@ _CLASSES: Final[Mapping[SizeClass, str]] = {
     "one": "1", "near_32": "near 32", "near_128": "near 128", "beyond_256": "beyond 256", "beyond_1024": "beyond 1,024",
 }  # fmt: skip
 #: Why a class was not reached.
-_WHY: Final[Mapping[SizeStanding, str]] = {
+WHY_NOT_REACHED: Final[Mapping[SizeStanding, str]] = {
     "range": "the tests draw from ranges without it", "grid": "a grid says the sizes",
     "profiles": "the tests' profiles leave it out", "element_cap": "it would be too many elements",
     "rejected": "the reference rejected it", "shapes": "raise `shapes`", "few_cases": "raise `--cases`",
@@ -36,6 +36,6 @@ def size_sentence(result: RunResult) -> str:
         if count := standings.pop("reached", 0):
             reached.append(f"{words} in {count:,}")
         elif standings:
-            missed.setdefault(_WHY[standings.most_common(1)[0][0]], []).append(words)
+            missed.setdefault(WHY_NOT_REACHED[standings.most_common(1)[0][0]], []).append(words)
     parts = [", ".join(reached), *(f"none is {', '.join(names)} ({why})" for why, names in missed.items())]
     return f"sizes of {plural(len(dimensions), 'free dimension')}: {'; '.join(filter(None, parts))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ci_autotest.values.size_classes import SizeStanding
 from ci_autotest.values.verdict import Kind, Struct
 
 if TYPE_CHECKING:
@@ -166,6 +167,20 @@ class MutantResult(Struct, frozen=True, kw_only=True):
     correlation: float | None = None
 
 
+class SizeLimit(Struct, frozen=True, kw_only=True):
+    """A free dimension of which no case is beyond 256, so that a fault of larger blocks is not seen.
+
+    Attributes:
+        dimension: Its draw, as the test names it: ``n``, or ``x.dim0``.
+        most: Its greatest size, in elements.
+        why: Why no case is larger.
+    """
+
+    dimension: str
+    most: int
+    why: SizeStanding
+
+
 class TestPower(Struct, frozen=True, kw_only=True):
     """How much one test notices.
 
@@ -179,6 +194,7 @@ class TestPower(Struct, frozen=True, kw_only=True):
         mutants: The mutants.
         unscored: Why there is no score.
         why: In words.
+        limits: Free dimensions of which no case is beyond 256.
     """
 
     test: str
@@ -190,6 +206,7 @@ class TestPower(Struct, frozen=True, kw_only=True):
     mutants: tuple[MutantResult, ...] = ()
     unscored: UnscoredReason | None = None
     why: str = ""
+    limits: tuple[SizeLimit, ...] = ()
 
     @property
     def powerless(self) -> tuple[MutantResult, ...]:

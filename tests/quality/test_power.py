@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+import torch as real
 
 from ci_autotest import random, random_bool, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
@@ -10,6 +13,7 @@ from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.power.trial import MutantTrial, Terms
 from ci_autotest.record.declaration import Declaration
+from ci_autotest.record.user_operators import UserClass
 from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
 from tests.engine import record
 
@@ -47,7 +51,7 @@ def sign():
 def power_of(body, cases=CASES, mutants=100, operators=(), sources=0, **declared):
     attempts = {}
     for case in range(cases):
-        attempt = record(body, case, test=body.__name__, **declared)
+        attempt = record(body, case, test=body.__name__, edits={}, **declared)
         if attempt.is_complete:
             differentiate(attempt, TorchBackend())
             attempts[case] = attempt
@@ -208,6 +212,46 @@ def test_power__other_operators_than_the_replaced__are_left_alone():
     none = power_of(softmax, operators=["torch.exp"])
     assert none.unscored is UnscoredReason.NOT_REPLACED
     assert none.why == "torch.nn.functional.softmax"
+
+
+class _Gate(real.nn.Module):
+    """A layer of the author, in which an operator of torch has one of its arguments."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.inner = real.nn.Linear(size, 3)
+
+    def forward(self, x: real.Tensor, bias: float = 0.5) -> real.Tensor:
+        return real.sigmoid(self.inner(x)) + bias
+
+
+Gate = UserClass(f"{__name__}._Gate", _Gate)
+
+
+def test_power__class_of_modules__has_mutants_of_its_calls(monkeypatch: pytest.MonkeyPatch):
+    def body():
+        n = random(1, 40).to(int)
+        return Gate(n)(random_tensor(ndim=2, dim1=n))
+
+    operator = f"{__name__}._Gate"
+    monkeypatch.setattr(sys.modules[__name__], "_Gate", Gate)
+    found = power_of(body, operators=[operator])
+
+    assert {each.operator for each in found.mutants} == {operator}
+    assert {MutantKind.ZEROS, MutantKind.LAST_ELEMENT, MutantKind.DETACHED, MutantKind.BFLOAT16} <= {
+        each.kind for each in found.mutants if each.outcome == "killed"
+    }
+    assert survivors(found) == {(MutantKind.IGNORED, "bias"): (SurvivalReason.ARGUMENT, "bias=1.25")}
+
+
+def test_power__dimension_without_large_sizes__is_named_with_its_greatest_one():
+    def body():
+        n = random(1, 40).to(int)
+        return torch.exp(random_tensor(ndim=2, dim1=n))
+
+    (limit,) = power_of(body, cases=20).limits
+    assert (limit.dimension, limit.most, limit.why) == ("n", 39, "range")
+    assert power_of(lambda: torch.exp(random_tensor(ndim=1)), cases=20).limits == ()
 
 
 def test_power__nothing_compared__has_no_score():

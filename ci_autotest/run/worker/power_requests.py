@@ -56,7 +56,8 @@ class PowerRequests:
         context.attempts.prefetch(key, range(message.cases))
 
         def draw(case: int, number: int) -> Attempt:
-            return context.attempts.attempt(declaration, body, (key, test, case, number))
+            # With edits, though none, draws have the names of the test.
+            return context.attempts.attempt(declaration, body, (key, test, case, number), {})
 
         found = {}
         for case in range(message.cases):
