@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _SAVED_BITS: Final = 10.0
 #: The share of a region's elements that must be wrong for the region to be named.
 _COVERED: Final = 0.6
+#: The share of the right elements that must be outside of a region for it to be named.
+_LEFT_OUT: Final = 0.5
 #: Wrong elements that a region may leave out: a count, and a share of all that are wrong.
 _STRAYS: Final = 2
 _STRAY_SHARE: Final = 0.02
@@ -136,7 +138,8 @@ def _named_region(sample: DifferingTensor) -> tuple[Region | None, int, int]:
         bits = proposal.bits + _choice_bits(size, inside)
         if strays:
             bits += _choice_bits(wrong.size - size, strays)
-        if bits < limit and size < wrong.size and inside >= _COVERED * size:
+        is_told = wrong.size - size - strays >= _LEFT_OUT * (wrong.size - count)
+        if bits < limit and is_told and inside >= _COVERED * size:
             limit, found = bits, (proposal.region, size, strays)
     return found
 

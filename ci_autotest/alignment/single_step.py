@@ -28,6 +28,7 @@ from ci_autotest.program.ir import (
     Step,
     is_unpacking,
     step_refs,
+    usual_name,
 )
 from ci_autotest.program.written_values import may_share_input, written_values
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 #: Name of the copy that an isolated step writes to.
 COPY: Final = "copy"
 #: Names of the inputs of an isolated step.
-_NAMES: Final = ("x", "y", "z", "w", "tensor")
 
 
 class Live(NamedTuple):
@@ -158,11 +158,10 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
 
 def _author_name(step: Step) -> str:
     """Return the name that a test gave its input; empty for what a call has made, and for what no test has named."""
-    return step.name if step.op == PLACEHOLDER and step.name not in _UNNAMED else ""
-
-
-#: What the recorder calls inputs that the test has not named.
-_UNNAMED: Final = frozenset({"parameter", "captured", "tensor", "x", "y", "z", "w"})
+    if step.op != PLACEHOLDER or step.name in {"parameter", "captured"}:
+        return ""
+    number = step.target.removeprefix("t")
+    return "" if number.isdecimal() and step.name == usual_name(int(number)) else step.name
 
 
 def _take(
@@ -185,7 +184,7 @@ def _placed(
 ) -> Ref:
     found = builder.next()
     taken = sum(step.op == PLACEHOLDER for step in builder.body)
-    name = name or _NAMES[min(taken, len(_NAMES) - 1)]
+    name = name or usual_name(taken)
     builder.placeholder(value, name, requires_grad=value.requires_grad, distribution=distribution, state=state)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect, insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.events import LostCase
     from ci_autotest.run.messages import CaseFailure, TestInfo
+    from ci_autotest.values.error_pattern import ErrorPattern
     from ci_autotest.values.tally import Cost
     from ci_autotest.values.verdict import Verdict
 
@@ -64,15 +65,21 @@ class Failing(NamedTuple):
 
 @dataclass(slots=True)
 class Hits:
-    """Cases that fail in the same way: how many, the first few in full, and the numbers of some more."""
+    """Cases that fail in the same way: how many, the first few in full, and the numbers of some more.
+
+    Attributes:
+        telling: By what differs, the pattern that tells most, with what decides that: its weight and the case.
+    """
 
     count: int = 0
     first: list[CaseFailure] = field(default_factory=list)
     cases: list[int] = field(default_factory=list)
+    telling: dict[str, tuple[tuple[Any, ...], ErrorPattern]] = field(default_factory=dict)
 
     def add(self, failure: CaseFailure) -> None:
         """Count one failing case."""
         self.count += 1
+        self._weigh(failure)
         # Workers finish in any order: keeping the lowest numbers makes the report the same for any number of workers.
         if bisect(self.cases, failure.case) >= HITS_LISTED:
             return
@@ -80,6 +87,14 @@ class Hits:
         del self.cases[HITS_LISTED:]
         insort(self.first, failure, key=lambda item: item.case)
         del self.first[KEPT:]
+
+    def _weigh(self, failure: CaseFailure) -> None:
+        pattern, at = failure.verdict.pattern, failure.verdict.misalignment
+        if pattern is None or at is None:
+            return
+        weight = (*pattern.weight, -failure.case)
+        if at.what not in self.telling or weight > self.telling[at.what][0]:
+            self.telling[at.what] = weight, pattern
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry, is_tolerated
 from ci_autotest.config.known_differences import matches
 from ci_autotest.findings.suspect import Suspect
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.events import LostCase
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
+    from ci_autotest.values.verdict import Verdict
 
 #: Cases of a test that ended their worker and are searched for the operator that did it.
 _LOCATED: Final = 10
@@ -201,10 +204,11 @@ class Ledger:
         for identity, groups in sorted(self._grouped().items()):
             failures = self._in_order(groups)
             test, first = failures[0]
+            verdict = self._with_pattern(test, first.verdict, groups)
             ids = tuple(sorted({test for test, _ in failures}))
             found.append(
                 Suspect(
-                    self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
+                    self.tests[test].info, identity.candidate, first.case, first.attempt, verdict, first.profile,
                     sum(hits.count for _, _, hits in groups),
                     sum(self._run_of(name, identity.candidate) for name in ids), ids,
                     others=self._others(failures),
@@ -224,6 +228,17 @@ class Ledger:
         kept = [(is_tolerated, test, item) for test, is_tolerated, hits in groups for item in hits.first]
         kept.sort(key=lambda entry: (entry[0], entry[1], entry[2].case))
         return [(test, item) for _, test, item in kept]
+
+    @staticmethod
+    def _with_pattern(test: str, verdict: Verdict, groups: list[tuple[str, bool, Hits]]) -> Verdict:
+        """Return a verdict with the pattern of the case of a test that tells most of the same tensor."""
+        at = verdict.misalignment
+        what = "" if at is None else at.what
+        telling = [hits.telling[what] for name, _, hits in groups if name == test and what in hits.telling]
+        if not telling:
+            return verdict
+        _, pattern = max(telling, key=lambda item: item[0])
+        return msgspec.structs.replace(verdict, pattern=pattern)
 
     def _others(self, failures: list[tuple[str, CaseFailure]]) -> tuple[tuple[int, int, TestInfo], ...]:
         first = failures[0][0]

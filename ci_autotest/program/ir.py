@@ -42,6 +42,8 @@ GET_ATTR: Final = "get_attr"
 OUTPUT: Final = "output"
 OPCODES: Final = (PLACEHOLDER, CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, OUTPUT)
 
+_INPUTS: Final = ("x", "y", "z", "w")
+
 #: Mode of a step that ran with gradients off. Each step stores its own modes, so that shrinking cannot leave a block
 #: unbalanced.
 NO_GRAD: Final = ("no_grad",)
@@ -84,6 +86,11 @@ HOST_DEVICE: Final = "cpu"
 LOADS_STATE: Final = "load_state_dict"
 #: The methods with which a program reads what lies in a module, by its path. Not every framework's modules have them.
 READS_OF_MODULES: Final = frozenset({"get_parameter", "get_buffer", "get_submodule"})
+
+
+def usual_name(number: int) -> str:
+    """Return what an input is called that its test does not name, by its number, from 0."""
+    return _INPUTS[number] if number < len(_INPUTS) else "tensor"
 
 
 @dataclass(frozen=True, slots=True)

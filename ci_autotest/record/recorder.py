@@ -30,6 +30,7 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
     ref_to,
+    usual_name,
 )
 from ci_autotest.program.random_calls import draws, is_random
 from ci_autotest.program.refusal import refusal_of, refused
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 # Faster than the constructor of a named tuple; one step is made for each call of each case.
 _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
-_PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
+_PLACEHOLDERS: Final = tuple((f"t{i}", usual_name(i)) for i in range(16))
 _Tensor: Final = torch.Tensor
 _SCALARS: Final = (
     bool,
@@ -162,10 +163,10 @@ class Recorder:
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> RecordedTensor:
         """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""
         count, index = len(self.sources), len(self.steps)
-        key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
+        key, unnamed = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", usual_name(count))
         self.sources[key] = source
         value = place(source, spec, self.device)
-        name = name or author_name([step.name for step in self.steps]) or usual_name
+        name = name or author_name([step.name for step in self.steps]) or unnamed
         self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name, (), None, False, None)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))

@@ -179,7 +179,7 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
     """Which elements of a tensor are wrong, and what they have in common.
 
     Attributes:
-        shape: Of the tensor, in the case as it was found.
+        shape: Of the tensor, in the case that tells most.
         mismatched: Number of elements outside the tolerance.
         region: The smallest description of where they are; null if no description is better than a list.
         covered: Number of elements in the region.
@@ -195,3 +195,9 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
     strays: int = 0
     relation: Relation | None = None
     map: ErrorMap
+
+    @property
+    def weight(self) -> tuple[bool, bool, int]:
+        """How much it tells: first whether there is a place, then whether the values are known, then wrong elements."""
+        has_place = self.region is not None and not isinstance(self.region, Everything)
+        return has_place, self.relation is not None, self.mismatched

@@ -122,3 +122,12 @@ def test_error_pattern__values_that_vanish__are_no_matter_of_a_bound_like_the_to
     wrong = reference > TOLERANCE.atol + TOLERANCE.rtol * reference
     sample = DifferingTensor(np.zeros(400), reference, wrong, {"x": reference}, Tolerance(1.3e-6, 1e-5))
     assert error_pattern(sample).region is None
+
+
+def test_error_pattern__condition_that_nearly_all_elements_meet__is_none():
+    rng = np.random.default_rng(14)
+    reference = rng.normal(size=228)
+    wrong = np.ones(228, bool)
+    wrong[np.argsort(reference)[:4]] = wrong[rng.permutation(228)[:29]] = False
+    sample = DifferingTensor(reference + wrong, reference, wrong, {"r": reference}, TOLERANCE)
+    assert error_pattern(sample).region is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import msgspec
@@ -13,8 +14,9 @@ from ci_autotest.run.events import LostCase, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.coverage_values import NAMES_LISTED, Exercised
+from ci_autotest.values.error_pattern import Box, ErrorMap, ErrorPattern, Everything, Span
 from ci_autotest.values.tally import UsageTally
-from ci_autotest.values.verdict import BackwardPass, Misalignment
+from ci_autotest.values.verdict import BackwardPass, Misalignment, Value
 from tests.verdict_samples import FIRST, OFF, SECOND, done
 
 REFERENCE = msgspec.structs.replace(OFF, blame="reference")
@@ -59,6 +61,23 @@ def test_suspects__not_the_candidates_fault__never_stands_for_what_is():
     held.part(SECOND.id, done([5]))
     (suspect,) = held.suspects()
     assert (suspect.test, suspect.case, suspect.cases) == (SECOND, 5, 2)
+
+
+def test_suspects__patterns_of_several_cases__the_one_that_tells_most_is_the_findings():
+    def off(shape, wrong, region):
+        no_map = ErrorMap(cells=(), block=(), levels=b"", counts=())
+        at = Misalignment(kind="value", step=0, at=Value(name="exp"), candidate="a", reference="b")
+        pattern = ErrorPattern(shape=shape, mismatched=wrong, region=region, map=no_map)
+        return msgspec.structs.replace(OFF, misalignment=at, pattern=pattern)
+
+    tail = Box(parts=(Span(axis=1, start=64, stop=88, size=88),))
+    every = {4: off((1, 2), 2, Everything()), 6: off((64, 88), 1536, tail), 5: off((2, 65), 2, tail)}
+    for order in itertools.permutations(every):
+        held = ledger()
+        for case in order:
+            held.part(FIRST.id, done([case], every[case]))
+        (suspect,) = held.suspects()
+        assert (suspect.case, suspect.verdict.pattern) == (4, every[6].pattern)
 
 
 @pytest.mark.parametrize(
