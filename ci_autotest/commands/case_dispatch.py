@@ -9,7 +9,7 @@ from ci_autotest.errors import ConfigError
 from ci_autotest.findings.database import Learned, today
 from ci_autotest.loader.declaration import factory_of
 from ci_autotest.plan import costs, digest, order, shares
-from ci_autotest.run.events import Changed, Cut, LostCase, Passed, Task, TaskPart, Wrong
+from ci_autotest.run.events import Changed, Cut, LostCase, Passed, Task, TaskPart, Waiting, Wrong
 from ci_autotest.values.case import GRID_AT_MOST
 from ci_autotest.values.result import LOADER_CANDIDATE, CandidateInfo
 
@@ -106,6 +106,9 @@ def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable
     progress.begin(sum(len(entry.cases) * len(entry.candidates) for entry in ledger.tests.values()))
     # A broken test would fail in every further case, too.
     for event in pool.run(tasks, lambda task: None if ledger.tests[task.test.id].broken else task, is_over):
+        if isinstance(event, Waiting):
+            progress.wait(f"{event.position} for {event.seconds:.0f} s", ledger.done, ledger.suspected)
+            continue
         book(ledger, event)
         progress.update(event.task.test.id, ledger.done, ledger.suspected)
 
@@ -125,6 +128,8 @@ def book(ledger: Ledger, event: Event) -> None:
             ledger.cut.append(note)
         case Changed(task, left):
             ledger.changed(task.test.id, left)
+        case Waiting():
+            pass  # It is only shown.
 
 
 def learned_of(ledger: Ledger, before: Mapping[str, Learned]) -> dict[str, Learned]:

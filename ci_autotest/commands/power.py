@@ -106,7 +106,7 @@ def power(request: Request, wanted: PowerRequest, environ: Mapping[str, str], pr
                 pool = Pool(means.executor, hello_for(request, seed, selection))
                 try:
                     ready = pool.ready()
-                    found = discover_tests(pool, selection, cases_counted(request))
+                    found = discover_tests(pool, selection, cases_counted(request), progress.stage)
                     trial.broken = found.broken
                     tests = chosen_tests(found.tests, request, ()).tests
                     trial.run(pool, tests, ready.candidates, progress)

@@ -86,11 +86,22 @@ class Progress:
 
     def update(self, test: str, done: int, findings: int) -> None:
         """Show cases, cases per second, suspected findings, the time left and the last test."""
-        now = time.monotonic()
-        is_due = now - self._last_update >= (_LINE_EVERY_S if self._is_live else _PLAIN_EVERY_S)
-        if self._is_quiet or not (is_due or done >= self._total):
+        if self._is_due or done >= self._total:
+            self._show(test, done, findings)
+
+    def wait(self, position: str, done: int, findings: int) -> None:
+        """Show a case that takes long, such as one that is compiled, in place of the last test."""
+        if self._is_due:
+            self._show(position, done, findings)
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._last_update >= (_LINE_EVERY_S if self._is_live else _PLAIN_EVERY_S)
+
+    def _show(self, test: str, done: int, findings: int) -> None:
+        if self._is_quiet:
             return
-        self._last_update = now
+        self._last_update = now = time.monotonic()
         rate = done / max(now - self._begun, 1e-6)
         left_s = max(self._total - done, 0) / rate if rate and done else 0.0
         left_s += findings * FINDING_S

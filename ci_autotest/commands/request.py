@@ -19,7 +19,7 @@ from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ci_autotest.commands.keyword_expression import Keywords
@@ -156,8 +156,16 @@ def cases_counted(request: Request) -> int | None:
     return None if request.takes_all else request.cases or request.config.cases
 
 
-def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -> FoundTests:
+def discover_tests(
+    pool: Pool, selection: Selection, cases: int | None = None, show: Callable[[str], None] = lambda _: None
+) -> FoundTests:
     """Return the selected tests in order, and what is wrong with the others.
+
+    Args:
+        pool: Its first worker imports the files.
+        selection: Files, and the names that are wanted of each.
+        cases: Cases of a test with samples; ``None``: all.
+        show: Shows which file is imported.
 
     Raises:
         UsageError: Two tests have the same id, or a file has no test of the requested name.
@@ -165,7 +173,8 @@ def discover_tests(pool: Pool, selection: Selection, cases: int | None = None) -
     tests: list[TestInfo] = []
     broken: list[BrokenTest] = []
     foreign = 0
-    for file in selection.files:
+    for number, file in enumerate(selection.files, 1):
+        show(f"importing the tests: file {number:,} of {len(selection.files):,}, {path_text(file)}")
         # A name that is not UTF-8 cannot be sent to a worker, so this file is reported as broken.
         name = path_text(file)
         found = pool.discover(file, selection.wanted.get(file, ()), cases) if name == file else _NO_TEXT

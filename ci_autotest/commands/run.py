@@ -140,8 +140,7 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         ready = pool.ready()
         state.infos, state.torch = ready.candidates, ready.torch
         _refuse_missing(state.infos, request)
-        progress.stage("importing the tests")
-        found = discover_tests(pool, state.selection, cases_counted(request))
+        found = discover_tests(pool, state.selection, cases_counted(request), progress.stage)
         state.broken, state.foreign = found.broken, found.note
         tests, state.choice = chosen_tests(
             found.tests, request, state.database.failed() if request.is_last_failed else ()

@@ -77,6 +77,19 @@ class Cut(NamedTuple):
     note: str
 
 
+class Waiting(NamedTuple):
+    """A case that has been running for long, for example because its program is compiled.
+
+    Attributes:
+        position: The case, its test and the candidate, in words.
+        seconds: Since its worker last made progress.
+    """
+
+    task: Task
+    position: str
+    seconds: float
+
+
 class Changed(NamedTuple):
     """What a task's cases have changed in their process, for example torch's default dtype."""
 
@@ -84,4 +97,4 @@ class Changed(NamedTuple):
     left: tuple[Left, ...]
 
 
-Event: TypeAlias = TaskPart | LostCase | Wrong | Passed | Cut | Changed
+Event: TypeAlias = TaskPart | LostCase | Wrong | Passed | Cut | Changed | Waiting

@@ -159,6 +159,7 @@ class Pool:
             for slot in busy:
                 if slot.is_busy:
                     yield from slot.check()
+                    yield from slot.waiting()
         for slot in self._slots:
             yield from slot.end()
 

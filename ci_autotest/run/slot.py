@@ -11,7 +11,7 @@ import msgspec
 
 from ci_autotest.errors import UnavailableError
 from ci_autotest.run.crash_attribution import Job, Received, WorkerLoss, ends, inquire, settle, unsettled
-from ci_autotest.run.events import Changed, Cut, LostCase, TaskPart, Wrong
+from ci_autotest.run.events import Changed, Cut, LostCase, TaskPart, Waiting, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
 from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -31,6 +31,8 @@ _HISTORY_CASES: Final = 200
 _STILLBORN_AT_MOST: Final = 5
 #: Seconds without progress after which the end of the run reports the current case: a case takes milliseconds.
 _LONG_S: Final = 1.0
+#: Seconds without progress after which the case that runs is shown.
+_WAITING_S: Final = 5.0
 
 
 class Slot:
@@ -106,10 +108,15 @@ class Slot:
         """Drop the task because the run ends; yield what is known about a loss and about a case that runs for long."""
         if self._loss is not None:
             yield unsettled(self._loss)
-        silent_s = time.monotonic() - self._moved_at
-        if self._task is not None and self.ready is not None and silent_s >= _LONG_S:
-            yield Cut(self._task, f"{self._position()} had been running for {silent_s:.0f} s when the run ended")
+        for task, position, silent_s in self.waiting(_LONG_S):
+            yield Cut(task, f"{position} had been running for {silent_s:.0f} s when the run ended")
         self.stop()
+
+    def waiting(self, least_s: float = _WAITING_S) -> Iterator[Waiting]:
+        """Yield the case that runs if its worker has made no progress for ``least_s`` seconds."""
+        silent_s = time.monotonic() - self._moved_at
+        if self._task is not None and self.ready is not None and silent_s >= least_s:
+            yield Waiting(self._task, self._position(), silent_s)
 
     def _position(self) -> str:
         """Return the worker's position as text."""

@@ -38,6 +38,19 @@ def test_progress__quiet__says_nothing_and_echoes():
     assert stream.getvalue() == "printed\ufffd\n"
 
 
+def test_wait__case_that_takes_long__is_in_a_line_every_few_seconds(monkeypatch):
+    stream, now = io.StringIO(), [100.0]
+    monkeypatch.setattr("ci_autotest.commands.progress.time.monotonic", lambda: now[0])
+    progress = Progress(stream, is_live=False)
+    progress.begin(4)
+    for _ in range(40):
+        now[0] += 1.0
+        progress.wait("case 3 of a.py::one on compiled for 9 s", 1, 0)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(line.endswith("  case 3 of a.py::one on compiled for 9 s") for line in lines)
+
+
 @pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 120, 200])
 def test_bar_line__any_width__is_one_line_that_fits(width: int):
     stream = io.StringIO()
