@@ -13,8 +13,8 @@ from ci_autotest.commands.request import Request, discovered, hello_for
 from ci_autotest.commands.selected_tests import chosen_tests
 from ci_autotest.findings.database import FOLDER, Database
 from ci_autotest.plan import shard_of
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.pool import Pool
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.case import GRID_AT_MOST
 from ci_autotest.values.judgement import FAILED, FINE
 

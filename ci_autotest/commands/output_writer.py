@@ -21,11 +21,12 @@ from ci_autotest.report import junit, report_json, sarif
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.atomic import is_full, write_text
 from ci_autotest.report.comment_text import LEAST, SUMMARY_LIMIT, render_comment, render_summary
+from ci_autotest.report.document import Words
 from ci_autotest.report.evidence import Evidence, evidence_of
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, folder_of
-from ci_autotest.report.markdown_text import size, text
+from ci_autotest.report.markdown_text import heading, size
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.result import Environment, RunResult, Summary
 from ci_autotest.version import VERSION
@@ -221,8 +222,8 @@ def rendered(
     room = min(SUMMARY_LIMIT if limit is None else limit, SUMMARY_LIMIT)
     if room < LEAST:
         # One step's summary may have 1 MiB, and the job may have written to it before.
-        heading = f"### {text(verdict(result), room)}"
-        short = f"{heading}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
+        begin = heading(3, Words(verdict(result), room))
+        short = f"{begin}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
     return render_summary(result, limit=room, setting=setting)
 

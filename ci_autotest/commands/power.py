@@ -23,12 +23,12 @@ from ci_autotest.commands.signals import Signals
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import OutputError
 from ci_autotest.report.finding_folders import check_writable
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.power_text import power_lines, power_sentence
 from ci_autotest.report.report_json import text_of
 from ci_autotest.run.messages import Broken, MutantsTried, TryMutants
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.judgement import FAILED, FINE, INTERRUPTED, NOTHING
 from ci_autotest.values.power import EXPLAINING, FAILURES, PowerResult, TestPower, UnscoredReason, power_of_tests

@@ -13,8 +13,8 @@ from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.loader.declaration import factory_of
 from ci_autotest.opinfo.families import source_of
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Broken, Discovered, Hello, ReplacedTest, TestInfo
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
 

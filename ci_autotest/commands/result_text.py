@@ -16,11 +16,11 @@ from ci_autotest.report.cause_text import in_order, line_of
 from ci_autotest.report.coverage import sentence
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.help_pages import help_lines
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.report_json import text_of
 from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import in_reading_order, partial_sentences, partly_compared, verdict
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.judgement import FAILED, NOTHING
 from ci_autotest.values.result import kernel_of
 

@@ -41,9 +41,9 @@ from ci_autotest.findings.regressions import kept_of, regressed, replay_kept
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.findings.triage import look_at
 from ci_autotest.report.finding_folders import check_writable, prepare
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.expected_failures import accept_expected
 from ci_autotest.values.past_run import past_run

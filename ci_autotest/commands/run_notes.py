@@ -11,7 +11,7 @@ from ci_autotest.commands.speed_stage import untimed
 from ci_autotest.config import shapes_of
 from ci_autotest.config.known_differences import ending_rows, unmatched
 from ci_autotest.findings.own_tests import unrepeated_notes
-from ci_autotest.report.markdown_text import plural
+from ci_autotest.values.amounts import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection

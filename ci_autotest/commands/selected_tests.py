@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.commands.request import NothingFoundError
 from ci_autotest.discovery import select
-from ci_autotest.report.markdown_text import plural
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.judgement import FAILED, causes
 from ci_autotest.values.speed import is_wrong_at_size
 from ci_autotest.values.verdict import FAILED_OUTCOMES

@@ -11,7 +11,6 @@ import msgspec
 from ci_autotest.findings.diagnosis import shown_of
 from ci_autotest.findings.tools import show_nothing
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.ranks import on_fewest
@@ -27,6 +26,7 @@ from ci_autotest.shrink.shrinker import (
     is_same,
     shrunk,
 )
+from ci_autotest.values.amounts import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from ci_autotest.page.finding_panel import map_of, panel
 from ci_autotest.page.operator_grid import LETTERS, grid
 from ci_autotest.page.power_table import power_table
 from ci_autotest.page.speed_table import speed_rows
-from ci_autotest.report.markdown_text import line
+from ci_autotest.report.document import one_line
 from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_sentence
 from ci_autotest.report.standing import STATES
@@ -42,7 +42,7 @@ def environment() -> Environment:
         loader=PackageLoader("ci_autotest.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    found.filters["line"] = line
+    found.filters["line"] = one_line
     found.filters["number"] = lambda number: f"{number:,}"
     return found
 
@@ -71,7 +71,7 @@ def render_page(result: RunResult, setting: Setting) -> str:
     panels = [panel(finding, setting, maps.get(finding.id)) for finding in findings]
     return environment().get_template("page.html").render(
         result=result,
-        verdict=line(verdict(result), 600),
+        verdict=one_line(verdict(result), 600),
         panels=panels,
         states=STATES,
         counts=Counter(each.state for each in panels),
@@ -82,9 +82,9 @@ def render_page(result: RunResult, setting: Setting) -> str:
         speed_sentence=speed_sentence(result),
         power=power_table(result),
         sizes=size_sentence(result),
-        notes=[line(note, 600) for note in result.notes[:_NOTES_SHOWN]],
-        fixed=[line(name) for name in result.fixed[:_NOTES_SHOWN]],
-        broken=[(line(item.test), line(item.message, 600)) for item in result.broken[:_NOTES_SHOWN]],
+        notes=[one_line(note, 600) for note in result.notes[:_NOTES_SHOWN]],
+        fixed=[one_line(name) for name in result.fixed[:_NOTES_SHOWN]],
+        broken=[(one_line(item.test), one_line(item.message, 600)) for item in result.broken[:_NOTES_SHOWN]],
         data=_data(result, panels_of=maps),
         css=asset("page.css"),
         script=asset("page.js"),
@@ -97,7 +97,7 @@ def _data(result: RunResult, panels_of: Mapping[str, Any]) -> dict[str, Any]:
     # A report from outside may name a candidate that it does not list.
     tests = [_test_row(item, names) for item in result.results[:_TESTS_AT_MOST] if item.candidate in names]
     return {
-        "candidates": [line(info.name, 80) for info in result.candidates],
+        "candidates": [one_line(info.name, 80) for info in result.candidates],
         "grid": grid(result, result.findings),
         "letters": [[letter, STATES[state]] for state, letter in LETTERS.items()],
         "tests": tests,
@@ -107,8 +107,8 @@ def _data(result: RunResult, panels_of: Mapping[str, Any]) -> dict[str, Any]:
 
 def _test_row(item: TestResult, names: Mapping[str, int]) -> list[Any]:
     """Return a test on a candidate as a short list, because a run has thousands."""
-    return [line(item.test, 200), names[item.candidate], item.outcome, item.cases.aligned, item.cases.compared,
-            round(item.duration_s, 3), line(item.reason, 200)]  # fmt: skip
+    return [one_line(item.test, 200), names[item.candidate], item.outcome, item.cases.aligned, item.cases.compared,
+            round(item.duration_s, 3), one_line(item.reason, 200)]  # fmt: skip
 
 
 def _outcomes(result: RunResult) -> list[tuple[str, Counter[str], int]]:

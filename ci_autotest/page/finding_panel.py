@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ci_autotest.page.graph_drawing import drawing
+from ci_autotest.report.document import one_line, plain, plain_line
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.evidence import Evidence
-from ci_autotest.report.finding_message import sides
+from ci_autotest.report.finding_facts import facts
 from ci_autotest.report.finding_program import has_backward, mark, missing_program
-from ci_autotest.report.markdown_text import line, plain
 from ci_autotest.report.standing import state_of
-from ci_autotest.report.verdict_line import headline, not_shrunk
-from ci_autotest.values.amounts import amount_of, ulp_words
+from ci_autotest.report.verdict_line import headline
+from ci_autotest.values.amounts import amount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ci_autotest.page.graph_drawing import Drawing
     from ci_autotest.report.finding_text import Setting
     from ci_autotest.report.standing import State
     from ci_autotest.values.error_pattern import ErrorMap
-    from ci_autotest.values.finding import Finding, Location
-    from ci_autotest.values.verdict import Difference
+    from ci_autotest.values.finding import Finding
 
 #: Characters of a text, such as an exception, and of a program that a panel shows.
 _TEXT_CHARS: Final = 4_000
@@ -73,25 +70,26 @@ def panel(finding: Finding, setting: Setting, map_data: dict[str, Any] | None) -
     """Return the panel of a finding; its program comes from its checked file, unless this process wrote the report."""
     found = Evidence(program=finding.program) if setting.source is None else setting.source(finding) or Evidence()
     is_new = setting.is_new(finding)
+    told = facts(finding, is_new=is_new, kernel=setting.kernel(finding))
     names = (finding.operator, finding.candidate, finding.kind, finding.test, *finding.tests[:_TESTS_SHOWN])
     return Panel(
         id=finding.id,
         state=state_of(finding),
         standing="" if is_new is None else "new" if is_new else "still",
-        operator=line(finding.operator or finding.test, 160),
-        candidate=line(finding.candidate, 80),
+        operator=one_line(finding.operator or finding.test, 160),
+        candidate=one_line(finding.candidate, 80),
         kind=finding.kind,
-        headline=line(headline(finding), 300),
-        pattern=line(pattern_sentence(finding.pattern), 300),
+        headline=one_line(headline(finding), 300),
+        pattern=one_line(pattern_sentence(finding.pattern), 300),
         program=_marked(plain(found.program)[:_PROGRAM_CHARS], finding),
-        refusal=line(found.refusal or missing_program(finding)),
+        refusal=one_line(found.refusal or missing_program(finding)),
         forward=drawing(found.nodes, has_backward=False),
         backward=drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
-        facts=tuple((name, value) for name, value in _facts(finding, setting.kernel(finding)) if value),
-        values=tuple((line(name, 80), line(text, 1500)) for name, text in found.values[:_VALUES_SHOWN]),
+        facts=tuple((name, plain_line(fact)) for name, fact in told.items()),
+        values=tuple((one_line(name, 80), one_line(text, 1500)) for name, text in found.values[:_VALUES_SHOWN]),
         commands=_commands(finding),
         texts=_texts(finding),
-        search=" ".join(line(name, 200) for name in names).lower(),
+        search=" ".join(one_line(name, 200) for name in names).lower(),
         has_map=map_data is not None,
     )
 
@@ -128,68 +126,16 @@ def _marked(program: str, finding: Finding) -> tuple[tuple[str, bool], ...]:
     return tuple((each, len(call) > 1 and call in each) for each in lines)
 
 
-def _facts(finding: Finding, kernel: Location | None) -> Iterator[tuple[str, str]]:
-    candidate, reference = sides(finding.kind)
-    difference = finding.difference
-    yield "differs", line(finding.where or finding.kind)
-    if difference is not None:
-        yield "elements", f"{difference.mismatched:,} of {difference.total:,} in the shrunk program"
-        yield "greatest difference", _greatest(finding, difference)
-    yield candidate, line(finding.candidate_seen)
-    yield reference, line(finding.reference_seen)
-    if difference is not None:
-        at = f"[{', '.join(map(str, difference.first_index))}]"
-        pair = [line(value, 60) for value in difference.first_pair_decimal]
-        yield "first mismatch", f"{at}: {candidate} {pair[0]}, {reference} {pair[1]}"
-    yield "blame", line(": ".join(filter(None, (finding.blame.replace("_", " "), finding.oracle))))
-    yield "layer", line(finding.layer)
-    yield "kernel", line("" if kernel is None else str(kernel))
-    yield "test", line(f"{finding.test}, case {finding.case}, seed {finding.seed}, profile {finding.profile}")
-    yield "seen", f"in {finding.cases:,} of {finding.of_cases:,} cases{_others(finding)}"
-    yield "accepted", line(finding.known or "")
-    yield "status", _status(finding)
-
-
-def _greatest(finding: Finding, difference: Difference) -> str:
-    absolute = difference.greatest_absolute
-    amounts = ["not finite" if absolute is None else amount_of(absolute, ".3g")]
-    if finding.greatest_relative_difference is not None:
-        amounts.append(f"relative {finding.greatest_relative_difference:.3g}")
-    if ulp := ulp_words(difference.greatest_ulp, finding.greatest_relative_difference):
-        amounts.append(ulp)
-    return f"{', '.join(amounts)}; allowed: atol {difference.atol:.3g}, rtol {difference.rtol:.3g}"
-
-
-def _others(finding: Finding) -> str:
-    others = [line(test, 120) for test in finding.tests if test != finding.test]
-    rest = len(others) - _TESTS_SHOWN
-    more = f" and {rest:,} more" if rest > 0 else ""
-    return f", also in {', '.join(others[:_TESTS_SHOWN])}{more}" if others else ""
-
-
-def _status(finding: Finding) -> str:
-    conditions = {
-        "confirmed in a fresh process": finding.confirmed,
-        "not confirmed": not finding.confirmed,
-        not_shrunk(finding): not finding.shrunk,
-        "repro verified": finding.repro_verified,
-        "repro not verified": finding.repro is not None and not finding.repro_verified,
-        "the error accumulates: no step is misaligned on its own": finding.accumulated,
-        "only an earlier run's cases show it": finding.earlier,
-    }
-    return "; ".join(words for words, holds in conditions.items() if holds)
-
-
 def _commands(finding: Finding) -> tuple[str, ...]:
     # Whoever has downloaded the artifact has this folder; whoever ran the tests has the other.
     repro = f"python findings/{finding.id}/repro.py   # in the folder of this page" if finding.repro is not None else ""
-    replay = f"{line(finding.replay)}   # where the tests ran" if finding.replay else ""
+    replay = f"{one_line(finding.replay)}   # where the tests ran" if finding.replay else ""
     return tuple(filter(None, (repro, replay)))
 
 
 def _texts(finding: Finding) -> tuple[tuple[str, str], ...]:
     growth = "\n".join(f"{item.what}: {_amount(item.greatest_absolute)}" for item in finding.growth)
-    variants = "\n\n".join(f"# {line(item.headline)}\n{item.program}" for item in finding.variants)
+    variants = "\n\n".join(f"# {one_line(item.headline)}\n{item.program}" for item in finding.variants)
     texts = {
         "how the error grows": growth,
         "detail": finding.detail,

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.page.document import asset, environment
-from ci_autotest.report.markdown_text import line
+from ci_autotest.report.document import one_line
 from ci_autotest.report.trend import trends
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def render_history(runs: Sequence[PastRun]) -> str:
 def run_name(run: PastRun) -> str:
     """Return what a run is called: its name, and its day if that is known."""
     day = f"{datetime.fromtimestamp(run.time_s, timezone.utc):%Y-%m-%d %H:%M}" if 0 < run.time_s < _YEAR_9999 else ""
-    return line(" ".join(filter(None, (run.name, day))) or f"seed {run.seed}", 80)
+    return one_line(" ".join(filter(None, (run.name, day))) or f"seed {run.seed}", 80)
 
 
 def _plot(trend: Trend) -> list[list[tuple[float, float]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.report.coverage import is_run
-from ci_autotest.report.markdown_text import line
+from ci_autotest.report.document import one_line
 from ci_autotest.report.standing import STATES, state_of
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def grid(result: RunResult, findings: Sequence[Finding]) -> list[dict[str, Any]]
     names = [info.name for info in result.candidates]
     return [
         {
-            "family": line(family.replace("_", " "), 60),
-            "operators": [line(name, 120) for name in own],
+            "family": one_line(family.replace("_", " "), 60),
+            "operators": [one_line(name, 120) for name in own],
             "states": ["".join(_letter(name, own[name], each, worst) for name in own) for each in names],
         }
         for family, own in sorted(families.items(), key=lambda item: (item[0] == _OTHER, item[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.report.markdown_text import line
+from ci_autotest.report.document import one_line
 from ci_autotest.report.power_part import survivors
 from ci_autotest.report.power_text import (
     mistake,
@@ -52,12 +52,14 @@ def power_table(result: RunResult) -> PowerTable | None:
     tests = result.power.tests
     return PowerTable(
         power_sentence(result.power),
-        [(line(test.test), line(powerless(each), _CHARS)) for test in tests for each in test.powerless],
+        [(one_line(test.test), one_line(powerless(each), _CHARS)) for test in tests for each in test.powerless],
         [
-            (line(test), score_text(score), line(mistake(each), _CHARS), line(survival(each), _CHARS))
+            (one_line(test), score_text(score), one_line(mistake(each), _CHARS), one_line(survival(each), _CHARS))
             for test, score, each in found[:ROWS_AT_MOST]
         ],
         max(0, len(found) - ROWS_AT_MOST),
-        [(line(test.test), line(unscored(test), _CHARS)) for test in tests if test.unscored is not None][:ROWS_AT_MOST],
-        [(line(test.test), line(each, _CHARS)) for test in tests for each in size_limits(test)][:ROWS_AT_MOST],
+        [(one_line(test.test), one_line(unscored(test), _CHARS)) for test in tests if test.unscored is not None][
+            :ROWS_AT_MOST
+        ],
+        [(one_line(test.test), one_line(each, _CHARS)) for test in tests for each in size_limits(test)][:ROWS_AT_MOST],
     )

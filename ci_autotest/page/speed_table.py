@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.report.markdown_text import line
+from ci_autotest.report.document import one_line
 from ci_autotest.report.speed_text import duration_text, in_reading_order, ratio_text, reason_text, verdict_text
 
 if TYPE_CHECKING:
@@ -57,10 +57,12 @@ def _row(item: SpeedResult) -> SpeedRow:
     reason = f": {reason_text(item)}" if item.reason or item.known is not None else ""
     return SpeedRow(
         verdict="accepted" if item.known is not None else item.verdict,
-        words=line(f"{verdict_text(item)}{reason}", 300),
-        test=line(item.test, 200),
-        candidate=line(item.candidate, 80),
-        call=line(f"{', '.join(item.operators[:3])} on {', '.join(item.inputs[:4]) or 'no input'}, {item.phase}", 200),
+        words=one_line(f"{verdict_text(item)}{reason}", 300),
+        test=one_line(item.test, 200),
+        candidate=one_line(item.candidate, 80),
+        call=one_line(
+            f"{', '.join(item.operators[:3])} on {', '.join(item.inputs[:4]) or 'no input'}, {item.phase}", 200
+        ),
         ratio=ratio_text(item.ratio) if item.ratio is not None else "",
         before=f"{item.change}: {ratio_text(item.before)}" if item.before is not None and item.change else "",
         counted=f"{counts.candidate / max(counts.reference, 1):.2f}" if counts is not None else "",

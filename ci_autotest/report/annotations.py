@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.cause_text import in_order, name_of, sentence_of
+from ci_autotest.report.document import one_line, plain
 from ci_autotest.report.links import repository_path
-from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.verdict_line import headline
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.finding import Finding
 from ci_autotest.values.judgement import FAILED
 from ci_autotest.values.result import BrokenTest, kernel_of
@@ -50,13 +51,13 @@ def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
 def _error(cause: Cause, result: RunResult, test: Location | None, prefix: str) -> str:
     subject = cause.subject
     title, message = _title_and_message(cause)
-    properties = {"title": line(title, _TITLE_CHARS)}
+    properties = {"title": one_line(title, _TITLE_CHARS)}
     location = subject.location if isinstance(subject, Finding | BrokenTest) else test
     file = "" if location is None else repository_path(prefix, location.file)
     if isinstance(subject, Finding) and (kernel := kernel_of(result, subject)):
         file, location, message = kernel.file, kernel, f"{message}\ntest: {subject.test}"
     if location is not None:
-        properties = {"file": line(file), "line": str(location.line), **properties}
+        properties = {"file": one_line(file), "line": str(location.line), **properties}
     fields = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
     return f"::error {fields}::{_data(message)}"
 
@@ -76,7 +77,7 @@ def _notice(names: list[str]) -> str:
     """Return one line that names as many as fit, and counts the others."""
     head, named = f"{plural(len(names), 'more finding')}: ", ""
     for index, name in enumerate(names):
-        longer = f"{named}{', ' if index else ''}{line(name, _NAME_CHARS)}"
+        longer = f"{named}{', ' if index else ''}{one_line(name, _NAME_CHARS)}"
         if len(head) + len(longer) > _MESSAGE_CHARS - len(", and 1,000,000 more"):
             return _notice_of(f"{head}{named}, and {len(names) - index:,} more")
         named = longer

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.report.document import Strong, Words
 from ci_autotest.report.finding_facts import finding_row
 from ci_autotest.report.finding_text import ACCEPTED, SECTIONS, Setting, finding_block, finding_page
-from ci_autotest.report.markdown_text import plural, row, size, text
+from ci_autotest.report.markdown_text import FOLD_END, head, heading, markdown, size, unfolded
 from ci_autotest.report.power_part import power_part
 from ci_autotest.report.sections import (
     broken_part,
@@ -28,10 +29,12 @@ from ci_autotest.report.sections import (
 from ci_autotest.report.size_budget import Block, BlockForm, Region, page
 from ci_autotest.report.speed_text import speed_part
 from ci_autotest.report.verdict_line import in_reading_order, verdict
+from ci_autotest.values.amounts import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.report.document import Line
     from ci_autotest.report.links import Links
     from ci_autotest.report.sections import Part
     from ci_autotest.values.finding import Finding
@@ -140,15 +143,14 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
 
 def _verdict_block(result: RunResult, title: str) -> Block:
     """Return the heading, with a short form for a page on which long names do not fit."""
-    sign, _, sentence = text(verdict(result), _VERDICT_CHARS).partition(" ")
-    named = f"{text(title, 80)}: " if title else ""
-    return Block(
-        "verdict",
-        tuple(
-            BlockForm(_FRAME, "verdict", partial(str, f"### {sign} {named}{each}\n\n"))
-            for each in (sentence, plural(len(result.findings), "finding"))
-        ),
-    )
+    sign, _, sentence = verdict(result).partition(" ")
+    named = (Words(title, 80), ": ") if title else ""
+    lines = (heading(3, (f"{sign} ", named, each)) for each in _verdicts(result, sentence))
+    return Block("verdict", tuple(BlockForm(_FRAME, "verdict", partial(str, f"{each}\n\n")) for each in lines))
+
+
+def _verdicts(result: RunResult, sentence: str) -> tuple[Line, Line]:
+    return Words(sentence, _VERDICT_CHARS), plural(len(result.findings), "finding")
 
 
 def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block]:
@@ -168,17 +170,17 @@ def _rows_parts(findings: Sequence[Finding], setting: Setting, extent: _Extent) 
     """Return the table of the findings that are not accepted, which come first; what is long of it is folded."""
     heads = ("operator", "candidate", "kind", "greatest difference", "failing cases", "blame")
     heads = (*heads, *(() if setting.new is None else ("baseline",)))
-    head = row(*heads) + row(*["---"] * len(heads))
+    columns = head(*heads)
     counted = [finding for finding in findings if finding.known is None]
     rest = sum(finding.known is None for finding in findings[extent.findings :])
     more = f"{{count}} more findings are in {extent.rest}.\n\n"
     shown = counted[: len(counted) - rest]
-    regions = [Region(name=_ROWS_REGION, lead=head, tail="\n", more=more, beyond=rest)]
+    regions = [Region(name=_ROWS_REGION, lead=columns, tail="\n", more=more, beyond=rest)]
     if len(shown) > _ROWS_OPEN:
-        summary = f"the other {len(counted) - _ROWS_OPEN:,} findings"
-        lead, tail = f"<details><summary>{summary}</summary>\n\n{head}", "\n</details>\n\n"
+        lead = f"{unfolded(f'the other {len(counted) - _ROWS_OPEN:,} findings')}{columns}"
+        tail = f"\n{FOLD_END.lstrip()}\n\n"
         regions = [
-            Region(name=_ROWS_REGION, lead=head, tail="\n"),
+            Region(name=_ROWS_REGION, lead=columns, tail="\n"),
             Region(name=_FOLDED_ROWS, lead=lead, tail=tail, more=more, beyond=rest),
         ]
     parts: list[Part] = [(region, []) for region in regions]
@@ -194,7 +196,7 @@ def _accepted_region(findings: Sequence[Finding], extent: _Extent) -> Region:
     heads = ("operator", "candidate", "what", "greatest difference", "folder")
     return Region(
         name=ACCEPTED,
-        lead=f"**Accepted differences**\n\n{row(*heads)}{row(*['---'] * len(heads))}",
+        lead=f"{markdown(Strong('Accepted differences'))}\n\n{head(*heads)}",
         tail="\n",
         more=f"{{count}} more accepted differences are in {extent.rest}.\n\n",
         beyond=sum(finding.known is not None for finding in findings[extent.findings :]),

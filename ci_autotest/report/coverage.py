@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from ci_autotest.program.targets import DISPATCHER, OPS, is_overload, is_own
-from ci_autotest.report.markdown_text import plural
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, OperatorCoverage
 from ci_autotest.values.finding import counts_against
 

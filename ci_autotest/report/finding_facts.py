@@ -1,4 +1,4 @@
-"""The facts of a finding as a table: what differs, by how much, who is wrong, where it comes from.
+"""The facts of a finding: what differs, by how much, who is wrong, where it comes from.
 
 Numbers are shown as they were compared: in decimal for reading, and in hexadecimal for the exact bits.
 """
@@ -9,15 +9,17 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from ci_autotest.report.document import Code, Link, Strong, Words, joined
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.finding_message import earlier_sentence, sides
-from ci_autotest.report.markdown_text import code, plural, row, text
+from ci_autotest.report.markdown_text import row
 from ci_autotest.report.verdict_line import marks
-from ci_autotest.values.amounts import amount_of, ulp_words
+from ci_autotest.values.amounts import amount_of, plural, ulp_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.report.document import Line
     from ci_autotest.report.links import Links
     from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.verdict import Difference
@@ -30,10 +32,10 @@ _PAGE_CHARS = 40
 _NAME_CHARS = 40
 
 
-def facts_table(
+def facts(
     finding: Finding, links: Links | None = None, *, is_new: bool | None = None, kernel: Location | None = None
-) -> str:
-    """Return the facts as a table of two columns, without empty rows.
+) -> dict[str, Line]:
+    """Return what is known, by name.
 
     Args:
         finding: Any.
@@ -42,25 +44,24 @@ def facts_table(
         kernel: Definition of the function that replaces the operator.
     """
     candidate, reference = sides(finding.kind)
-    facts = {
+    found: dict[str, Line] = {
         "operator": _operator(finding),
         "differs": _differs(finding),
-        candidate: text(finding.candidate_seen),
-        reference: text(finding.reference_seen),
+        candidate: finding.candidate_seen and Words(finding.candidate_seen),
+        reference: finding.reference_seen and Words(finding.reference_seen),
         "greatest difference": _greatest(finding),
-        "pattern as found": text(pattern_sentence(finding.pattern), 300),
-        "notes": text("; ".join(finding.notes), 600),
+        "pattern as found": Words(pattern) if (pattern := pattern_sentence(finding.pattern)) else "",
+        "notes": Words("; ".join(finding.notes), 600) if finding.notes else "",
         "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
-        "layer": text(finding.layer),
+        "layer": finding.layer and Words(finding.layer),
         "kernel": _kernel(kernel, links),
         "test": _test(finding, links),
         "seen": _seen(finding),
-        "status": "; ".join(marks(finding, is_new)),
+        "status": joined("; ", marks(finding, is_new)),
         "files": _files(finding, links),
     }
-    rows = "".join(row(name, fact) for name, fact in facts.items() if fact)
-    return f"{row('', '')}{row('---', '---')}{rows}"
+    return {name: fact for name, fact in found.items() if fact}
 
 
 def anchor(finding: Finding, page: str = "") -> str:
@@ -84,57 +85,57 @@ def finding_row(finding: Finding, is_new: bool | None, page: str | None = None) 
         is_new: Whether the baseline lacks it; ``None`` without a baseline.
         page: As for ``anchor``; ``None`` if the finding has no section.
     """
-    standing = [] if is_new is None else ["**new**" if is_new else "still"]
+    standing = [] if is_new is None else [Strong("new") if is_new else "still"]
     blame = "" if finding.blame == "unknown" else finding.blame.replace("_", " ")
     name = finding.operator or finding.test
     if len(name) > _NAME_CHARS:  # the headline of the section has the whole name
         name = f"…{name.rpartition('::')[2].rpartition('.')[2]}"
-    operator = code(name, _NAME_CHARS)
+    operator = Code(name, _NAME_CHARS)
     # GitHub puts its own word before the names of anchors.
-    linked = operator if page is None else f"[{operator}](#user-content-{anchor(finding, page)})"
+    linked = operator if page is None else Link(operator, f"#user-content-{anchor(finding, page)}")
     greatest = (_amounts(finding) or [""])[0].removeprefix("absolute ")
     seen = f"{finding.cases:,} of {finding.of_cases:,}" if finding.of_cases else ""
-    return row(linked, code(finding.candidate, 60), _kind(finding), greatest, seen, blame, *standing)
+    return row(linked, Code(finding.candidate, 60), _kind(finding), greatest, seen, blame, *standing)
 
 
 def facts_line(finding: Finding) -> str:
     """Return a finding as one row: operator, candidate, what differs, greatest difference, repro's folder."""
-    greatest = _amounts(finding)[:1] or [text(finding.detail, 80)]
-    cells = (
-        code(finding.operator or finding.test, 100),
-        code(finding.candidate, 60),
+    amounts = _amounts(finding)
+    return row(
+        Code(finding.operator or finding.test, 100),
+        Code(finding.candidate, 60),
         _kind(finding),
-        greatest[0],
+        amounts[0] if amounts else Words(finding.detail, 80),
+        Code(f"findings/{finding.id}", 220),
     )
-    return row(*cells, code(f"findings/{finding.id}", 220))
 
 
-def _kind(finding: Finding) -> str:
+def _kind(finding: Finding) -> Line:
     what = finding.outcome.replace("_", " ") if finding.outcome != "misaligned" else finding.kind
-    return f"{what}, accepted: {text(finding.known, 100)}" if finding.known is not None else what
+    return (what, ", accepted: ", Words(finding.known, 100)) if finding.known is not None else what
 
 
-def _operator(finding: Finding) -> str:
+def _operator(finding: Finding) -> Line:
     is_spelled_otherwise = finding.target not in {"", finding.operator} and finding.kind != "randomness"
-    spelled = f", spelled {code(finding.target)}" if is_spelled_otherwise else ""
-    return f"{code(finding.operator or 'unknown')} on {code(finding.candidate)}{spelled}"
+    spelled = (", spelled ", Code(finding.target)) if is_spelled_otherwise else ""
+    return Code(finding.operator or "unknown"), " on ", Code(finding.candidate), spelled
 
 
-def _differs(finding: Finding) -> str:
-    what = text(finding.where) or finding.kind
+def _differs(finding: Finding) -> Line:
+    what = Words(finding.where or finding.kind)
     difference = finding.difference
     if difference is None:
-        return what if finding.outcome == "misaligned" else f"{finding.outcome.replace('_', ' ')}: {what}"
+        return what if finding.outcome == "misaligned" else (f"{finding.outcome.replace('_', ' ')}: ", what)
     share = f" ({difference.percent:.3g} %)" if difference.total else ""
-    return f"{what}: {difference.mismatched:,} / {plural(difference.total, 'element')}{share}"
+    return what, f": {difference.mismatched:,} / {plural(difference.total, 'element')}{share}"
 
 
-def _greatest(finding: Finding) -> str:
+def _greatest(finding: Finding) -> Line:
     difference = finding.difference
     amounts = ", ".join(_amounts(finding))
     if difference is None or not amounts:
         return amounts
-    return f"{amounts} at {_index(difference.greatest_index)}; allowed: {_allowed(difference)}"
+    return amounts, " at ", _index(difference.greatest_index), f"; allowed: {_allowed(difference)}"
 
 
 def _amounts(finding: Finding) -> list[str]:
@@ -155,23 +156,23 @@ def _allowed(difference: Difference) -> str:
     return f"atol {difference.atol:.3g}, rtol {difference.rtol:.3g}"
 
 
-def _first_mismatch(finding: Finding) -> str:
+def _first_mismatch(finding: Finding) -> Line:
     if finding.first_index is None or finding.first_pair is None:
         return ""
     difference = finding.difference
     decimals = difference.first_pair_decimal if difference is not None else ("", "")
     pair = zip(sides(finding.kind), decimals, finding.first_pair, strict=True)
-    values = [f"{side} {_value(decimal, exact)}" for side, decimal, exact in pair]
+    values: list[Line] = [(f"{side} ", _value(decimal, exact)) for side, decimal, exact in pair]
     if finding.oracle_value is not None:
-        values.append(f"in float64 {_value(_decimal(finding.oracle_value), finding.oracle_value)}")
-    return f"{_index(finding.first_index)}: {', '.join(values)}"
+        values.append(("in float64 ", _value(_decimal(finding.oracle_value), finding.oracle_value)))
+    return _index(finding.first_index), ": ", joined(", ", values)
 
 
-def _value(decimal: str, exact: str) -> str:
+def _value(decimal: str, exact: str) -> Line:
     # An integer has the same text in both forms, and would be shown twice.
     if decimal in {"", exact}:
-        return code(exact, 80)
-    return f"**{text(decimal, 80)}** ({code(exact, 80)})"
+        return Code(exact, 80)
+    return Strong(Words(decimal, 80)), " (", Code(exact, 80), ")"
 
 
 def _decimal(value: str) -> str:
@@ -182,53 +183,48 @@ def _decimal(value: str) -> str:
         return value
 
 
-def _index(index: Sequence[int]) -> str:
-    return text(f"[{', '.join(map(str, index))}]", 80)
+def _index(index: Sequence[int]) -> Line:
+    return Words(f"[{', '.join(map(str, index))}]", 80)
 
 
-def _blame(finding: Finding) -> str:
-    sentence = text(finding.oracle)
+def _blame(finding: Finding) -> Line:
+    sentence = finding.oracle and Words(finding.oracle)
     if finding.blame == "unknown":
         return sentence
-    who = finding.blame.replace("_", " ")
-    return f"**{who}**: {sentence}" if sentence else f"**{who}**"
+    return joined(": ", (Strong(finding.blame.replace("_", " ")), sentence))
 
 
-def _kernel(location: Location | None, links: Links | None) -> str:
+def _kernel(location: Location | None, links: Links | None) -> Line:
     if location is None:
         return ""
-    place = str(location)
     address = links.kernel(location) if links is not None else ""
-    return f"[{text(place)}]({address})" if address else code(place)
+    return Link(Words(str(location)), address) if address else Code(str(location))
 
 
-def _files(finding: Finding, links: Links | None) -> str:
+def _files(finding: Finding, links: Links | None) -> Line:
     """Return the script's place in the artifact; a script from a fork is not offered, because it must not be run."""
     if links is None or not links.artifact or links.is_foreign or finding.repro is None:
         return ""
-    return f"{code(f'findings/{finding.id}/repro.py', 220)} in the [artifact]({links.artifact})"
+    return Code(f"findings/{finding.id}/repro.py", 220), " in the ", Link("artifact", links.artifact)
 
 
-def _test(finding: Finding, links: Links | None) -> str:
+def _test(finding: Finding, links: Links | None) -> Line:
     location = finding.location
-    parts = [
-        code(finding.test),
-        f"case {finding.case}",
-        f"seed {finding.seed}",
-        f"profile {text(finding.profile, 40)}",
-    ]
-    if location is not None:
-        place = str(location)
-        parts.append(code(place) if links is None else f"[{text(place)}]({links.source(location)})")
-    return ", ".join(parts)
+    about: Line = (f"case {finding.case}, seed {finding.seed}, profile ", Words(finding.profile, 40))
+    return joined(", ", (Code(finding.test), about, place_line(location, links) if location is not None else ""))
 
 
-def _seen(finding: Finding) -> str:
+def place_line(location: Location, links: Links | None) -> Line:
+    """Return the place of a test, which links to its file if it can."""
+    return Code(str(location)) if links is None else Link(Words(str(location)), links.source(location))
+
+
+def _seen(finding: Finding) -> Line:
     others = [test for test in finding.tests if test != finding.test]
-    seen = f"in {finding.cases:,} of {plural(finding.of_cases, 'case')}"
+    seen: Line = f"in {finding.cases:,} of {plural(finding.of_cases, 'case')}"
     if finding.earlier:
-        seen = text(earlier_sentence(finding), 300)
+        seen = Words(earlier_sentence(finding))
     if not others:
         return seen
     rest = f" and {len(others) - _TESTS_SHOWN:,} more" if len(others) > _TESTS_SHOWN else ""
-    return f"{seen}, also in {', '.join(code(test, 120) for test in others[:_TESTS_SHOWN])}{rest}"
+    return seen, ", also in ", joined(", ", (Code(test, 120) for test in others[:_TESTS_SHOWN])), rest

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 from ci_autotest.report.code_width import fitted
+from ci_autotest.report.document import Code, Strong, Words, joined
 from ci_autotest.report.evidence import Evidence
-from ci_autotest.report.finding_facts import anchor, facts_line, facts_table
+from ci_autotest.report.finding_facts import anchor, facts, facts_line
 from ci_autotest.report.finding_program import missing_program
-from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
+from ci_autotest.report.markdown_text import anchored, bullet, fence, folded, head, heading, markdown, row
 from ci_autotest.report.size_budget import Block, BlockForm
 from ci_autotest.report.verdict_line import headline
-from ci_autotest.values.amounts import amount_of
+from ci_autotest.values.amounts import amount_of, plural
 from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ci_autotest.report.document import Line
     from ci_autotest.report.evidence import Source
     from ci_autotest.report.links import Links
     from ci_autotest.values.finding import Finding, Location
@@ -103,16 +105,16 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
     """Return the page beside ``repro.py``, which can be filed upstream as an issue."""
     shown = _shown(finding, with_program=with_program)
     parts = [
-        f"# {text(headline(finding))}",
+        heading(1, Words(headline(finding))),
         "## Describe the bug",
-        _described(finding),
-        facts_table(finding, links),
+        markdown(_described(finding)),
+        _facts_table(facts(finding, links)),
         *_grown(finding),
         *(("## To reproduce", *shown) if shown else ()),
         *_commands_here(finding),
         *_message(finding),
         *_variants(finding, with_program=with_program),
-        *(("## Versions", text(finding.versions)) if finding.versions else ()),
+        *(("## Versions", markdown(Words(finding.versions))) if finding.versions else ()),
         *_hits(finding),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -121,14 +123,14 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
 def issue_text(finding: Finding) -> str:
     """Return a finding as a report to whoever makes the candidate: nothing in it needs ci-autotest."""
     parts = [
-        f"# {text(headline(finding))}",
+        heading(1, Words(headline(finding))),
         "## Describe the bug",
-        _described(finding),
-        f"Which side is wrong: {text(finding.blame)}; {text(finding.oracle)}.",
+        markdown(_described(finding)),
+        markdown(("Which side is wrong: ", Words(finding.blame), "; ", Words(finding.oracle), ".")),
         "## To reproduce",
         *_shown(_alone(finding), with_program=True),
         "## Versions",
-        text(finding.versions),
+        markdown(Words(finding.versions)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
@@ -138,35 +140,40 @@ def _alone(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, repro=None)
 
 
-def _described(finding: Finding) -> str:
+def _facts_table(found: Mapping[str, Line]) -> str:
+    return head("", "") + "".join(row(*each) for each in found.items())
+
+
+def _described(finding: Finding) -> Line:
     """Return the bug in sentences: what was expected, what was seen, and how it was confirmed."""
+    candidate, reference = Words(finding.candidate_seen), Words(finding.reference_seen)
     if finding.kind in {"crash", "timeout"}:
-        return " ".join([f"{text(headline(finding)).rstrip('.')}.", *_circumstances(finding)])
+        return joined(" ", (Words(f"{headline(finding).rstrip('.')}."), *_circumstances(finding)))
     if finding.kind == "randomness":
         again = " It did so again in a second process." if finding.confirmed else ""
-        return f"{text(finding.candidate_seen)}; expected: {text(finding.reference_seen)}.{again}"
-    seen = f"expected {text(finding.reference_seen)}, got {text(finding.candidate_seen)}"
+        return candidate, "; expected: ", reference, f".{again}"
+    seen: Line = ("expected ", reference, ", got ", candidate)
     pair = finding.difference.first_pair_decimal if finding.difference is not None else None
     is_of_elements = finding.kind in {"value", "gradient", "state"} or finding.reference_seen == finding.candidate_seen
     if pair is not None and is_of_elements:
         at = f" at {list(finding.first_index)}" if finding.first_index else ""
-        seen = f"expected {text(pair[1])}{at}, got {text(pair[0])} ({text(finding.candidate_seen)})"
+        seen = ("expected ", Words(pair[1]), at, ", got ", Words(pair[0]), " (", candidate, ")")
     if finding.kind == "nondeterminism":
-        values = pair or (finding.candidate_seen, finding.reference_seen)
-        seen = f"{text(values[1])} in the first run, {text(values[0])} in the second"
-    place = f"the {text(finding.where)}" if finding.where else "the result"
-    return " ".join([f"On the same inputs, {place} differs: {seen}.", *_circumstances(finding)])
+        second, first = map(Words, pair) if pair is not None else (candidate, reference)
+        seen = (first, " in the first run, ", second, " in the second")
+    place: Line = ("the ", Words(finding.where)) if finding.where else "the result"
+    return joined(" ", (("On the same inputs, ", place, " differs: ", seen, "."), *_circumstances(finding)))
 
 
-def _circumstances(finding: Finding) -> list[str]:
+def _circumstances(finding: Finding) -> list[Line]:
     """Return the sentences that follow what was seen."""
-    sentences = []
+    sentences: list[Line] = []
     if finding.detail:
-        sentences.append(text(finding.detail.splitlines()[0], 300).rstrip(".") + ".")
+        sentences.append((Words(finding.detail.splitlines()[0].rstrip(".")), "."))
     if finding.accumulated:
         sentences.append("No step is misaligned on its own: the error accumulates.")
     if finding.layer:
-        sentences.append(f"The layer at fault is {text(finding.layer)}: the layers above it are aligned.")
+        sentences.append(("The layer at fault is ", Words(finding.layer), ": the layers above it are aligned."))
     if finding.confirmed:
         sentences.append("It was confirmed in a fresh process, where each side ran twice.")
     return sentences
@@ -176,10 +183,10 @@ def _grown(finding: Finding) -> list[str]:
     """Return how an accumulated error grows, step by step."""
     if not finding.growth:
         return []
-    rows = [row("step", "greatest difference", "ULP"), row("---", "---", "---")]
+    rows = [head("step", "greatest difference", "ULP")]
     for item in finding.growth:
         absolute = "not finite" if item.greatest_absolute is None else amount_of(item.greatest_absolute, ".3g")
-        rows.append(row(code(item.what, 80), absolute, "" if item.greatest_ulp is None else f"{item.greatest_ulp:,}"))
+        rows.append(row(Code(item.what, 80), absolute, "" if item.greatest_ulp is None else f"{item.greatest_ulp:,}"))
     return ["How the error grows:", "".join(rows)]
 
 
@@ -189,7 +196,8 @@ def _variants(finding: Finding, *, with_program: bool) -> list[str]:
         return []
     parts = ["## Other programs with the same finding"]
     for item in finding.variants:
-        parts += [f"{text(item.headline)} ({code(item.test)}, case {item.case})", fence(item.program, "python")]
+        where = markdown((Words(item.headline), " (", Code(item.test), f", case {item.case})"))
+        parts += [where, fence(item.program, "python")]
     return parts
 
 
@@ -201,8 +209,9 @@ def _hits(finding: Finding) -> list[str]:
     for hit in finding.hits:
         more = f" and {hit.count - len(hit.cases):,} more" if hit.count > len(hit.cases) else ""
         cases = ", ".join(map(str, hit.cases))
-        lines.append(f"* {code(hit.test)}: {hit.count:,} of {plural(hit.of_cases, 'case')} ({cases}{more})")
-    return [folded("cases that show it", "\n".join(lines))]
+        of = f": {hit.count:,} of {plural(hit.of_cases, 'case')} ({cases}{more})"
+        lines.append(bullet((Code(hit.test), of)))
+    return [folded("cases that show it", "".join(lines).rstrip("\n"))]
 
 
 def _shown(finding: Finding, *, with_program: bool) -> list[str]:
@@ -210,22 +219,21 @@ def _shown(finding: Finding, *, with_program: bool) -> list[str]:
 
 
 def _section(finding: Finding, setting: Setting, extent: Extent) -> str:
-    return f"{_anchor(finding, setting)}**{text(headline(finding))}**\n\n{_body(finding, setting, extent)}\n\n"
+    title = markdown(Strong(Words(headline(finding))))
+    return f"{anchored(anchor(finding, setting.page))}{title}\n\n{_body(finding, setting, extent)}\n\n"
 
 
 def _folded_section(finding: Finding, setting: Setting, extent: Extent) -> str:
-    summary = f"{_anchor(finding, setting)}<b>{title(headline(finding))}</b>"
-    return f"{folded(summary, _body(finding, setting, extent))}\n\n"
-
-
-def _anchor(finding: Finding, setting: Setting) -> str:
-    return f'<a name="{anchor(finding, setting.page)}"></a>'
+    title = Strong(Words(headline(finding)))
+    return f"{folded(title, _body(finding, setting, extent), anchor=anchor(finding, setting.page))}\n\n"
 
 
 def _body(finding: Finding, setting: Setting, extent: Extent) -> str:
     evidence = _evidence(finding, setting)
     parts = [
-        facts_table(finding, setting.links, is_new=setting.is_new(finding), kernel=setting.kernel(finding)),
+        _facts_table(
+            facts(finding, setting.links, is_new=setting.is_new(finding), kernel=setting.kernel(finding)),
+        ),
         *(_program(evidence, finding) if extent != "compact" else _without_room(evidence, finding)),
         *(
             [folded("graph of the program", fence(evidence.graph, "mermaid"))]
@@ -257,20 +265,21 @@ def _program(evidence: Evidence, finding: Finding) -> list[str]:
     if evidence.program:
         return [fence(evidence.program, "python")]
     if evidence.refusal:
-        return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."]
+        return [markdown((Words(evidence.refusal), " See ", Code(f"findings/{finding.id}", 220), "."))]
     return _without_program(finding)
 
 
 def _without_program(finding: Finding) -> list[str]:
     sentence = missing_program(finding)
-    return [f"{text(sentence[0].upper() + sentence[1:])}."] if sentence else []
+    return [markdown((Words(sentence[0].upper() + sentence[1:]), "."))] if sentence else []
 
 
 def _without_room(evidence: Evidence, finding: Finding) -> list[str]:
     if not evidence.program:
         return _without_program(finding)
     lines = evidence.program.count("\n") + 1
-    return [f"The program ({lines:,} lines) does not fit here: it is in the artifact, in `findings/{finding.id}`."]
+    place = Code(f"findings/{finding.id}", 220)
+    return [markdown((f"The program ({lines:,} lines) does not fit here: it is in the artifact, in ", place, "."))]
 
 
 def _tensors(evidence: Evidence) -> list[str]:
@@ -278,13 +287,13 @@ def _tensors(evidence: Evidence) -> list[str]:
     if not evidence.tensors:
         return []
     shown = [
-        row(f"{code(fact.name, 80)}, {fact.dtype}{text(str(list(fact.shape)), 80)}", f"{fact.size_bytes:,}",
-            code(fact.sha256) if fact.sha256 else "not read")
+        row((Code(fact.name, 80), f", {fact.dtype}", Words(str(list(fact.shape)), 80)), f"{fact.size_bytes:,}",
+            Code(fact.sha256) if fact.sha256 else "not read")
         for fact in evidence.tensors[:_TENSORS_SHOWN]
     ]  # fmt: skip
     rest = len(evidence.tensors) - _TENSORS_SHOWN
     more = f"\n{rest:,} more in the artifact." if rest > 0 else ""
-    return [row("tensor", "bytes", "sha256") + row("---", "--:", "---") + "".join(shown) + more]
+    return [head("tensor", "bytes", "sha256", numbers=("bytes",)) + "".join(shown) + more]
 
 
 def _detail(finding: Finding) -> list[str]:

@@ -17,11 +17,12 @@ from xml.etree import ElementTree as ET
 
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.cause_text import in_order, sentence_of
+from ci_autotest.report.document import one_line, plain
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.links import repository_path
-from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.power_text import power_lines, power_sentence, unscored
 from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.delegation import DelegationCounts
 from ci_autotest.values.finding import Finding, counts_against
 from ci_autotest.values.judgement import FAILED, CauseKind
@@ -71,7 +72,7 @@ def _suites(result: RunResult) -> list[Any]:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
     suites = [
         _suite(
-            f"{file}[{line(name)}]",
+            f"{file}[{one_line(name)}]",
             file,
             [_case(item, findings, _failures(item, judged), prefix) for item in items],
             result,
@@ -99,7 +100,7 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     path = repository_path(result.environment.folder, file)
     written = datetime.now(timezone.utc)
     return TestSuite(
-        name, cases, file=line(path), hostname=line(platform.node()) or "localhost",
+        name, cases, file=one_line(path), hostname=one_line(platform.node()) or "localhost",
         timestamp=written.isoformat(timespec="seconds").removesuffix("+00:00"),
         properties={"seed": str(result.seed), "cases": str(compared)} | _delegated(results),
     )  # fmt: skip
@@ -119,17 +120,17 @@ def _case(item: TestResult, findings: Mapping[str, Finding], failures: Sequence[
     own = [findings[name] for name in item.findings if name in findings]
     spared = [finding for finding in own if all(cause.subject is not finding for cause in failures)]
     case = TestCase(
-        f"{name}[{line(item.candidate)}]", file, _time_s(item.duration_s),
+        f"{name}[{one_line(item.candidate)}]", file, _time_s(item.duration_s),
         stdout=_place(item.location, prefix) + _details(item, spared),
     )  # fmt: skip
     if failures:
         case.add_failure_info(
-            line(sentence_of(failures[0])), "\n\n".join(map(_whole, failures)), _kind(item, failures[0])
+            one_line(sentence_of(failures[0])), "\n\n".join(map(_whole, failures)), _kind(item, failures[0])
         )
     elif not item.cases.compared:
         case.add_skipped_info(_reason(item))
     elif item.xfail is not None and item.outcome == "known":
-        case.add_skipped_info(line(item.xfail.sentence))
+        case.add_skipped_info(one_line(item.xfail.sentence))
     return case
 
 
@@ -164,7 +165,7 @@ def _power_suites(result: RunResult) -> list[Any]:
         return []
     total = TestCase("power", "ci-autotest", _time_s(0.0), stdout=plain(power_sentence(result.power)))
     if result.power.is_too_low:
-        total.add_failure_info(line(power_sentence(result.power)), "", "power")
+        total.add_failure_info(one_line(power_sentence(result.power)), "", "power")
     cases = [total]
     for test in result.power.tests:
         file, name = _names(test.test, None)
@@ -172,9 +173,9 @@ def _power_suites(result: RunResult) -> list[Any]:
         texts = [plain(each.strip()) for each in (power_sentence(own), *power_lines(own))]
         case = TestCase(f"{name}[power]", file, _time_s(0.0), stdout="\n".join(texts))
         if test.unscored in FAILURES:
-            case.add_error_info(line(unscored(test)), "", "power")
+            case.add_error_info(one_line(unscored(test)), "", "power")
         elif test.score is None:
-            case.add_skipped_info(line(unscored(test)))
+            case.add_skipped_info(one_line(unscored(test)))
         cases.append(case)
     return [_suite("power", "ci-autotest", cases, result, [])]
 
@@ -185,7 +186,7 @@ def _broken_case(item: BrokenTest, prefix: str) -> Any:
     file, name = _names(item.test, item.location)
     case = TestCase(name, file, _time_s(0.0), stdout=_place(item.location, prefix))
     case.add_error_info(
-        line(item.message) or "broken",
+        one_line(item.message) or "broken",
         plain(f"{item.message}\n\n{item.traceback}").strip(),
         "broken",
     )
@@ -201,13 +202,13 @@ def _place(location: Location | None, prefix: str) -> str:
     """Return the test's file from the repository's top with its line, as the first line of a text."""
     if location is None:
         return ""
-    return f"{line(repository_path(prefix, location.file))}:{location.line}\n"
+    return f"{one_line(repository_path(prefix, location.file))}:{location.line}\n"
 
 
 def _names(test: str, location: Location | None) -> tuple[str, str]:
     """Return the classname, which is the file, and the test's name; a file that is broken as a whole is both."""
     file, _, name = test.partition("::")
-    return line(location.file if location is not None else file), line(name or file)
+    return one_line(location.file if location is not None else file), one_line(name or file)
 
 
 def _whole(cause: Cause) -> str:
@@ -248,7 +249,7 @@ def _reason(item: TestResult) -> str:
     if item.unsupported:
         why.append(unsupported_sentence(item))
     if why:
-        return line("; ".join(why))
+        return one_line("; ".join(why))
     if item.attempts.rejected and not item.attempts.accepted:
         return f"the reference rejected all {plural(item.attempts.rejected, 'attempt')}"
     return f"{item.outcome.replace('_', ' ')}: nothing was compared"

@@ -1,28 +1,20 @@
-"""Escape text for Markdown, because names and messages come from tests and candidates, that is, from anybody.
+"""Markdown for GitHub: lines of a document, tables, code and folded parts.
 
-There are four functions: ``text`` for words in a line, ``code`` for a name in a line, ``fence`` for lines of code, and
-``title`` for words in a line of HTML, where Markdown is not read. Each takes any string and returns text that GitHub
-shows as exactly those characters: no HTML, link, mention, issue reference, comment marker or reversed text.
+It shows each character of a node as exactly that character: no HTML, link, mention, issue reference, comment marker or
+reversed text.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-#: Characters of one name or sentence in a line, because a name of 70,000 would push everything else out.
-LINE_LIMIT: Final = 300
+from ci_autotest.report.document import LINE_LIMIT, Code, Link, Strong, Words, one_line, visible
 
-# Controls except tab and line feed, invisible and bidirectional formatting, line separators,
-# surrogates, non-characters. Zero-width joiners stay, because emoji need them. Source: Unicode 15,
-# general categories Cc, Cf, Zl, Zp, Cs.
-_UNSEEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
-)
-# Source: ECMA-48, 5.4 (control sequences) and 8.3.89 (operating system commands, which set titles
-# and make links).
-_ANSI: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ci_autotest.report.document import Line
 
 # An entity is never Markdown syntax, but GitHub looks for mentions and links after it has read entities: a zero-width
 # space breaks those. An underscore between letters or digits is no syntax and stays readable.
@@ -48,44 +40,62 @@ def size(value: str) -> int:
     return len(value.encode(errors="surrogatepass"))
 
 
-def visible(value: str) -> str:
-    """Return ``value`` with invisible and reordering characters as Python escapes."""
-    return _UNSEEN.sub(_escaped, value.replace("\r\n", "\n"))
+def markdown(line: Line) -> str:
+    """Return a line as Markdown for a paragraph, a list or a cell of a table."""
+    match line:
+        case str():
+            return _SPECIAL.sub(_harmless, visible(line).replace("\n", " "))
+        case Words(value, limit):
+            return _words(value, limit)
+        case Code(value, limit):
+            return _code(value, limit)
+        case Strong(inner):
+            return f"**{markdown(inner)}**"
+        case Link(inner, address):
+            return f"[{markdown(inner)}]({address})"
+        case _:
+            return "".join(map(markdown, line))
 
 
-def plain(value: str) -> str:
-    """Return ``value`` without terminal colours, and with other invisible characters as escapes."""
-    return visible(_ANSI.sub("", value))
+def html(line: Line) -> str:
+    """Return a line for ``<summary>``, where Markdown is not read: HTML as entities, mentions and links broken."""
+    match line:
+        case str():
+            return _SPECIAL.sub(_in_html, visible(line).replace("\n", " "))
+        case Words(value, limit) | Code(value, limit):
+            return _SPECIAL.sub(_in_html, one_line(value, limit))
+        case Strong(inner):
+            return f"<b>{html(inner)}</b>"
+        case Link(inner):
+            return html(inner)
+        case _:
+            return "".join(map(html, line))
 
 
-def line(value: str, limit: int = LINE_LIMIT) -> str:
-    """Return ``value`` in one line of at most ``limit`` characters, not yet escaped for Markdown."""
-    # Text far beyond the limit is cut first, because cleaning a huge name would take long.
-    joined = " ".join(plain(value[: 4 * limit]).split())
-    return joined if len(joined) <= limit and len(value) <= 4 * limit else f"{joined[: limit - 1].rstrip()}…"
+def row(*cells: Line) -> str:
+    """Return a row of a table with its line end."""
+    return f"| {' | '.join(map(markdown, cells))} |\n"
 
 
-def text(value: str, limit: int = LINE_LIMIT) -> str:
-    """Return ``value`` as words in a line, a list or a cell of a table."""
-    escaped = _SPECIAL.sub(_harmless, line(value, limit))
-    return _LIST_START.sub(_without_list, escaped)
+def head(*names: str, numbers: Iterable[str] = ()) -> str:
+    """Return the first two lines of a table; the columns in ``numbers`` are aligned to the right."""
+    right = set(numbers)
+    return row(*names) + row(*("--:" if name in right else "---" for name in names))
 
 
-def code(value: str, limit: int = LINE_LIMIT) -> str:
-    """Return ``value`` as a code span in a line, a list or a cell of a table.
-
-    A cell ends at a pipe even inside a code span, and a span ends at a run of backticks, so a value that has either is
-    shown as text.
-    """
-    shown = line(value, limit)
-    if not shown or "|" in shown or "`" in shown:
-        return text(value, limit)
-    return f"`{shown}`"
+def heading(level: int, line: Line) -> str:
+    """Return a heading."""
+    return f"{'#' * level} {markdown(line)}"
 
 
-def title(value: str, limit: int = LINE_LIMIT) -> str:
-    """Return ``value`` as words inside of ``<summary>``: HTML as entities, mentions and links broken."""
-    return _SPECIAL.sub(_in_html, line(value, limit))
+def anchored(name: str) -> str:
+    """Return a place to which links lead; the name has only letters, digits, dashes and underscores."""
+    return f'<a name="{name}"></a>'
+
+
+def bullet(line: Line) -> str:
+    """Return an item of a list with its line end."""
+    return f"- {markdown(line)}\n"
 
 
 def fence(value: str, language: str = "") -> str:
@@ -95,23 +105,36 @@ def fence(value: str, language: str = "") -> str:
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
-def folded(title: str, body: str) -> str:
-    """Return ``body`` folded under a title, which must be escaped already."""
-    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+def folded(title: Line, body: str, anchor: str = "") -> str:
+    """Return ``body``, which is Markdown, folded under a title, to which the links to ``anchor`` lead."""
+    return f"{unfolded(title, anchor)}{body}{FOLD_END}"
 
 
-def row(*cells: str) -> str:
-    """Return a row of a table with its line end; the cells must be escaped already."""
-    return f"| {' | '.join(cells)} |\n"
+#: The end of what ``unfolded`` begins.
+FOLD_END: Final = "\n\n</details>"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return the count with the noun, ``1 test``, ``1,000 cases``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def unfolded(title: Line, anchor: str = "") -> str:
+    """Return the begin of a folded part."""
+    return f"<details><summary>{anchored(anchor) if anchor else ''}{html(title)}</summary>\n\n"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _words(value: str, limit: int = LINE_LIMIT) -> str:
+    """Return ``value`` as words in a line, a list or a cell of a table."""
+    escaped = _SPECIAL.sub(_harmless, one_line(value, limit))
+    return _LIST_START.sub(_without_list, escaped)
+
+
+def _code(value: str, limit: int = LINE_LIMIT) -> str:
+    """Return ``value`` as a code span in a line, a list or a cell of a table.
+
+    A cell ends at a pipe even inside a code span, and a span ends at a run of backticks, so a value that has either is
+    shown as text.
+    """
+    shown = one_line(value, limit)
+    if not shown or "|" in shown or "`" in shown:
+        return _words(value, limit)
+    return f"`{shown}`"
 
 
 def _harmless(found: re.Match[str]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.report.markdown_text import code, row, text
+from ci_autotest.report.document import Code, Strong, Words
+from ci_autotest.report.markdown_text import head, markdown, row
 from ci_autotest.report.power_text import mistake, power_sentence, powerless, score_text, survival, unscored
 from ci_autotest.report.size_budget import Block, Region, fixed
 
@@ -14,17 +15,16 @@ if TYPE_CHECKING:
     from ci_autotest.values.power import MutantResult, PowerResult
     from ci_autotest.values.result import RunResult
 
-_REASON_CHARS = 300
-
 
 def power_part(result: RunResult, most: int, rank: int) -> tuple[Region, list[Block]]:
     """Return the score with a table of the powerless tests, the survivors and the tests without a score."""
     if result.power is None:
         return Region(name="power"), []
     rows = list(_rows(result.power))
-    head = row("test", "score", "mutant", "why it was not noticed") + row("---", "--:", "---", "---") if rows else ""
+    columns = head("test", "score", "mutant", "why it was not noticed", numbers=("score",)) if rows else ""
+    sentence = markdown(Strong(Words(power_sentence(result.power))))
     region = Region(
-        name="power", lead=f"**{text(power_sentence(result.power), _REASON_CHARS)}**\n\n{head}", tail="\n",
+        name="power", lead=f"{sentence}\n\n{columns}", tail="\n",
         more="\n{count} more mutants that no test noticed are in report.json.\n\n", beyond=max(0, len(rows) - most),
     )  # fmt: skip
     return region, [fixed("power", each, rank) for each in rows[:most]] or [fixed("power", "", rank)]
@@ -40,12 +40,11 @@ def _rows(power: PowerResult) -> Iterator[str]:
     hollow = {id(each): test.test for test in power.tests for each in test.powerless}
     for test in power.tests:
         for each in test.powerless:
-            why = f"**powerless**: {text(powerless(each), _REASON_CHARS)}"
-            yield row(code(test.test, 150), score_text(test.score), text(mistake(each), 150), why)
+            why = (Strong("powerless"), ": ", Words(powerless(each)))
+            yield row(Code(test.test, 150), score_text(test.score), Words(mistake(each), 150), why)
     for name, score, each in survivors(power):
         if id(each) not in hollow:
-            why = text(survival(each), _REASON_CHARS)
-            yield row(code(name, 150), score_text(score), text(mistake(each), 150), why)
+            yield row(Code(name, 150), score_text(score), Words(mistake(each), 150), Words(survival(each)))
     for test in power.tests:
         if test.unscored is not None:
-            yield row(code(test.test, 150), "none", "", text(unscored(test), _REASON_CHARS))
+            yield row(Code(test.test, 150), "none", "", Words(unscored(test)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.size_text import WHY_NOT_REACHED
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
 
 if TYPE_CHECKING:

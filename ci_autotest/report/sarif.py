@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ci_autotest.report.atomic import write_text
+from ci_autotest.report.document import one_line, plain
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.links import repository_path
-from ci_autotest.report.markdown_text import line, plain
 from ci_autotest.report.verdict_line import headline
 from ci_autotest.values.finding import counts_against
 from ci_autotest.values.judgement import failing
@@ -68,13 +68,13 @@ def _is_complete(result: RunResult) -> bool:
 
 
 def _rule_id(finding: Finding) -> str:
-    return f"{line(finding.operator) or 'unknown'}/{finding.kind}"
+    return f"{one_line(finding.operator) or 'unknown'}/{finding.kind}"
 
 
 def _rule(finding: Finding) -> dict[str, Any]:
     return {
         "id": _rule_id(finding),
-        "shortDescription": {"text": f"{line(finding.operator) or 'unknown operator'}: {finding.kind}"},
+        "shortDescription": {"text": f"{one_line(finding.operator) or 'unknown operator'}: {finding.kind}"},
     }
 
 
@@ -95,7 +95,7 @@ def _result(finding: Finding, index: dict[str, int], failed: set[str], locations
 
 
 def _suppressions(reason: str) -> Sequence[dict[str, str]]:
-    return [{"kind": "external", "justification": line(reason)}]
+    return [{"kind": "external", "justification": one_line(reason)}]
 
 
 def _message(finding: Finding) -> str:
@@ -117,4 +117,4 @@ def _locations(finding: Finding, result: RunResult) -> dict[str, Any]:
 
 def _place(file: str, number: int | None) -> dict[str, Any]:
     region = {} if number is None else {"region": {"startLine": max(number, 1)}}
-    return {"physicalLocation": {"artifactLocation": {"uri": quote(line(file))}, **region}}
+    return {"physicalLocation": {"artifactLocation": {"uri": quote(one_line(file))}, **region}}

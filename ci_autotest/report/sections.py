@@ -11,15 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.coverage import known_of
-from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
+from ci_autotest.report.document import Code, Link, Strong, Words, joined
+from ci_autotest.report.finding_facts import place_line
+from ci_autotest.report.markdown_text import FOLD_END, bullet, fence, folded, head, markdown, row, unfolded
 from ci_autotest.report.size_budget import Block, BlockForm, Region, fixed
 from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.verdict import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.report.document import Line
     from ci_autotest.report.links import Links
     from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts
     from ci_autotest.values.result import BrokenTest, CandidateInfo, NoProfile, RunResult, TestResult
@@ -38,6 +42,8 @@ _WHY: Final[dict[NoProfile, str]] = {
     "stored_elements": "elements are stored",
     "too_few_elements": "too few elements",
 }
+#: Findings of the baseline alone that are named.
+_FIXED: Final = 10
 #: Candidates that the title of the folded table names.
 _CANDIDATES: Final = 8
 _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
@@ -48,7 +54,7 @@ def candidates_part(result: RunResult, most: int, rank: int) -> Part:
     seen = {item.outcome for item in result.results}
     columns = [name for name in COLUMNS if name in seen]
     heads = [name.replace("_", " ") for name in columns]
-    lead = row("tests on", *heads, "cases compared") + row("---", *["--:"] * (len(heads) + 1))
+    lead = head("tests on", *heads, "cases compared", numbers=(*heads, "cases compared"))
     more = "\n{count} more candidates are in report.json.\n"
     blocks = [
         fixed(
@@ -63,7 +69,7 @@ def candidates_part(result: RunResult, most: int, rank: int) -> Part:
 
 def broken_part(result: RunResult, most: int, ranks: tuple[int, int], links: Links | None) -> Part:
     """Return the broken tests with their message, and with their traceback if it fits (second rank)."""
-    lead = f"**{plural(len(result.broken), 'broken test')}**\n\n"
+    lead = f"{markdown(Strong(plural(len(result.broken), 'broken test')))}\n\n"
     blocks = [
         Block(
             "broken",
@@ -81,7 +87,7 @@ def broken_part(result: RunResult, most: int, ranks: tuple[int, int], links: Lin
 def silent_part(result: RunResult, most: int, rank: int) -> Part:
     """Return the tests that compared nothing, with the reason."""
     silent = [item for item in result.results if not item.cases.compared]
-    lines = [f"- {code(item.test)} on {code(item.candidate, 60)}: {_reason(item)}\n" for item in silent[:most]]
+    lines = [bullet((_pair(item), ": ", _reason(item))) for item in silent[:most]]
     return _listing(
         "silent",
         f"Nothing was compared ({len(silent):,} of {len(result.results):,})",
@@ -94,10 +100,7 @@ def silent_part(result: RunResult, most: int, rank: int) -> Part:
 def unsupported_part(result: RunResult, most: int, rank: int) -> Part:
     """Return the tests of which something was compared and something was not, with the reasons."""
     partly = partly_compared(result)
-    lines = [
-        f"- {code(item.test)} on {code(item.candidate, 60)}: {text('; '.join(partial_sentences(item)), 400)}\n"
-        for item in partly[:most]
-    ]
+    lines = [bullet((_pair(item), ": ", Words("; ".join(partial_sentences(item)), 400))) for item in partly[:most]]
     title = f"Compared in part ({len(partly):,} of {len(result.results):,})"
     return _listing("unsupported", title, lines, rank, _beyond(partly, most))
 
@@ -105,14 +108,19 @@ def unsupported_part(result: RunResult, most: int, rank: int) -> Part:
 def notes_part(result: RunResult, most: int, rank: int) -> Part:
     """Return the notes, and the tests whose inputs the reference rejects most of the time."""
     weak = list({item.test: item for item in result.results if item.weak}.values())
-    lines = [f"- {text(note)}\n" for note in result.notes[:most]]
-    lines += [
-        f"- {code(item.test)} is weak: the reference rejected {item.attempts.rejected:,} of "
-        f"{plural(item.attempts.accepted + item.attempts.rejected, 'attempt')}"
-        f"{f', for example: {text(item.refusal, 200)}' if item.refusal else '.'}\n"
-        for item in weak[:most]
-    ]
+    lines = [bullet(Words(note)) for note in result.notes[:most]]
+    lines += [bullet(_weakness(item)) for item in weak[:most]]
     return _listing("notes", "Notes", lines, rank, _beyond(result.notes, most) + _beyond(weak, most))
+
+
+def _pair(item: TestResult) -> Line:
+    return Code(item.test), " on ", Code(item.candidate, 60)
+
+
+def _weakness(item: TestResult) -> Line:
+    of = plural(item.attempts.accepted + item.attempts.rejected, "attempt")
+    example: Line = (", for example: ", Words(item.refusal, 200)) if item.refusal else "."
+    return Code(item.test), f" is weak: the reference rejected {item.attempts.rejected:,} of {of}", example
 
 
 def fixed_part(result: RunResult, rank: int) -> Part:
@@ -123,24 +131,23 @@ def fixed_part(result: RunResult, rank: int) -> Part:
     new = sum(finding.known is None and finding.id in (result.new or ()) for finding in result.findings)
     still = len(result.findings) - known - new
     counts = f"{new:,} new, {still:,} still there, {known:,} known, {len(result.fixed):,} fixed"
-    names = ", ".join(code(name, 150) for name in result.fixed[:10])
-    tail = f": {names}{', …' if len(result.fixed) > 10 else ''}" if names else ""  # noqa: PLR2004
-    blocks = [Block("baseline", tuple(_sentence(rank, ending) for ending in (f"{counts}{tail}", counts)))]
+    names = joined(", ", (Code(name, 150) for name in result.fixed[:_FIXED]))
+    tail = (": ", names, ", …" if len(result.fixed) > _FIXED else "") if names else ""
+    blocks = [Block("baseline", tuple(_sentence(rank, ending) for ending in ((counts, tail), counts)))]
     return Region(name="baseline"), blocks
 
 
 def tests_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of all tests with their profiles and times."""
     heads = ("test", "candidate", "outcome", "aligned / compared", "rejected", "profiles", "time")
-    sizes = f"{text(sentence, 600)}.\n\n" if (sentence := size_sentence(result)) else ""
-    lead = f"<details><summary>All tests</summary>\n\n{sizes}{row(*heads)}{row(*['---'] * len(heads))}"
+    sizes = f"{markdown((Words(sentence, 600), '.'))}\n\n" if (sentence := size_sentence(result)) else ""
+    lead = f"{unfolded('All tests')}{sizes}{head(*heads)}"
     forms = [BlockForm(rank, "tests", partial(_test_row, item)) for item in result.results]
     more = "\n{count} more tests are in report.json.\n\n"
-    return Region(name="tests", lead=lead, tail="\n</details>\n\n", more=more), [
-        Block("tests", (form,)) for form in forms
-    ]
+    return Region(name="tests", lead=lead, tail=_FOLD_TAIL, more=more), [Block("tests", (form,)) for form in forms]
 
 
+_FOLD_TAIL: Final = f"\n{FOLD_END.lstrip()}\n\n"
 #: Row of the operators of the user's in the table of families.
 _YOURS: Final = "your own"
 #: The row of the overloads of PyTorch's dispatcher.
@@ -150,15 +157,15 @@ _DISPATCHER: Final = "dispatcher overloads"
 def coverage_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of torch's public operators by candidate and family."""
     heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned", "reference off", "known")
-    summary = "; ".join(_coverage_of(item) for item in result.coverage[:_CANDIDATES])
-    lead = f"<details><summary>Operators: {summary}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 7)}"
+    summary = joined("; ", (_coverage_of(item) for item in result.coverage[:_CANDIDATES]))
+    lead = f"{unfolded(('Operators: ', summary))}{head(*heads, numbers=heads[2:])}"
     lines = [
-        row(code(item.candidate, 60), text(family, 60), *_counts(counts))
+        row(Code(item.candidate, 60), Words(family, 60), *_counts(counts))
         for item in result.coverage
         for family, counts in (*item.families.items(), *_others(item))
     ]
     more = "\n{count} more families are in report.json.\n\n"
-    region = Region(name="coverage", lead=lead, tail="\n</details>\n\n", more=more)
+    region = Region(name="coverage", lead=lead, tail=_FOLD_TAIL, more=more)
     return region, [fixed("coverage", line, rank) for line in lines]
 
 
@@ -167,11 +174,11 @@ def _others(item: CandidateCoverage) -> list[tuple[str, CoverageCounts]]:
     return [row for row in ((_DISPATCHER, item.overloads), (_YOURS, item.own)) if row[1].tested]
 
 
-def _coverage_of(item: CandidateCoverage) -> str:
+def _coverage_of(item: CandidateCoverage) -> Line:
     counts = item.counts
     of = f"{counts.supported:,} of {counts.tested:,} tested are supported"
     found = f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned{known_of(counts)}"
-    return f"{text(item.candidate, 60)} {of}, {found}"
+    return Words(item.candidate, 60), f" {of}, {found}"
 
 
 def _counts(counts: CoverageCounts) -> tuple[str, ...]:
@@ -180,74 +187,72 @@ def _counts(counts: CoverageCounts) -> tuple[str, ...]:
 
 def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
     """Return the last line: seed, versions, duration and the place of the files."""
-    where = f"[artifact]({links.artifact})" if links and links.artifact else "artifact"
-    where += f" (sha256 {code(links.digest)})" if links and links.digest else ""
-    ran = result.environment
-    shard = [] if result.shard[1] == 1 else [f"shard {result.shard[0]} of {result.shard[1]}"]
-    parts = [
+    where: Line = Link("artifact", links.artifact) if links and links.artifact else "artifact"
+    digest: Line = (" (sha256 ", Code(links.digest), ")") if links and links.digest else ""
+    ran, shard = result.environment, result.shard
+    parts: list[Line] = [
         f"seed {result.seed}",
-        *([f"{result.shapes} shapes per test"] if result.shapes else []),
-        *shard,
-        f"ci-autotest {text(ran.ci_autotest, 40)}",
-        f"Python {text(ran.python, 40)}",
-        *([f"torch {text(ran.torch, 40)}"] if ran.torch else []),
-        text(ran.platform, 80),
-        *_commit(ran.commit, links),
+        f"{result.shapes} shapes per test" if result.shapes else "",
+        f"shard {shard[0]} of {shard[1]}" if shard[1] != 1 else "",
+        ("ci-autotest ", Words(ran.ci_autotest, 40)),
+        ("Python ", Words(ran.python, 40)),
+        ("torch ", Words(ran.torch, 40)) if ran.torch else "",
+        ran.platform and Words(ran.platform, 80),
+        _commit(ran.commit, links),
         f"{result.duration_s:,.1f} s",
-        *([f"[run]({links.run})"] if links and links.run else []),
-        *_time(links),
-        f"`report.json`, `junit.xml` and `findings/` are in the {where}",
+        Link("run", links.run) if links and links.run else "",
+        _time(links),
+        (Code("report.json"), ", ", Code("junit.xml"), " and ", Code("findings/"), " are in the ", where, digest),
     ]
-    return Region(name="footer"), [fixed("footer", f"<sub>{' · '.join(parts)}</sub>\n", rank)]
+    return Region(name="footer"), [fixed("footer", f"<sub>{markdown(joined(' · ', parts))}</sub>\n", rank)]
 
 
-def _time(links: Links | None) -> list[str]:
+def _time(links: Links | None) -> str:
     """Return when the report was uploaded: a comment that is written again is not told from an older one otherwise."""
     found = _TIME.fullmatch(links.uploaded) if links else None
-    return [f"reported {found[1]} {found[2]} UTC"] if found else []
+    return f"reported {found[1]} {found[2]} UTC" if found else ""
 
 
-def _commit(tested: str, links: Links | None) -> list[str]:
+def _commit(tested: str, links: Links | None) -> Line:
     """Return the commit; that of a pull request is its head, not the merge that was checked out and tested."""
     if links is not None:
-        return [f"commit [{text(links.sha[:12])}]({links.commit})"]
-    return [f"commit {code(tested[:12])}"] if tested else []
+        return "commit ", Link(Words(links.sha[:12]), links.commit)
+    return ("commit ", Code(tested[:12])) if tested else ""
 
 
 def _beyond(items: Sequence[object], most: int) -> int:
     return max(0, len(items) - most)
 
 
-def _sentence(rank: int, ending: str) -> BlockForm:
-    return BlockForm(rank, "baseline", partial(str, f"Findings against the baseline: {ending}.\n\n"))
+def _sentence(rank: int, ending: Line) -> BlockForm:
+    said = markdown(("Findings against the baseline: ", ending, "."))
+    return BlockForm(rank, "baseline", partial(str, f"{said}\n\n"))
 
 
 def _listing(name: str, title: str, lines: Sequence[str], rank: int, beyond: int) -> Part:
     blocks = [fixed(name, item, rank) for item in lines]
     more = f"\n{{count}} more ({name}) are in report.json.\n\n"
-    return Region(name=name, lead=f"**{title}**\n\n", tail="\n", more=more, beyond=beyond), blocks
+    return Region(name=name, lead=f"{markdown(Strong(title))}\n\n", tail="\n", more=more, beyond=beyond), blocks
 
 
 def _candidate_row(info: CandidateInfo, results: Sequence[TestResult], columns: Sequence[Outcome]) -> str:
     counts = Counter(item.outcome for item in results)
-    numbers = [
-        f"**{counts[name]:,}**" if name in _ALARMING and counts[name] else f"{counts[name]:,}" for name in columns
+    numbers: list[Line] = [
+        Strong(f"{counts[name]:,}") if name in _ALARMING and counts[name] else f"{counts[name]:,}" for name in columns
     ]
-    about = ", ".join(text(word, 60) for word in (info.backend, info.version, info.mode, info.device) if word)
-    missing = "" if info.available else f"; **not available**: {text(info.reason, 200) or 'no reason was given'}"
+    about = joined(", ", (Words(word, 60) for word in (info.backend, info.version, info.mode, info.device) if word))
+    why = Words(info.reason or "no reason was given", 200)
+    missing: Line = "" if info.available else ("; ", Strong("not available"), ": ", why)
     return row(
-        f"{code(info.name, 60)} ({about}){missing}",
+        (Code(info.name, 60), " (", about, ")", missing),
         *numbers,
         f"{sum(item.cases.compared for item in results):,}",
     )
 
 
 def _broken_line(item: BrokenTest, links: Links | None) -> str:
-    where = ""
-    if item.location is not None:
-        place = str(item.location)
-        where = f", {code(place)}" if links is None else f", [{text(place)}]({links.source(item.location)})"
-    return f"- {code(item.test)}{where}: {text(item.message)}\n"
+    where: Line = (", ", place_line(item.location, links)) if item.location is not None else ""
+    return bullet((Code(item.test), where, ": ", Words(item.message)))
 
 
 def _broken_section(item: BrokenTest, links: Links | None) -> str:
@@ -259,17 +264,17 @@ def _broken_section(item: BrokenTest, links: Links | None) -> str:
     return summary + "\n" + "".join(f"  {part}\n" if part else "\n" for part in block.split("\n")) + "\n"
 
 
-def _reason(item: TestResult) -> str:
+def _reason(item: TestResult) -> Line:
     if item.reason:
-        return text(item.reason)
+        return Words(item.reason)
     if item.attempts.rejected and not item.attempts.accepted:
         return f"the reference rejected all {plural(item.attempts.rejected, 'attempt')}"
     return item.outcome.replace("_", " ")
 
 
 def _test_row(item: TestResult) -> str:
-    profiles = ", ".join(f"{text(name, 40)} {count:,}" for name, count in sorted(item.profiles.items()))
-    profiles += "".join(f", no {text(name, 40)}: {_WHY[why]}" for name, why in item.no_profile.items())
+    profiles = joined(", ", ((Words(name, 40), f" {count:,}") for name, count in sorted(item.profiles.items())))
+    missing = tuple((", no ", Words(name, 40), f": {_WHY[why]}") for name, why in item.no_profile.items())
     compared = f"{item.cases.aligned:,} / {item.cases.compared:,}"
-    names = code(item.test, 200), code(item.candidate, 60), item.outcome.replace("_", " ")
-    return row(*names, compared, f"{item.attempts.rejected:,}", profiles, f"{item.duration_s:.1f} s")
+    names = Code(item.test, 200), Code(item.candidate, 60), item.outcome.replace("_", " ")
+    return row(*names, compared, f"{item.attempts.rejected:,}", (profiles, missing), f"{item.duration_s:.1f} s")

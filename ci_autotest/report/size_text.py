@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.markdown_text import plural
+from ci_autotest.values.amounts import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

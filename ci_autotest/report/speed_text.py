@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.markdown_text import code, row, text
+from ci_autotest.report.document import Code, Strong, Words
+from ci_autotest.report.markdown_text import head, markdown, row
 from ci_autotest.report.size_budget import Block, Region, fixed
 from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
 
@@ -49,9 +50,10 @@ def speed_lines(result: RunResult, most: int = 40) -> list[str]:
 def speed_part(result: RunResult, most: int, rank: int, *, has_all: bool) -> tuple[Region, list[Block]]:
     """Return the table of times; of the comment only what is slower, faster or wrong."""
     shown = in_reading_order(result, has_all=has_all)
-    lead = f"**{text(speed_sentence(result)).capitalize()}**\n\n"
+    sentence = speed_sentence(result)
+    lead = f"{markdown(Strong(Words(sentence.capitalize())))}\n\n"
     heads = ("test", "candidate", "inputs", "pass", "times the reference", "reference", "verdict")
-    table = row(*heads) + row("---", "---", "---", "---", "--:", "--:", "---") if shown else ""
+    table = head(*heads, numbers=heads[4:6]) if shown else ""
     region = Region(
         name="speed", lead=lead + table, tail="\n", more="\n{count} more times are in report.json.\n\n",
         beyond=max(0, len(shown) - most),
@@ -115,12 +117,12 @@ def _row(item: SpeedResult) -> str:
         since = f"; {item.change} against the baseline's {ratio_text(item.before)}"
     if item.instructions is not None:
         since += f"; {item.instructions.candidate / max(item.instructions.reference, 1):.2f} times the instructions"
-    name = f"**{verdict_text(item)}**" if item.verdict in _TOLD else verdict_text(item)
-    why = f": {text(reason_text(item), 200)}" if item.reason else ""
+    name = Strong(verdict_text(item)) if item.verdict in _TOLD else verdict_text(item)
+    why = (": ", Words(reason_text(item), 200)) if item.reason else ""
     against = " (the graph before the pass)" if item.against == "original" else ""
     return row(
-        code(item.test, 150), code(item.candidate, 60), text(", ".join(item.inputs), 80), item.phase, ratio,
-        f"{duration_text(item.reference_s)}{against}" if item.reference_s else "", f"{name}{why}{since}",
+        Code(item.test, 150), Code(item.candidate, 60), Words(", ".join(item.inputs), 80), item.phase, ratio,
+        f"{duration_text(item.reference_s)}{against}" if item.reference_s else "", (name, why, since),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.markdown_text import line
+from ci_autotest.report.document import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,5 +92,5 @@ def trends(runs: Sequence[PastRun]) -> list[Trend]:
     found.append(Trend("speed", "cases a second", speeds, ",.1f"))
     names = dict.fromkeys(name for run in reversed(runs) for name in run.errors)
     for name in list(names)[:_ERRORS_SHOWN]:
-        found.append(Trend("greatest errors", line(name, 160), tuple(run.errors.get(name) for run in runs), ".3g"))
+        found.append(Trend("greatest errors", one_line(name, 160), tuple(run.errors.get(name) for run in runs), ".3g"))
     return found

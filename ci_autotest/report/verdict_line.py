@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.errors import UnsupportedReason
-from ci_autotest.report.markdown_text import line, plural, text
+from ci_autotest.report.document import Strong, Words, one_line
 from ci_autotest.report.power_text import power_sentence, score_text
+from ci_autotest.values.amounts import plural
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
 from ci_autotest.values.judgement import FAILED, CauseKind, causes, fail_on_of, failing, spared
 from ci_autotest.values.result import RunResult, TestResult, uncalled
@@ -20,6 +21,7 @@ from ci_autotest.values.verdict import FAILED_OUTCOMES, WORST_FIRST
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.report.document import Line
     from ci_autotest.values.power import PowerResult
 
 #: What findings fail a run as, worst first.
@@ -82,23 +84,23 @@ def not_shrunk(finding: Finding) -> str:
     return f"not shrunk: {finding.not_shrunk}" if finding.not_shrunk else "not shrunk"
 
 
-def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: FBT001 - three states, not a switch
-    """Return what a reader must know before trusting a finding, escaped for Markdown.
+def marks(finding: Finding, is_new: bool | None = None) -> list[Line]:  # noqa: FBT001 - three states, not a switch
+    """Return what a reader must know before trusting a finding.
 
     Args:
         finding: Any.
         is_new: Whether the baseline lacks it; ``None`` without a baseline.
     """
-    conditions = {
-        "**new**": is_new is True,
+    conditions: dict[Line, bool] = {
+        Strong("new"): is_new is True,
         "also in the baseline": is_new is False,
-        f"accepted: {text(finding.known or '')}": finding.known is not None,
+        ("accepted: ", Words(finding.known or "")): finding.known is not None,
         "flaky: seen once, but not in a second run": finding.outcome == "flaky",
         "not confirmed: not repeated in a fresh process": not finding.confirmed and finding.outcome != "flaky",
         "the candidate accepts what the reference rejects": is_found_leniency(finding),
         "not the candidate's fault": finding.blame in TOLERATED_BLAMES,
         "accumulated error: each step is aligned when it gets the reference's inputs": finding.accumulated,
-        text(not_shrunk(finding), 200): not finding.shrunk,
+        Words(not_shrunk(finding), 200): not finding.shrunk,
         "repro not verified": finding.repro is not None and not finding.repro_verified,
     }
     return [words for words, holds in conditions.items() if holds]
@@ -227,7 +229,7 @@ def _faults(result: RunResult) -> list[str]:
 def _exit_faults(result: RunResult) -> list[str]:
     """Return why a run without a finding ended with a status other than 0."""
     if result.exit_code == _USAGE and (result.notes or not result.results):
-        return [line(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
+        return [one_line(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
     if result.exit_code == _UNAVAILABLE:
         names = [item.name for item in result.candidates if not item.available]
         return [f"not available: {_listed(names) or 'a required device or worker'}"]
@@ -235,7 +237,7 @@ def _exit_faults(result: RunResult) -> list[str]:
     if not is_shard and not any(item.cases.compared for item in result.results):
         return ["nothing was compared"]
     for name, missing in uncalled(result).items():
-        return [line(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
+        return [one_line(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
     if _is_failed_by_power(result):
         return [f"{_power_tail(result).removeprefix('; ')} (what was compared is aligned: {_scope(result)})"]
     if causes(result):
@@ -262,7 +264,7 @@ def _by_candidate(findings: Sequence[Finding]) -> str:
     groups: dict[str, list[str]] = {}
     for item in sorted(findings, key=lambda item: item.identity):
         groups.setdefault(item.candidate, []).append(item.operator or item.test)
-    parts = [f"{_listed(list(dict.fromkeys(names)))} on {line(name, 60)}" for name, names in groups.items()]
+    parts = [f"{_listed(list(dict.fromkeys(names)))} on {one_line(name, 60)}" for name, names in groups.items()]
     rest = len(parts) - _NAMES_SHOWN
     more = [f"and on {plural(rest, 'more candidate')}"] if rest > 0 else []
     return ", ".join([*parts[:_NAMES_SHOWN], *more])
@@ -270,7 +272,7 @@ def _by_candidate(findings: Sequence[Finding]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _NAMES_SHOWN
-    shown = ", ".join(line(name, 100) for name in names[:_NAMES_SHOWN])
+    shown = ", ".join(one_line(name, 100) for name in names[:_NAMES_SHOWN])
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 

@@ -41,3 +41,8 @@ def time_text(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), _MINUTE_S)
     return f"{minutes} min {rest} s" if minutes < _MINUTE_S else f"{minutes // _MINUTE_S} h {minutes % _MINUTE_S} min"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return the count with the noun, ``1 test``, ``1,000 cases``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -6,21 +6,26 @@ import re
 
 import pytest
 
-from ci_autotest.report.finding_facts import anchor, facts_line, facts_table, finding_row
+from ci_autotest.report.finding_facts import anchor, facts, facts_line, finding_row
 from ci_autotest.report.links import Links
+from ci_autotest.report.markdown_text import row
 from ci_autotest.values.finding import Location
 from tests import report_samples as samples
 
 LINKS = Links(server="https://github.example/", repository="org/kernels", sha="abc", prefix="lib")
 
 
-def facts(**changes):
-    rows = facts_table(samples.finding(**changes)).splitlines()[2:]
+def table_of(*args, **known):
+    return "".join(row(*each) for each in facts(*args, **known).items())
+
+
+def rows_of(**changes):
+    rows = table_of(samples.finding(**changes)).splitlines()
     return dict(row.strip("| ").split(" | ", 1) for row in rows)
 
 
-def test_facts_table__whole_finding__tells_everything():
-    assert facts() == {
+def test_facts__whole_finding__tells_everything():
+    assert rows_of() == {
         "operator": "`torch.nn.functional.layer_norm` on `kernels`, spelled `torch.nn.LayerNorm`",
         "differs": "value of layer_norm: 1 / 2 elements (50 %)",
         "candidate": "float32\\[1, 2\\] on cuda:0",
@@ -72,8 +77,8 @@ def test_facts_table__whole_finding__tells_everything():
         ("status", {"shrunk": False, "repro_verified": False}, "not shrunk; repro not verified"),
     ],
 )
-def test_facts_table__finding__tells_the_fact(name, changes, fact):
-    assert facts(**changes)[name] == fact
+def test_facts__finding__tells_the_fact(name, changes, fact):
+    assert rows_of(**changes)[name] == fact
 
 
 @pytest.mark.parametrize(
@@ -87,17 +92,17 @@ def test_facts_table__finding__tells_the_fact(name, changes, fact):
         ("status", {}),
     ],
 )  # fmt: skip
-def test_facts_table__fact_that_is_not_there__has_no_row(name, changes):
-    assert name not in facts(**changes)
+def test_facts__fact_that_is_not_there__has_no_row(name, changes):
+    assert name not in rows_of(**changes)
 
 
 @pytest.mark.parametrize("value", ["0x1.8p+1+0x1p+0j", "nan", "12", "0x" + "f" * 400 + "p9999"])
-def test_facts_table__oracle_value_that_is_no_hexadecimal_float__is_shown_as_it_is(value):
-    assert f"in float64 `{value[:60]}" in facts(oracle_value=value)["first mismatch"]
+def test_facts__oracle_value_that_is_no_hexadecimal_float__is_shown_as_it_is(value):
+    assert f"in float64 `{value[:60]}" in rows_of(oracle_value=value)["first mismatch"]
 
 
-def test_facts_table__links__lead_to_the_line():
-    table = facts_table(samples.finding(location=Location(file="a b/(c)`.py", line=3)), LINKS)
+def test_facts__links__lead_to_the_line():
+    table = table_of(samples.finding(location=Location(file="a b/(c)`.py", line=3)), LINKS)
 
     assert "[a b/(c)\\`.py:3](https://github.example/org/kernels/blob/abc/lib/a%20b/%28c%29%60.py#L3)" in table
 
@@ -109,15 +114,15 @@ def test_facts_line__finding__is_one_row():
     )
 
 
-def test_facts_table__differs_from_itself__names_the_runs():
-    table = facts_table(samples.finding(kind="nondeterminism"))
+def test_facts__differs_from_itself__names_the_runs():
+    table = table_of(samples.finding(kind="nondeterminism"))
     assert "| second run | float32" in table
     assert "| first run | float32" in table
     assert re.search(r"first mismatch .*: second run .*, first run ", table)
 
 
-def test_facts_table__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_count():
-    table = facts_table(samples.finding(earlier=True, cases=0, of_cases=0))
+def test_facts__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_count():
+    table = table_of(samples.finding(earlier=True, cases=0, of_cases=0))
     assert "no case of this run shows it" in table
     assert "0 of 0" not in table
 
@@ -158,12 +163,12 @@ def test_finding_row__of_a_page_with_sections__links_to_the_one_of_its_leg():
         ("src/k.py", 0, "`src/k.py:0`"),
     ],
 )
-def test_facts_table__kernel__is_linked_where_it_is_in_the_repository(file, line, shown):
-    table = facts_table(samples.finding(), LINKS, kernel=Location(file=file, line=line))
+def test_facts__kernel__is_linked_where_it_is_in_the_repository(file, line, shown):
+    table = table_of(samples.finding(), LINKS, kernel=Location(file=file, line=line))
 
     assert f"| kernel | {shown} |\n" in table
-    assert "| kernel | `src/k.py:1` |" in facts_table(samples.finding(), kernel=Location(file="src/k.py", line=1))
+    assert "| kernel | `src/k.py:1` |" in table_of(samples.finding(), kernel=Location(file="src/k.py", line=1))
 
 
-def test_facts_table__layer_at_fault__is_a_row():
-    assert facts(layer="inductor")["layer"] == "inductor"
+def test_facts__layer_at_fault__is_a_row():
+    assert rows_of(layer="inductor")["layer"] == "inductor"

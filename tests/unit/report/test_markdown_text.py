@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from ci_autotest.report.markdown_text import code, fence, folded, line, plain, row, size, text, title
+from ci_autotest.report.document import Code, Link, Strong, Words, joined, one_line, plain, plain_line
+from ci_autotest.report.markdown_text import fence, folded, head, markdown, row, size
 from tests.report_samples import HOSTILE
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -36,29 +37,43 @@ PLAIN = {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_text__hostile__is_words_and_nothing_else(name):
-    written = text(HOSTILE[name])
+    written = markdown(Words(HOSTILE[name]))
 
     assert types(written) <= PLAIN
-    assert shown(written).replace(BREAK, "") == line(HOSTILE[name])
+    assert shown(written).replace(BREAK, "") == one_line(HOSTILE[name])
     assert not AUTOLINKS.search(shown(written))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+def test_markdown__hostile_words_taken_for_our_own__are_shown_within_their_line(name):
+    written = markdown(("said: ", HOSTILE[name], "."))
+
+    assert types(written) <= PLAIN
+    assert "\n" not in written
+    assert not AUTOLINKS.search(shown(written))
+
+
+def test_plain_line__nodes__are_their_text():
+    line = ("in ", Code("a  b"), ", ", Strong(Words("c\nd")), " of the ", Link("artifact", "https://host/1"))
+    assert plain_line(joined("; ", ("", line, "end"))) == "in a b, c d of the artifact; end"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
 def test_code__hostile__is_a_span_or_words(name):
-    written = code(HOSTILE[name])
+    written = markdown(Code(HOSTILE[name]))
 
     assert types(written) <= {*PLAIN, "code_inline"}
-    assert shown(written).replace(BREAK, "") == line(HOSTILE[name])
+    assert shown(written).replace(BREAK, "") == one_line(HOSTILE[name])
     assert "code_inline" in types(written) or not AUTOLINKS.search(shown(written))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("show", [text, code])
+@pytest.mark.parametrize("show", [Words, Code])
 def test_row__hostile_cells__stay_two_cells_with_that_text(name, show):
-    table = row("a", "b") + row("---", "---") + row(show(HOSTILE[name]), show(HOSTILE[name]))
+    table = head("a", "b") + row(show(HOSTILE[name]), show(HOSTILE[name]))
 
     cells = [token.content for token in MARKDOWN.parse(table) if token.type == "inline"]
-    assert [shown(cell).replace(BREAK, "") for cell in cells] == ["a", "b", *[line(HOSTILE[name])] * 2]
+    assert [shown(cell).replace(BREAK, "") for cell in cells] == ["a", "b", *[one_line(HOSTILE[name])] * 2]
     assert types(table).isdisjoint({"html_inline", "link_open", "image"})
 
 
@@ -79,7 +94,7 @@ class Summary(HTMLParser):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_title__hostile__is_words_of_the_summary_and_nothing_else(name):
-    parsed = MARKDOWN.parse(folded(title(HOSTILE[name]), "body"))
+    parsed = MARKDOWN.parse(folded(Words(HOSTILE[name]), "body"))
     html = [token.content for token in parsed if token.type == "html_block"]
     read = Summary(html[0])
 
@@ -87,7 +102,7 @@ def test_title__hostile__is_words_of_the_summary_and_nothing_else(name):
         ["html_block", "paragraph_open", "inline", "paragraph_close", "html_block"], "</details>",
     )  # fmt: skip
     assert read.tags == [("details", []), ("summary", [])]
-    assert read.words.replace(BREAK, "").strip() == line(HOSTILE[name])
+    assert read.words.replace(BREAK, "").strip() == one_line(HOSTILE[name])
     assert not AUTOLINKS.search(read.words)
 
 
@@ -132,7 +147,7 @@ def test_text__untouched_by_the_tests_own_parser__would_be_seen():
     ],
 )
 def test_text__ordinary__stays_readable(value, written):
-    assert text(value) == written
+    assert markdown(Words(value)) == written
 
 
 def test_plain__controls__are_shown_as_escapes():
@@ -140,8 +155,8 @@ def test_plain__controls__are_shown_as_escapes():
 
 
 def test_line__too_long__ends_with_an_ellipsis():
-    assert line("x" * 20, 10) == f"{'x' * 9}…"
-    assert line("x" * 70_000, 10) == f"{'x' * 9}…"
+    assert one_line("x" * 20, 10) == f"{'x' * 9}…"
+    assert one_line("x" * 70_000, 10) == f"{'x' * 9}…"
 
 
 @pytest.mark.parametrize("value", ["a", "é", "\N{FIRE}", "漢"])
