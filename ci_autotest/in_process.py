@@ -328,11 +328,10 @@ def _raise_failure(
             unwritten = [f"  not written: {error}"]
     recording = located(shown.recording, folders, limit_s, output)
     program = [f"    {line}".rstrip() for line in shown_program(recording, finding).text.splitlines()]
-    where = [f"  test: {setting.location}"] if setting.location is not None else []
     what = "the same again" if setting.needs_pytest else "confirmed in a fresh process, with a report"
     again = f"  {what}: {_command(setting)}"
     hints = [f"  {line}" for line in advice(finding, recording.note)]
-    raise AssertionError("\n".join([*message_lines(finding, folder), *hints, *where, *program, *unwritten, again]))
+    raise AssertionError("\n".join([*message_lines(finding, folder), *hints, *program, *unwritten, again]))
 
 
 def _command(setting: InProcessSetting) -> str:

@@ -12,8 +12,7 @@ from ci_autotest.discovery import select
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import named_in
-from ci_autotest.report.finding_message import sides
-from ci_autotest.report.standing import word_of_verdict
+from ci_autotest.report.finding_message import About, finding_of, message_lines
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -87,21 +86,6 @@ def say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO
     if verdict.outcome == "aligned":
         stream.write(f"aligned on {candidate}\n")
         return FINE
-    found = verdict.misalignment
-    stream.write(
-        f"{word_of_verdict(verdict)}: {verdict.operator} on {candidate}, {found.what if found else ''} "
-        f"({verdict.kind})\n"
-    )
-    if found is not None:
-        candidate, reference = sides(verdict.kind)
-        stream.write(f"  {candidate} {found.candidate}; {reference} {found.reference}\n")
-        if found.difference is not None:
-            numbers = found.difference
-            stream.write(
-                f"  mismatched elements: {numbers.mismatched} / {numbers.total}, first at {numbers.first_index}: "
-                f"{candidate} {numbers.first_pair_decimal[0]}, {reference} {numbers.first_pair_decimal[1]}\n"
-            )
-        if found.detail:
-            stream.write(f"  {found.detail}\n")
-    stream.write(f"  blame: {verdict.blame}; {verdict.oracle}\n")
+    finding = finding_of(verdict, About(candidate=candidate, test="", name="program", case=0, seed=0))
+    stream.write("".join(f"{line}\n" for line in message_lines(finding)))
     return FAILED

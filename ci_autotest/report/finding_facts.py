@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.report.document import Code, Link, Strong, Words, joined
 from ci_autotest.report.error_pattern_text import pattern_sentence
-from ci_autotest.report.finding_message import earlier_sentence, sides
 from ci_autotest.report.markdown_text import row
 from ci_autotest.report.verdict_line import marks
 from ci_autotest.values.amounts import amount_of, plural, ulp_words
@@ -62,6 +61,21 @@ def facts(
         "files": _files(finding, links),
     }
     return {name: fact for name, fact in found.items() if fact}
+
+
+def sides(kind: str | None) -> tuple[str, str]:
+    """Return the names of the two sides: for nondeterminism they are two runs of the same side."""
+    if kind == "randomness":
+        return "loader", "expected"
+    return ("second run", "first run") if kind == "nondeterminism" else ("candidate", "reference")
+
+
+def earlier_sentence(finding: Finding) -> str:
+    """Return the sentence for a finding that only an earlier run's cases show; it says how to drop the finding."""
+    return (
+        f"no case of this run shows it: an earlier run found it, and its program in .autotest/findings/{finding.id} "
+        f"still fails (delete that folder if the test no longer covers it)"
+    )
 
 
 def anchor(finding: Finding, page: str = "") -> str:
@@ -132,10 +146,11 @@ def _differs(finding: Finding) -> Line:
 
 def _greatest(finding: Finding) -> Line:
     difference = finding.difference
-    amounts = ", ".join(_amounts(finding))
-    if difference is None or not amounts:
-        return amounts
-    return amounts, " at ", _index(difference.greatest_index), f"; allowed: {_allowed(difference)}"
+    first, *others = _amounts(finding) or [""]
+    if difference is None or not first:
+        return joined(", ", (first, *others))
+    place = (first, " at ", _index(difference.greatest_index))
+    return joined(", ", (place, *others)), f"; allowed: {_allowed(difference)}"
 
 
 def _amounts(finding: Finding) -> list[str]:
@@ -209,6 +224,8 @@ def _files(finding: Finding, links: Links | None) -> Line:
 
 
 def _test(finding: Finding, links: Links | None) -> Line:
+    if not finding.test:
+        return ""  # A saved program may come from elsewhere.
     location = finding.location
     about: Line = (f"case {finding.case}, seed {finding.seed}, profile ", Words(finding.profile, 40))
     return joined(", ", (Code(finding.test), about, place_line(location, links) if location is not None else ""))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.report.error_pattern_text import pattern_sentence
+from ci_autotest.report.document import plain_line
+from ci_autotest.report.finding_facts import earlier_sentence, facts
 from ci_autotest.report.standing import word_of
-from ci_autotest.values.amounts import amount_of, ulp_words
+from ci_autotest.values.amounts import amount_of
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, Location, counts_against
 from ci_autotest.values.verdict import Call, State, Value, place_of
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: What is said of a kind if nothing was seen but that it is one.
 _UNSEEN: Final[Mapping[str, str]] = {"crash": "it ends its process", "timeout": "it does not return"}
+#: Facts that the first line tells, or that are told beside the message.
+_ELSEWHERE: Final = frozenset({"operator", "kernel", "seen", "status", "files"})
 #: How the detail of a finding begins whose candidate gives a tensor without a gradient.
 _NO_GRADIENT: Final = "requires_grad: candidate False, reference True"
 #: What PyTorch says where a kernel asks a tensor with a gradient for its NumPy array.
@@ -154,29 +157,22 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines = [f"{word_of(finding)}: {headline(finding)}", f"  {finding.test}, seed {finding.seed}"]
         # The first line of the detail repeats the sentence that the message begins with.
         return [*lines, *(f"  {line}" for line in finding.detail.splitlines()[1:]), *_replay_line(finding, folder)]
+    told = facts(finding)
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
         where = f"{finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
         lines = [f"{verb}: {finding.operator} on {finding.candidate}: {finding.candidate_seen} {where}"]
+        lines += [f"  blame: {plain_line(told['blame'])}"] if "blame" in told else []
     else:
-        origin = f"case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"
-        lines = [f"{word_of(finding)}: {finding.operator} on {finding.candidate}, {finding.where}", f"  {origin}"]
-        lines += _numbers(finding)
-        candidate, reference = sides(finding.kind)
-        lines.append(f"  {candidate} {finding.candidate_seen}; {reference} {finding.reference_seen}")
+        lines = [f"{word_of(finding)}: {headline(finding)}"]
+        lines += [f"  {name}: {plain_line(fact)}" for name, fact in told.items() if name not in _ELSEWHERE]
     if finding.detail:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
-    if pattern := pattern_sentence(finding.pattern):
-        lines.append(f"  pattern as found: {pattern}")
-    lines += [f"  note: {note}" for note in finding.notes]
     if finding.earlier:
         lines.append(f"  {earlier_sentence(finding)}")
     if finding.growth:
         grown = [f"{item.what} {_amount(item.greatest_absolute)}" for item in finding.growth]
         lines.append(f"  accumulated error: no step is misaligned on its own; it grows over {', '.join(grown)}")
-    if finding.layer:
-        lines.append(f"  the layer at fault is {finding.layer}")
-    lines.append(f"  blame: {finding.blame}; {finding.oracle}")
     if not counts_against(finding) and finding.blame in TOLERATED_BLAMES:
         whose = "the reference is off" if finding.blame == "reference" else "both sides round as they may"
         lines.append(f"  accepted: {whose}, so this fails no run")
@@ -211,40 +207,5 @@ def _replay_line(finding: Finding, folder: str) -> list[str]:
     return [f"  replay: {f'python {folder}/repro.py' if finding.repro is not None else finding.replay}"]
 
 
-def sides(kind: str | None) -> tuple[str, str]:
-    """Return the names of the two sides: for nondeterminism they are two runs of the same side."""
-    if kind == "randomness":
-        return "loader", "expected"
-    return ("second run", "first run") if kind == "nondeterminism" else ("candidate", "reference")
-
-
-def earlier_sentence(finding: Finding) -> str:
-    """Return the sentence for a finding that only an earlier run's cases show; it says how to drop the finding."""
-    return (
-        f"no case of this run shows it: an earlier run found it, and its program in .autotest/findings/{finding.id} "
-        f"still fails (delete that folder if the test no longer covers it)"
-    )
-
-
 def _amount(number: float | None) -> str:
     return "not finite" if number is None else amount_of(number, ".2g")
-
-
-def _numbers(finding: Finding) -> list[str]:
-    difference = finding.difference
-    if difference is None:
-        return []
-    allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
-    absolute = "not finite" if difference.greatest_absolute is None else amount_of(difference.greatest_absolute, ".2e")
-    ulp = ulp_words(difference.greatest_ulp, difference.greatest_relative)
-    pair, (candidate, reference) = difference.first_pair_decimal, sides(finding.kind)
-    mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({difference.percent:.3g} %)"
-    greatest = f"greatest absolute difference {absolute} at {_index(difference.greatest_index)}"
-    return [
-        f"{mismatched}, {greatest} ({allowed}){ulp and f', {ulp}'}",
-        f"  first bad element at {_index(difference.first_index)}: {candidate} {pair[0]}, {reference} {pair[1]}",
-    ]
-
-
-def _index(index: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, index))})"

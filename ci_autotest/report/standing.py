@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ci_autotest.values.finding import Finding
-    from ci_autotest.values.verdict import Verdict
 
 #: What became of an operator on a candidate.
 State: TypeAlias = Literal[
@@ -42,11 +41,6 @@ def state_of(finding: Finding) -> State:
 
 
 _EXCUSED: Final[Mapping[str, State]] = {"reference": "reference_off", "ill_conditioned": "rounding"}
-
-
-def word_of_verdict(verdict: Verdict) -> str:
-    """Return the same of a verdict that is not aligned."""
-    return STATES[_EXCUSED.get(verdict.blame, "misaligned")]
 
 
 def word_of(finding: Finding) -> str:

@@ -310,9 +310,8 @@ def test_replay__differs_from_itself__is_run_again_until_it_does(project):
     finding = finding_of(project.report(), "rsqrt")
     done = project.command("replay", f"autotest-report/findings/{finding['id']}")
     assert done.status == 1, done.said
-    assert done.out.startswith(
-        "misaligned: torch.rsqrt on kernels, value of rsqrt (nondeterminism)\n  second run float"
-    )
+    assert done.out.startswith("misaligned: torch.rsqrt on kernels: ")
+    assert "\n  second run: float" in done.out
 
 
 UNSTEADY = """

@@ -134,19 +134,19 @@ def test_pytest__everything_that_a_user_writes__is_collected_and_judged(project:
         "test_scaled[double]": "PASSED", "test_tanh": "FAILED", "test_with_fixture": "PASSED",
         "test_helper_in_a_loop": "PASSED", "TestOfAClass::test_softmax_method[0]": "PASSED",
     }, done.said  # fmt: skip
-    assert "case 0 of test_kernels.py::test_softmax[1], seed 0, profile ordinary" in done.out
+    assert "test: test_kernels.py::test_softmax[1], case 0, seed 0, profile ordinary" in done.out
 
 
 def test_pytest__arguments_without_a_text__have_the_same_inputs_each_time_and_a_command_that_works(tmp_path: Path):
     project = project_in(tmp_path)
     project.write("test_kernels.py", OBJECTS)
     first, again = (run_pytest(project) for _ in range(2))
-    told = re.findall(r"case 0 of (\S+), seed 0", first.out)
+    told = re.findall(r"test: (\S+), case 0, seed 0", first.out)
     assert set(told) == {
         "test_kernels.py::TestOfAClass::test_method", "test_kernels.py::test_with_an_object[tuple]",
         "test_kernels.py::test_of_objects[Thing]",
     }, first.said  # fmt: skip
-    pair = r"first bad element at .*"
+    pair = r"first mismatch: .*"
     assert re.findall(pair, first.out) == re.findall(pair, again.out) != []
     done = project.command("run", "test_kernels.py::TestOfAClass::test_method", "--seed", "0")
     assert done.status == 1, done.said
@@ -209,7 +209,7 @@ def test_pytest__options__give_cases_seed_and_candidate(project: Project):
     done = run_pytest(project, *words)
     assert reported(done) == {"test_tanh": "FAILED"}
     assert "autotest: cases 1, seed 7" in done.out
-    assert "case 0 of test_kernels.py::test_tanh, seed 7, profile ordinary" in done.out
+    assert "test: test_kernels.py::test_tanh, case 0, seed 7, profile ordinary" in done.out
     # Where CI is set, pytest's summary repeats the message.
     (hint,) = set(re.findall(r"confirmed in a fresh process, with a report: ci-autotest (.*)", done.out))
     assert hint == "run test_kernels.py::test_tanh --seed 7 --cases 1"
@@ -224,7 +224,7 @@ def test_pytest__seed_random__is_shown_and_repeats(project: Project):
     first = run_pytest(project, "-k", "tanh", "--autotest-seed=random")
     (seed,) = re.findall(r"^autotest: seed (\d+)$", first.out, re.MULTILINE)
     again = run_pytest(project, "-k", "tanh", f"--autotest-seed={seed}")
-    pair = r"first bad element at .*"
+    pair = r"first mismatch: .*"
     assert re.findall(pair, first.out) == re.findall(pair, again.out) != []
 
 

@@ -79,10 +79,11 @@ def test_replay__finding__is_misaligned_until_the_kernel_is_fixed(project: Proje
     after = project.command("replay", "finding")
     assert (before.status, before.err) == (1, "")
     assert before.out.startswith(
-        "misaligned: torch.nn.functional.softmax on kernels, value of softmax (value)\n"
-        "  candidate float32[1, 1] on cpu; reference float32[1, 1] on cpu\n"
-        "  mismatched elements: 1 / 1, first at (0, 0): candidate 1.5, reference 1\n"
-        "  blame: candidate; "
+        "misaligned: torch.nn.functional.softmax on kernels: value of softmax is off by up to 0.5\n"
+        "  differs: value of softmax: 1 / 1 element (100 %)\n"
+        "  candidate: float32[1, 1] on cpu\n"
+        "  reference: float32[1, 1] on cpu\n"
+        "  greatest difference: absolute 0.5, relative 0.5"
     ), before.out
     assert (after.status, after.out, after.err) == (0, "aligned on kernels\n", "")
 

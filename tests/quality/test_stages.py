@@ -148,7 +148,7 @@ def test_as_seen__each_suspect__says_that_nobody_looked_again(tmp_path: Path):
     ]
     assert [item.message.splitlines()[-1] for item in told] == [
         "  not confirmed: it was not run again in a fresh process",
-        "  blame: candidate; the reference was not run alone",
+        "  blame: candidate: the reference was not run alone",
         "  not confirmed, seen once: the run ended before it could run again with what ran before it",
     ]  # fmt: skip
 

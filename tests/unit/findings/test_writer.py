@@ -164,7 +164,7 @@ def test_crash__says_of_the_reference_what_was_asked_of_it(verdict: Verdict, ref
     lost = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, -1, 0, 1), "")
     finding = rendered(Diagnosis(SUSPECT, crash_verdict(verdict, lost), Route.SETTLED), tools)
     assert (finding.reference_seen, finding.oracle) == (reference, said)
-    assert f"blame: candidate; {said}" in finding.message
+    assert f"blame: candidate: {said}" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_facts__whole_finding__tells_everything():
         "differs": "value of layer_norm: 1 / 2 elements (50 %)",
         "candidate": "float32\\[1, 2\\] on cuda:0",
         "reference": "float32\\[1, 2\\] on cpu",
-        "greatest difference": ("absolute 0.0041, relative 0.0041 at \\[0, 1\\]; allowed: atol 1e-05, rtol 1.3e-06"),
+        "greatest difference": ("absolute 0.0041 at \\[0, 1\\], relative 0.0041; allowed: atol 1e-05, rtol 1.3e-06"),
         "first mismatch": (
             "\\[0, 1\\]: candidate **-0.9959006** (`-0x1.fde6ae0000000p-1`), "
             "reference **-0.9999900** (`-0x1.fffeb00000000p-1`), in float64 **-0.99999** (`-0x1.fffeb07466ee3p-1`)"

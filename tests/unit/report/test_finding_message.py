@@ -47,13 +47,15 @@ def test_headline__kind__is_one_sentence(how, said):
 
 def test_message_lines__value__says_what_where_got_allowed_and_what_to_do():
     assert message_lines(samples.finding(), "report/findings/x") == [
-        "misaligned: torch.nn.functional.layer_norm on kernels, value of layer_norm",
-        f"  case 7 of {samples.TEST}, seed 1729, profile ordinary",
-        "  mismatched elements: 1 / 2 (50 %), greatest absolute difference 4.10e-03 at (0, 1) "
-        "(up to 1e-05 + 1.3e-06 * |reference| allowed)",
-        "  first bad element at (0, 1): candidate -0.9959006, reference -0.9999900",
-        "  candidate float32[1, 2] on cuda:0; reference float32[1, 2] on cpu",
-        "  blame: candidate; in float64 the candidate is 1,300 times farther from the truth than the reference",
+        "misaligned: torch.nn.functional.layer_norm on kernels: value of layer_norm is off by up to 0.0041",
+        "  differs: value of layer_norm: 1 / 2 elements (50 %)",
+        "  candidate: float32[1, 2] on cuda:0",
+        "  reference: float32[1, 2] on cpu",
+        "  greatest difference: absolute 0.0041 at [0, 1], relative 0.0041; allowed: atol 1e-05, rtol 1.3e-06",
+        "  first mismatch: [0, 1]: candidate -0.9959006 (-0x1.fde6ae0000000p-1), reference -0.9999900 "
+        "(-0x1.fffeb00000000p-1), in float64 -0.99999 (-0x1.fffeb07466ee3p-1)",
+        "  blame: candidate: in float64 the candidate is 1,300 times farther from the truth than the reference",
+        f"  test: {samples.TEST}, case 7, seed 1729, profile ordinary, autotests/autotest_norms.py:12",
         "  replay: python report/findings/x/repro.py",
     ]
 
@@ -140,7 +142,7 @@ def test_display_program__gradient_of_a_graph__is_a_program():
 
 def test_message_lines__differs_from_itself__names_the_runs():
     lines = message_lines(samples.finding(kind="nondeterminism"))
-    assert "  second run float32[1, 2] on cuda:0; first run float32[1, 2] on cpu" in lines
+    assert {"  second run: float32[1, 2] on cuda:0", "  first run: float32[1, 2] on cpu"} <= set(lines)
     assert any("second run -0.9" in line and ", first run -0.9" in line for line in lines)
 
 
