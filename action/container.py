@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from action.inputs import StepError
+from action.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

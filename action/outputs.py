@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from action.inputs import StepError
+from action.errors import StepError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,5 @@
+"""The one error with which a step of the action fails."""
+
+
+class StepError(Exception):
+    """Fail a step with a message that says what is wrong and what to do."""
