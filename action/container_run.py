@@ -28,7 +28,12 @@ def in_container(given: RunArguments, environ: Mapping[str, str]) -> foreign.End
     proof = container.proof_argv(place, given.image, given.container_options)
     gpus = given.device in {"cuda", "auto"} and contained(place, proof, environ).status == 0
     if given.device == "cuda" and not gpus:
-        return foreign.Ended(unavailable())
+        message = (
+            "the input 'device' is 'cuda', but torch finds no GPU in the container: the machine has none, the engine "
+            "ignores `--gpus`, or the image's torch has no CUDA. Nothing was tested."
+        )
+        say(outputs.workflow_command("error", message))
+        return foreign.Ended(outputs.UNAVAILABLE)
     options = [*container.hardened(place, given.container_options, gpus=gpus), *container.passed_options(environ)]
     return contained(place, container.container_argv(given.image, options, given.argv), environ)
 
@@ -40,13 +45,3 @@ def contained(place: container.Place, argv: list[str], environ: Mapping[str, str
     finally:
         removal, kept = container.removal_argv(place), foreign.foreign_environ(environ)
         subprocess.run(removal, env=kept, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def unavailable() -> int:
-    """Report that the container lacks the requested GPU; return the exit status for that."""
-    message = (
-        "the input 'device' is 'cuda', but torch finds no GPU in the container: the machine has none, the engine "
-        "ignores `--gpus`, or the image's torch has no CUDA. Nothing was tested."
-    )
-    say(outputs.workflow_command("error", message))
-    return 4

@@ -99,13 +99,17 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
     # Not in pip's isolated builds: there, the caller's setuptools would hide the version that the build requires.
     is_build = "'pip-build-env-' in os.environ.get('PYTHONPATH', '')"
     lines = "".join(f"import os, site; {is_build} or site.addsitedir({path!r})\n" for path in existing)
-    packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
-    (packages / "callers-packages.pth").write_text(lines, encoding="utf-8")
+    (site_packages(folder) / "callers-packages.pth").write_text(lines, encoding="utf-8")
     # The caller's pip can install here, too; ensurepip would take longer than the installation itself.
     has_pip = subprocess.run([str(python), "-I", "-c", "import pip"], check=False, capture_output=True).returncode == 0
     if not has_pip and run_recorded([str(python), "-I", "-m", "ensurepip"], environ).status:
         raise StepError(message)
     return python
+
+
+def site_packages(folder: Path) -> Path:
+    """Return the folder of the packages of a virtual environment."""
+    return Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
 
 
 def present_packages(python: Path) -> list[str]:
@@ -125,13 +129,8 @@ def install_package(python: Path, torch: str, environ: Mapping[str, str]) -> Non
     for arguments in cpu:
         install_torch_cpu(python, arguments, torch, environ)
     pip_install(python, needed, environ)
-    packages = subprocess.run(
-        [str(python), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
-    shutil.copytree(
-        ACTION / "ci_autotest", Path(packages) / "ci_autotest", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    target = site_packages(python.parents[1]) / "ci_autotest"
+    shutil.copytree(ACTION / "ci_autotest", target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def fill_cache(python: Path, torch: str, names: list[str], environ: Mapping[str, str]) -> bool:

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
 #: Variables that foreign code must not inherit: tokens, the files through which a step talks to the runner, and its
 #: arguments, which may have an address with a password.
-WITHHELD = frozenset(
-    {
-        "GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
-        "GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY", "STEP_ARGUMENTS",
-    }
-)  # fmt: skip
+WITHHELD = frozenset({
+    "GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "GITHUB_ENV",
+    "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY", "STEP_ARGUMENTS",
+})  # fmt: skip
 #: A variable with one of these words in its name is treated as a secret.
 SECRET = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
 #: Option of `prctl(2)`: every orphan below this process becomes its child, even if it started a session of its own.

@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from action.errors import StepError
+from action.errors import StepError, refuse
 from action.options import CHOICES, OF_ACTION, parse_options
 from ci_autotest.github.environ import ARTIFACT_NAME
 
@@ -39,9 +39,7 @@ def single(environ: Mapping[str, str], name: str) -> str:
     """Return the input ``name``, stripped; refuse several lines."""
     value = environ.get(variable(name), "").strip()
     count = len(value.splitlines())
-    if count > 1:
-        message = f"the input '{name}' has {count} lines: give one value."
-        raise StepError(message)
+    refuse(f"the input '{name}' has {count} lines: give one value.", when=count > 1)
     return value
 
 
@@ -54,9 +52,7 @@ def several(environ: Mapping[str, str], name: str) -> list[str]:
 def one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     """Return the input ``name``, which must be one of ``allowed``; the first of them if it is empty."""
     value = single(environ, name) or allowed[0]
-    if value not in allowed:
-        message = f"the input '{name}' is '{value}': give one of {', '.join(allowed)}."
-        raise StepError(message)
+    refuse(f"the input '{name}' is '{value}': give one of {', '.join(allowed)}.", when=value not in allowed)
     return value
 
 
@@ -90,38 +86,34 @@ def runtime(environ: Mapping[str, str], *, is_installed: bool) -> str:
 def run_id(environ: Mapping[str, str]) -> str:
     """Return the id of the workflow run whose artifacts are published."""
     value = single(environ, "run-id")
-    if re.fullmatch(r"[1-9][0-9]{0,18}", value) is None:
-        got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
-        message = (
-            f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, of this run, or of "
-            "the run with the id 'run-id'. To merge reports in this job, list their folders in 'paths', one a line."
-        )
-        raise StepError(message)
+    got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
+    refuse(
+        f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, of this run, or of "
+        "the run with the id 'run-id'. To merge reports in this job, list their folders in 'paths', one a line.",
+        when=re.fullmatch(r"[1-9][0-9]{0,18}", value) is None,
+    )
     return value
 
 
 def refuse_baseline(environ: Mapping[str, str]) -> None:
     """Refuse a baseline of another run where no step may read one: beside tests, and where reports are merged."""
     given, asks_new = single(environ, "baseline"), single(environ, "fail-on") == "new"
-    if task(environ) == "publish" or not (given == "auto" or (asks_new and not given)):
-        return
     why = "the input 'baseline' is 'auto'" if given else "the input 'fail-on' is 'new', and there is no 'baseline'"
-    message = (
+    refuse(
         f"{why}: only mode 'report' without 'paths' looks for the last report of the base branch. Download one in an "
-        "earlier step, and give its folder as 'baseline'."
+        "earlier step, and give its folder as 'baseline'.",
+        when=task(environ) != "publish" and (given == "auto" or (asks_new and not given)),
     )
-    raise StepError(message)
 
 
 def artifact_name(environ: Mapping[str, str]) -> str:
     """Return the name of the artifacts to publish, or with which this job's own begins."""
     name = single(environ, "artifact-name") or DEFAULT_ARTIFACT
-    if not re.fullmatch(ARTIFACT_NAME, name):
-        message = (
-            f"the input 'artifact-name' is '{name[:100]}': use letters, digits, '_', '.', '-' and blanks, the first "
-            "of them no blank and no dot."
-        )
-        raise StepError(message)
+    refuse(
+        f"the input 'artifact-name' is '{name[:100]}': use letters, digits, '_', '.', '-' and blanks, the first of "
+        "them no blank and no dot.",
+        when=re.fullmatch(ARTIFACT_NAME, name) is None,
+    )
     return name
 
 
@@ -146,24 +138,21 @@ def leg(environ: Mapping[str, str]) -> str:
         return ""
     values = [str(value) if type(value) in {str, int} else json.dumps(value) for value in matrix.values()]
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", "_".join(values)).strip("._-")[:LEG_CHARS]
+    exact = [each for each in matrix.values() if type(each) in {str, int} and re.fullmatch("[A-Za-z0-9.-]+", str(each))]
     # If two legs' values give one name, the leg's number is added.
-    is_exact = all(type(value) in {str, int} for value in matrix.values())
-    is_exact = (
-        is_exact and all(re.fullmatch(r"[A-Za-z0-9.-]+", value) for value in values) and plain == "_".join(values)
-    )
+    is_exact = len(exact) == len(values) and plain == "_".join(values)
     return plain if is_exact else "-".join(filter(None, (plain, environ.get("JOB_INDEX", ""))))
 
 
 def comment_policy(environ: Mapping[str, str]) -> str:
     """Return ``failures``, ``changes``, ``always`` or ``off``; a job that runs tests has none of the others."""
     policy = one_of(environ, "comment", COMMENTS)
-    if task(environ) == "run" and single(environ, "comment") not in {"", "off"}:
-        message = (
-            f"the input 'comment' is '{policy}', but a job that runs tests gets no token: remove it, and comment in a "
-            "job of its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and "
-            "`pull-requests: write`."
-        )
-        raise StepError(message)
+    refuse(
+        f"the input 'comment' is '{policy}', but a job that runs tests gets no token: remove it, and comment in a "
+        "job of its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and "
+        "`pull-requests: write`.",
+        when=task(environ) == "run" and single(environ, "comment") not in {"", "off"},
+    )
     return policy
 
 
@@ -175,9 +164,8 @@ def output_folder(environ: Mapping[str, str]) -> str:
 def given_options(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the lines of the input ``options`` by what they set; mode ``report`` takes none."""
     lines = several(environ, "options")
-    if lines and mode(environ) == "report":
-        message = f"the input 'options' has '{lines[0][:100]}', but mode 'report' runs no test: remove it."
-        raise StepError(message)
+    got = f"the input 'options' has '{''.join(lines[:1])[:100]}'"
+    refuse(f"{got}, but mode 'report' runs no test: remove it.", when=lines != [] and mode(environ) == "report")
     return parse_options(lines)
 
 

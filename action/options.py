@@ -9,7 +9,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from action.errors import StepError
+from action.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,8 +52,7 @@ def parse_options(lines: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name = _set_by(line)
-        if name in found:
-            raise _refusal(line, f"but another line sets '{name}': remove one of the two.")
+        _refuse(line, f"but another line sets '{name}': remove one of the two.", when=name in found)
         found[name] = line
     return found
 
@@ -64,24 +63,19 @@ def value_of(options: Mapping[str, str], name: str) -> str:
 
 
 def _set_by(line: str) -> str:
-    dashes, name, equals, value = line[:2], *line[2:].partition("=")
-    if dashes != "--" or not name or any(char.isspace() for char in name):
-        raise _refusal(line, "which is no option: write one --name=value a line.")
-    if name in OF_TERMINAL:
-        raise _refusal(line, "which the action decides: remove it.")
-    if name not in OPTIONS:
-        raise _refusal(line, f"which is no option here: {_nearest(name)}")
+    name, equals, value = line[2:].partition("=")
+    is_option = line.startswith("--") and name != "" and not any(map(str.isspace, name))
+    _refuse(line, "which is no option: write one --name=value a line.", when=not is_option)
+    _refuse(line, "which the action decides: remove it.", when=name in OF_TERMINAL)
+    _refuse(line, f"which is no option here: {_nearest(name)}", when=name not in OPTIONS)
     if name == "set":
         name, equals, value = value.partition("=")
         name = name.strip().replace("_", "-")
-        if name not in SETTINGS:
-            raise _refusal(line, f"which --set does not reach: {_nearest(name)}")
-    if name == FLAG and equals:
-        raise _refusal(line, f"but --{name} has no value: write --{name}.")
-    if name != FLAG and not value.strip():
-        raise _refusal(line, f"which has no value: write {_FORMS[name]}=VALUE.")
-    if name in CHOICES and value not in CHOICES[name]:
-        raise _refusal(line, f"but '{value}' does not exist: give one of {', '.join(CHOICES[name])}.")
+        _refuse(line, f"which --set does not reach: {_nearest(name)}", when=name not in SETTINGS)
+    _refuse(line, f"but --{name} has no value: write --{name}.", when=name == FLAG and equals != "")
+    _refuse(line, f"which has no value: write {_FORMS[name]}=VALUE.", when=name != FLAG and not value.strip())
+    few = CHOICES.get(name, (value,))
+    _refuse(line, f"but '{value}' does not exist: give one of {', '.join(few)}.", when=value not in few)
     return name
 
 
@@ -91,5 +85,5 @@ def _nearest(name: str) -> str:
     return f"did you mean {_FORMS[near[0]]}?" if near else f"write one of {', '.join(f'--{each}' for each in OPTIONS)}."
 
 
-def _refusal(line: str, why: str) -> StepError:
-    return StepError(f"the input 'options' has '{line[:100]}', {why}")
+def _refuse(line: str, why: str, *, when: bool) -> None:
+    refuse(f"the input 'options' has '{line[:100]}', {why}", when=when)

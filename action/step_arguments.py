@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,14 +34,11 @@ class RunArguments:
     container_options: list[str]
 
 
-_Arguments = TypeVar("_Arguments", InstallArguments, RunArguments)
-
-
-def encoded(arguments: InstallArguments | RunArguments) -> str:
+def encoded(arguments: InstallArguments | RunArguments | list[str]) -> str:
     """Return the output with the arguments of a step."""
-    return json.dumps(asdict(arguments))
+    return json.dumps(arguments if isinstance(arguments, list) else asdict(arguments))
 
 
-def decoded(kind: type[_Arguments], environ: Mapping[str, str]) -> _Arguments:
-    """Return the arguments of this step."""
-    return kind(**json.loads(environ["STEP_ARGUMENTS"]))
+def decoded(environ: Mapping[str, str]) -> Any:
+    """Return the arguments of this step, as plain data."""
+    return json.loads(environ["STEP_ARGUMENTS"])

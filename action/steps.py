@@ -7,7 +7,6 @@ Only the standard library is imported, because the first steps run in the caller
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from action import container, environment, foreign, inputs, outputs
 from action.container_run import in_container
-from action.errors import StepError
+from action.errors import StepError, refuse
 from action.options import value_of
 from action.report_output import explained, read_report, show, surfaces, tidy
 from action.runner import commands_stopped, fresh_folder, say, take_back, write_outputs
@@ -64,7 +63,7 @@ def plan(environ: Mapping[str, str]) -> int:
         {
             "task": task, "python": sys.executable, "image": command.image, "cache-key": key, "cache-folder": cache,
             "install": encoded(replace(installation, cache=cache)), "installs": "true" if installation.packages else "",
-            "run": encoded(command), "artifact": artifact, "comment": json.dumps(comment) if comment else "",
+            "run": encoded(command), "artifact": artifact, "comment": encoded(comment) if comment else "",
         },
     )  # fmt: skip
     return 0
@@ -72,7 +71,7 @@ def plan(environ: Mapping[str, str]) -> int:
 
 def prepare(environ: Mapping[str, str]) -> int:
     """Install what this job needs."""
-    given = decoded(InstallArguments, environ)
+    given = InstallArguments(**decoded(environ))
     environ = environment.with_cache(environ, given.cache)
     folder = Path(fresh_folder(environ))
     say("::group::Install ci-autotest\n")
@@ -94,45 +93,38 @@ def note_of_tests(environ: Mapping[str, str]) -> Path:
 
 def refuse_machine() -> None:
     """Refuse an interpreter or a system that the action does not support."""
-    if sys.version_info < OLDEST_PYTHON:
-        got = sys.version.split()[0]
-        message = f"'{sys.executable}' is Python {got}: set the input 'python' to Python 3.10 or newer."
-        raise StepError(message)
-    if sys.platform != "linux":
-        message = f"the runner's system is '{sys.platform}': this action runs on Linux. Use a Linux runner."
-        raise StepError(message)
+    got = f"'{sys.executable}' is Python {sys.version.split()[0]}"
+    refuse(f"{got}: set the input 'python' to Python 3.10 or newer.", when=sys.version_info < OLDEST_PYTHON)
+    message = f"the runner's system is '{sys.platform}': this action runs on Linux. Use a Linux runner."
+    refuse(message, when=sys.platform != "linux")
 
 
 def refuse_inputs(environ: Mapping[str, str], task: str, installation: InstallArguments, command: RunArguments) -> None:
     """Refuse inputs that do not go together, or not with this job."""
     inputs.refuse_baseline(environ)
-    # The whole folder is uploaded.
-    if Path.cwd().resolve().is_relative_to(Path(command.report).resolve()):
-        message = (
-            f"the input 'output' is '{command.report}', which has the checkout in it: give a folder for the report."
-        )
-        raise StepError(message)
-    is_off = inputs.comment_policy(environ) == "off"
-    if task == "publish" and is_off:
-        message = (
-            "the input 'comment' is 'off', but without 'paths' mode 'report' only publishes: remove one of the two."
-        )
-        raise StepError(message)
-    if task != "run" and not is_off and note_of_tests(environ).exists():
-        message = (
-            "this job has run tests, so it does not comment: what they left on the machine could take the token. "
-            "Comment in a job of its own, with `needs:` this one."
-        )
-        raise StepError(message)
+    refuse(
+        f"the input 'output' is '{command.report}', which has the checkout in it: give a folder for the report.",
+        when=Path.cwd().resolve().is_relative_to(Path(command.report).resolve()),  # the whole folder is uploaded
+    )
+    comments = inputs.comment_policy(environ) != "off" and task != "run"
+    refuse(
+        "the input 'comment' is 'off', but without 'paths' mode 'report' only publishes: remove one of the two.",
+        when=task == "publish" and not comments,
+    )
+    refuse(
+        "this job has run tests, so it does not comment: what they left on the machine could take the token. "
+        "Comment in a job of its own, with `needs:` this one.",
+        when=comments and note_of_tests(environ).exists(),
+    )
+    refuse(
+        "the input 'install' has no effect in the container, whose root is read-only: build an image that is based on "
+        "'image'.",
+        when=command.runtime == "container" and installation.packages != [],
+    )
     if command.runtime == "container":
         container.image_of(command.image)
         container.extra_options(command.container_options)
-    if command.runtime == "container" and installation.packages:
-        message = (
-            "the input 'install' has no effect in the container, whose root is read-only: "
-            "build an image that is based on 'image'."
-        )
-        raise StepError(message)
+        container.place_of(Path.cwd(), command.report, container.UNPRIVILEGED, "")
     if command.runtime == "host" and not installation.packages:
         refuse_version(Path(sys.executable))
     if command.runtime:
@@ -146,24 +138,24 @@ def refuse_foreign_head(environ: Mapping[str, str]) -> None:
     # Beside `config`, which may be another checkout; without it, that is the current folder again.
     beside = Path(inputs.single(environ, "config")).parent
     for folder in dict.fromkeys([Path.cwd(), beside, *map(Path, inputs.several(environ, "paths"))]):
-        if (commit := environment.checked_out(folder)) not in {"", environ.get("GITHUB_SHA")}:
-            message = (
-                f"'{folder}' has commit {commit}, not the base branch's: on `{event_name}`, the tests of a "
-                "pull request would run with the secrets of this repository. Test on `pull_request`, and comment "
-                "in a workflow on `workflow_run`, as in the files of `ci-autotest init`."
-            )
-            raise StepError(message)
+        commit = environment.checked_out(folder)
+        refuse(
+            f"'{folder}' has commit {commit}, not the base branch's: on `{event_name}`, the tests of a pull request "
+            "would run with the secrets of this repository. Test on `pull_request`, and comment in a workflow on "
+            "`workflow_run`, as in the files of `ci-autotest init`.",
+            when=commit not in {"", environ.get("GITHUB_SHA")},
+        )
 
 
 def refuse_version(python: Path) -> None:
     """Refuse an interpreter for the runtime ``host`` that does not import this version of the package."""
-    if (found := environment.installed_version(python)) != VERSION:
-        got = f"has version {found}" if found else "cannot import ci_autotest"
-        message = (
-            f"'{python}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of "
-            "the package in the job's container. Use this action's image, or `runtime: python`."
-        )
-        raise StepError(message)
+    found = environment.installed_version(python)
+    got = f"has version {found}" if found else "cannot import ci_autotest"
+    refuse(
+        f"'{python}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of the package "
+        "in the job's container. Use this action's image, or `runtime: python`.",
+        when=found != VERSION,
+    )
 
 
 def install_own(python: Path, given: InstallArguments, environ: Mapping[str, str]) -> bool:
@@ -185,7 +177,7 @@ def install(environ: Mapping[str, str]) -> int:
     """
     foreign.forget_secrets(environ)
     foreign.adopt_orphans()
-    given = decoded(InstallArguments, environ)
+    given = InstallArguments(**decoded(environ))
     environ = environment.with_cache(environ, given.cache)
     python = Path(sys.executable)
     try:
@@ -203,7 +195,7 @@ def run(environ: Mapping[str, str]) -> int:
     """Run ``ci-autotest`` and write the outputs; this step does not fail, so that the next ones still publish."""
     foreign.forget_secrets(environ)
     foreign.adopt_orphans()
-    given = decoded(RunArguments, environ)
+    given = RunArguments(**decoded(environ))
     folder = Path(given.report)
     was_there = folder.exists() or folder.is_symlink()
     if given.runtime and folder.is_dir():  # An earlier report must not be taken for this run's.
@@ -258,7 +250,7 @@ def publish(environ: Mapping[str, str]) -> int:
     if name not in outputs.COMMENT_EVENTS:
         say(f"No comment: the event '{name}' does not belong to a pull request.\n")
         return 0
-    argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), json.loads(environ["STEP_ARGUMENTS"]))
+    argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), decoded(environ))
     with commands_stopped():
         done = subprocess.run(
             argv, env=dict(environ), check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
