@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,31 @@ def test_run__mode_report__merges_with_the_publishers_command(job: Job):
     argv = ["report", "--output=autotest-report", "--", "a", "b"]
     done = job.step("run", STEP_ARGUMENTS=encoded(job.command(argv, runtime="")), STATUS="0")
     assert f"argv {json.dumps(argv)}" in done.stdout
+
+
+#: Stands where the docker client does: notes each call, and finds no GPU.
+DOCKER = """#!{python}
+import os, sys
+with open("{folder}/calls", "a") as file:
+    print(sys.argv[1:], "STEP_ARGUMENTS" in os.environ, file=file)
+sys.exit(1 if "--gpus=all" in sys.argv else 0)
+"""
+
+
+def test_run__container__gets_its_options_and_arguments_as_they_are_and_is_removed(job: Job):
+    docker = job.folder / "docker"
+    docker.write_text(DOCKER.format(python=sys.executable, folder=job.folder))
+    docker.chmod(0o755)
+    argv = ["run", "--set=known=; a", "--output=autotest-report", "--", HOSTILE]
+    command = replace(
+        job.command(argv, "container"), device="auto", image="a:b", container_options=["--shm-size=2g", "--env=A=b c"]
+    )
+    done = job.step("run", STEP_ARGUMENTS=encoded(command), PATH=str(job.folder))
+    calls = [line.rpartition(" ") for line in (job.folder / "calls").read_text().splitlines()]
+    assert [known for *_, known in calls] == ["False"] * 4, done.stdout
+    proof, removal, run, again = (ast.literal_eval(call) for call, *_ in calls)
+    assert ("--gpus=all" in proof, removal[:2], again) == (True, ["rm", "--force"], removal)
+    assert run[-9:] == ["--shm-size=2g", "--env=A=b c", "--entrypoint=ci-autotest", "a:b", *argv]
 
 
 def test_publish__push__does_not_start_the_command(job: Job):
