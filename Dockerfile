@@ -31,6 +31,7 @@ RUN if [ "${VARIANT}" = cpu ]; then export PIP_EXTRA_INDEX_URL="${TORCH_CPU_INDE
 # The package itself, in a layer of its own because it changes with every commit.
 COPY pyproject.toml setup.py LICENSE README.md /build/
 COPY docs /build/docs
+COPY workflows /build/workflows
 COPY ci_autotest /build/ci_autotest
 RUN python -m pip install --no-deps --no-build-isolation /build && rm -rf /build \
  && ln -s /venv/bin/ci-autotest /usr/local/bin/ci-autotest

@@ -1,4 +1,4 @@
-"""The pages of the documentation go into the package, so that ``ci-autotest docs`` prints them anywhere."""
+"""Pages and workflows of the repository go into the package, for ``ci-autotest docs`` and ``ci-autotest init``."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ from setuptools.command.build_py import build_py
 
 
 class BuildWithPages(build_py):
-    """Copy ``docs/**/*.md`` into the built package; an editable install reads them where they are."""
+    """Copy them into the built package; an editable install reads them where they are."""
 
     def run(self) -> None:
-        """Build the package, then copy the pages."""
+        """Build the package, then copy the files."""
         super().run()
         if self.editable_mode:
             return
-        for page in sorted(Path("docs").rglob("*.md")):
-            target = Path(self.build_lib) / "ci_autotest" / page
+        for source in sorted([*Path("docs").rglob("*.md"), *Path("workflows").glob("*.yml")]):
+            target = Path(self.build_lib) / "ci_autotest" / source
             self.mkpath(str(target.parent))
-            self.copy_file(str(page), str(target))
+            self.copy_file(str(source), str(target))
 
 
 setup(cmdclass={"build_py": BuildWithPages})

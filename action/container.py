@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from action.inputs import StepError
+from action.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 #: Mount point of the checkout.
@@ -59,25 +59,21 @@ class Place:
 
 def image_of(name: str) -> str:
     """Return the image's name; refuse anything else, such as an option, several words or nothing."""
-    if re.fullmatch(r"[a-z0-9][A-Za-z0-9._:/@-]*", name) is None:
-        message = f"the input 'image' is '{name}', which names no image: give one as registry/name:tag or name@digest."
-        raise StepError(message)
+    message = f"the input 'image' is '{name}', which names no image: give one as registry/name:tag or name@digest."
+    refuse(message, when=re.fullmatch(r"[a-z0-9][A-Za-z0-9._:/@-]*", name) is None)
     return name
 
 
-def extra_options(lines: Iterable[str]) -> list[str]:
+def extra_options(lines: list[str]) -> list[str]:
     """Return the options of the workflow; refuse those that are not on the allow list."""
-    found = []
     for line in lines:
         name, _, value = line.partition("=")
-        if re.fullmatch(ALLOWED.get(name, r"(?!)"), value) is None:
-            message = (
-                f"the input 'container-options' holds '{line}', which is not allowed: "
-                f"write one NAME=VALUE a line, of {', '.join(sorted(ALLOWED))}."
-            )
-            raise StepError(message)
-        found.append(line)
-    return found
+        refuse(
+            f"the input 'container-options' holds '{line}', which is not allowed: write one NAME=VALUE a line, of "
+            f"{', '.join(sorted(ALLOWED))}.",
+            when=re.fullmatch(ALLOWED.get(name, r"(?!)"), value) is None,
+        )
+    return lines
 
 
 def hardened(place: Place, extra: list[str], *, gpus: bool) -> list[str]:
@@ -100,9 +96,8 @@ def hardened(place: Place, extra: list[str], *, gpus: bool) -> list[str]:
 
 def bind(source: Path, target: PurePosixPath, *flags: str) -> str:
     """Return ``--mount`` for a folder; its syntax cannot express a comma or a quote."""
-    if set(f"{source}{target}") & set(',"\n'):
-        message = f"'{source}' cannot be mounted in a container: its name has a comma, a quote or a line break."
-        raise StepError(message)
+    message = f"'{source}' cannot be mounted in a container: its name has a comma, a quote or a line break."
+    refuse(message, when=not set(',"\n').isdisjoint(f"{source}{target}"))
     return "--mount=" + ",".join(["type=bind", f"source={source}", f"target={target}", *flags])
 
 
@@ -138,9 +133,8 @@ def place_of(workspace: Path, output: str, user: tuple[int, int], name: str) -> 
     root = workspace.resolve()
     folder = (root / output).resolve()
     # The checkout may have a link of that name, for example to files of the machine or to `.git`.
-    if root not in folder.parents or str(folder) != os.path.normpath(root / output):
-        message = (
-            f"the input 'output' is '{output}': runtime 'container' needs a folder inside the checkout, and no link."
-        )
-        raise StepError(message)
+    refuse(
+        f"the input 'output' is '{output}': runtime 'container' needs a folder inside the checkout, and no link.",
+        when=root not in folder.parents or str(folder) != os.path.normpath(root / output),
+    )
     return Place(root, folder, user if user[0] else UNPRIVILEGED, name)

@@ -19,14 +19,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from action import inputs
-from action.foreign import run_foreign, run_recorded
-from action.inputs import StepError
+from action.errors import StepError
+from action.foreign import run_recorded
 from action.outputs import workflow_command
 from action.runner import say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from action.step_arguments import InstallArguments
 
 ACTION = Path(__file__).resolve().parent.parent
 #: Exact versions and hashes of the publisher's packages, for every system and CPython from 3.10 on.
@@ -58,18 +59,22 @@ def pip_install(python: Path, arguments: list[str], environ: Mapping[str, str]) 
 
 
 def pip(python: Path, command: str, arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Run a pip command with the cache folder of this job.
+    """Run a pip command.
 
     Raises:
         StepError: pip failed.
     """
     argv = [str(python), "-I", "-m", "pip", command, "--no-input", "--disable-pip-version-check", *arguments]
-    folder = inputs.cache_folder(environ)
-    ended = run_recorded(argv, {**environ, "PIP_CACHE_DIR": folder} if folder else environ)
+    ended = run_recorded(argv, environ)
     if ended.status:
         last = "\n".join(ended.output.strip().splitlines()[-SHOWN_LINES:])
         message = f"pip ended with {ended.status} for {shlex.join(arguments)}: {last}"
         raise StepError(message)
+
+
+def with_cache(environ: Mapping[str, str], folder: str) -> Mapping[str, str]:
+    """Return the environment with the cache folder of this job, if it has one of its own."""
+    return {**environ, "PIP_CACHE_DIR": folder} if folder else environ
 
 
 def without_pip_options(environ: Mapping[str, str]) -> dict[str, str]:
@@ -85,7 +90,7 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
     message = f"'{sys.executable}' cannot create a virtual environment: use actions/setup-python before this action."
     python = folder / "bin" / "python"
     options = ["--system-site-packages", "--without-pip"]
-    if run_foreign([sys.executable, "-I", "-m", "venv", *options, str(folder)], environ):
+    if run_recorded([sys.executable, "-I", "-m", "venv", *options, str(folder)], environ).status:
         raise StepError(message)
     # `--system-site-packages` adds the packages of the base interpreter only, and `-I` hides those of the user.
     of_venv = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
@@ -94,15 +99,17 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
     # Not in pip's isolated builds: there, the caller's setuptools would hide the version that the build requires.
     is_build = "'pip-build-env-' in os.environ.get('PYTHONPATH', '')"
     lines = "".join(f"import os, site; {is_build} or site.addsitedir({path!r})\n" for path in existing)
-    packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
-    (packages / "callers-packages.pth").write_text(lines, encoding="utf-8")
+    (site_packages(folder) / "callers-packages.pth").write_text(lines, encoding="utf-8")
     # The caller's pip can install here, too; ensurepip would take longer than the installation itself.
-    has_pip = [str(python), "-I", "-c", "import pip"]
-    if subprocess.run(has_pip, check=False, capture_output=True).returncode and run_foreign(
-        [str(python), "-I", "-m", "ensurepip"], environ
-    ):
+    has_pip = subprocess.run([str(python), "-I", "-c", "import pip"], check=False, capture_output=True).returncode == 0
+    if not has_pip and run_recorded([str(python), "-I", "-m", "ensurepip"], environ).status:
         raise StepError(message)
     return python
+
+
+def site_packages(folder: Path) -> Path:
+    """Return the folder of the packages of a virtual environment."""
+    return Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
 
 
 def present_packages(python: Path) -> list[str]:
@@ -112,53 +119,61 @@ def present_packages(python: Path) -> list[str]:
     return listed.stdout.split()
 
 
-def install_package(python: Path, environ: Mapping[str, str]) -> None:
+def install_package(python: Path, torch: str, environ: Mapping[str, str]) -> None:
     """Install the action in the tests' environment, and torch if the environment has none.
 
     The pins do not apply to packages that are already installed, such as those of the input ``install``.
     """
     environ = without_pip_options(environ)
-    present = present_packages(python)
-    build = torch_build(environ, present)
-    if build == "cpu":
-        install_torch_cpu(python, environ)
-    pip_install(python, package_requirements(python, present, build), environ)
-    packages = subprocess.run(
-        [str(python), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
-    shutil.copytree(
-        ACTION / "ci_autotest", Path(packages) / "ci_autotest", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    *cpu, needed = pip_runs(python, present_packages(python), torch)
+    for arguments in cpu:
+        install_torch_cpu(python, arguments, torch, environ)
+    pip_install(python, needed, environ)
+    target = site_packages(python.parents[1]) / "ci_autotest"
+    shutil.copytree(ACTION / "ci_autotest", target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def package_requirements(python: Path, present: list[str], build: str) -> list[str]:
-    """Return pip's arguments for the package's requirements; those that are not ``present`` are pinned."""
-    constraints = python.parents[2] / "constraints.txt"
-    constraints.write_text(inputs.kept_constraints(PINS.read_text("utf-8"), present), encoding="utf-8")
-    return ["-c", str(constraints), *requirements(), *([] if build == "present" else ["torch"])]
-
-
-def fill_cache(python: Path, environ: Mapping[str, str]) -> bool:
+def fill_cache(python: Path, torch: str, names: list[str], environ: Mapping[str, str]) -> bool:
     """Download into the cache what `install_package` will need; return whether the cache has all of it.
 
     Only wheels are downloaded, so that nothing is built: the cache is saved before code of the checkout has run.
     Packages that the input ``install`` names are left to it.
     """
     environ = without_pip_options(environ)
-    present = [*present_packages(python), *inputs.install_names(environ)]
-    build = torch_build(environ, present)
     with tempfile.TemporaryDirectory(dir=python.parents[2]) as folder:
-        wheels = ["--dest", folder, "--only-binary=:all:"]
+        wheels = ["--dest", folder, "--find-links", folder, "--only-binary=:all:"]
         try:
-            if build == "cpu":
-                torch = ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"]
-                pip(python, "download", [*wheels, *torch], environ)
-            needed = package_requirements(python, present, build)
-            pip(python, "download", [*wheels, "--find-links", folder, *needed], environ)
+            for arguments in pip_runs(python, [*present_packages(python), *names], torch):
+                pip(python, "download", [*wheels, *arguments], environ)
         except StepError:
             return False  # If it matters, the step `install` fails in the same way and reports it.
     return True
+
+
+def pip_runs(python: Path, present: list[str], torch: str) -> list[list[str]]:
+    """Return pip's arguments, run by run: for PyTorch's CPU build if it is needed, then for everything else.
+
+    Requirements that are not ``present`` are pinned.
+    """
+    build = torch_build(torch, present)
+    constraints = python.parents[2] / "constraints.txt"
+    constraints.write_text(kept_constraints(PINS.read_text("utf-8"), present), encoding="utf-8")
+    needed = ["-c", str(constraints), *requirements(), *([] if build == "present" else ["torch"])]
+    # Its requirements come from the usual index.
+    cpu = ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"]
+    return [cpu, needed] if build == "cpu" else [needed]
+
+
+def kept_constraints(constraints: str, present: Iterable[str]) -> str:
+    """Return ``constraints`` without the packages that are ``present``, so that pip does not replace them."""
+
+    def canonical(name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower()
+
+    names = {canonical(name) for name in present}
+    lines = [line for line in constraints.splitlines() if line.strip() and not line.startswith("#")]
+    kept = [line for line in lines if canonical(re.split(r"[=<>!~;\s\[]", line, maxsplit=1)[0]) not in names]
+    return "".join(f"{line}\n" for line in kept)
 
 
 def requirements() -> list[str]:
@@ -170,42 +185,42 @@ def requirements() -> list[str]:
     return [str(each) for each in ast.literal_eval(found[1])]
 
 
-def torch_build(environ: Mapping[str, str], present: list[str], devices: Path = Path("/dev")) -> str:
-    """Return which torch the tests use: the one that is ``present``, PyTorch's ``cpu`` build or pip's ``default``."""
-    if "torch" in present:
-        return "present"
-    asked = inputs.torch_choice(environ)
-    if asked != "auto":
-        return asked
+def torch_choice(asked: str, device: str, devices: Path = Path("/dev")) -> str:
+    """Return ``default`` in place of ``auto`` if the machine has a GPU or the tests need one."""
     has_gpu = any(True for pattern in GPU_FILES for _ in devices.glob(pattern))
-    return "default" if has_gpu or inputs.single(environ, "device") == "cuda" else "cpu"
+    return "default" if asked == "auto" and (has_gpu or device == "cuda") else asked
 
 
-def rocm_warning(environ: Mapping[str, str], devices: Path = Path("/dev")) -> str:
+def torch_build(torch: str, present: list[str]) -> str:
+    """Return which torch the tests use: the one that is ``present``, PyTorch's ``cpu`` build or pip's ``default``."""
+    return "present" if "torch" in present else "default" if torch == "default" else "cpu"
+
+
+def rocm_warning(torch: str, devices: Path = Path("/dev")) -> str:
     """Return a warning that a machine with an AMD GPU gets the CPU build; empty if it has none, or asks for that."""
-    if inputs.torch_choice(environ) != "auto" or not (devices / ROCM_FILE).exists():
+    if torch != "auto" or not (devices / ROCM_FILE).exists():
         return ""
     return (
         "this machine has an AMD GPU, and PyTorch's CPU build is installed. For ROCm, name PyTorch's build of it in "
-        "the input 'install', or use an image that has it; `torch: cpu` says that the CPU is what you want."
+        "the input 'install', or use an image that has it; `options: --torch=cpu` says that the CPU is what you want."
     )
 
 
-def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
-    """Install torch from the index of its CPU builds; its requirements come from the usual index.
+def install_torch_cpu(python: Path, arguments: list[str], torch: str, environ: Mapping[str, str]) -> None:
+    """Install torch from the index of its CPU builds.
 
-    If the index is not available and the input ``torch`` is not ``cpu``, the build that pip chooses is installed later.
+    If the index is not available and ``torch`` is not ``cpu``, the build that pip chooses is installed later.
     """
-    if warning := rocm_warning(environ):
+    if warning := rocm_warning(torch):
         say(workflow_command("warning", warning))
     try:
-        pip_install(python, ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"], environ)
+        pip_install(python, arguments, environ)
     except StepError:
-        if inputs.torch_choice(environ) == "cpu":
+        if torch == "cpu":
             raise
         message = (
             f"the CPU build of torch is not available from {TORCH_CPU_INDEX}, so pip installs the build of its own "
-            "index. Set the input 'torch' to `default` if that is what you want."
+            "index. Write `--torch=default` into the input 'options' if that is what you want."
         )
         say(workflow_command("warning", message))
 
@@ -217,16 +232,16 @@ def torch_pin() -> str:
     return pin[0]
 
 
-def cache_key(environ: Mapping[str, str]) -> str:
-    """Return the key of the cache with pip's downloads; empty if this job keeps none.
+def cache_key(installation: InstallArguments, environ: Mapping[str, str]) -> str:
+    """Return the key of the cache with pip's downloads; it changes with everything that changes them.
 
-    It changes with everything that changes the downloads. A self-hosted runner has pip's own cache.
+    It is empty on a self-hosted runner, which has pip's own cache, and for what publishes, which takes nothing from
+    another job.
     """
-    is_tested = inputs.task(environ) == "run" and inputs.runtime(environ, is_installed=False) == "python"
-    if not (inputs.keeps_cache(environ) and is_tested and environ.get("RUNNER_ENVIRONMENT") == "github-hosted"):
+    if installation.runtime != "python" or environ.get("RUNNER_ENVIRONMENT") != "github-hosted":
         return ""
-    present = [*present_packages(Path(sys.executable)), *inputs.install_names(environ)]
-    build = torch_build(environ, present)
+    present = [*present_packages(Path(sys.executable)), *installation.names]
+    build = torch_build(installation.torch, present)
     parts = [sys.version, build, PINS.read_text("utf-8"), LOCK.read_text("utf-8")]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return f"ci-autotest-{sys.platform}-{platform.machine()}-torch-{build}-{digest[:16]}"
@@ -251,11 +266,6 @@ def checked_out(path: Path) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def interpreter() -> Path:
-    """Return the interpreter itself, not a virtual environment's link to it."""
-    return Path(sys.executable).resolve()
-
-
 def installed_version(python: Path) -> str:
     """Return the version of this package that ``python`` imports; empty if it has none."""
     code = "from ci_autotest.version import VERSION; print(VERSION)"
@@ -263,11 +273,11 @@ def installed_version(python: Path) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def isolated(python: str, scratch: str) -> list[str]:
-    """Return the start of a command that imports neither site packages nor compiled files that others have written."""
-    return [python, "-I", "-S", "-B", "-X", f"pycache_prefix={scratch}"]
-
-
 def publisher_argv(packages: str, scratch: str, argv: list[str]) -> list[str]:
-    """Return the command that runs ``ci-autotest argv`` as the publisher."""
-    return [*isolated(str(interpreter()), scratch), "-c", START, packages, str(ACTION), *argv]
+    """Return the command that runs ``ci-autotest argv`` as the publisher.
+
+    It imports neither site packages nor compiled files that others have written, and its interpreter is no virtual
+    environment's link.
+    """
+    python = [str(Path(sys.executable).resolve()), "-I", "-S", "-B", "-X", f"pycache_prefix={scratch}"]
+    return [*python, "-c", START, packages, str(ACTION), *argv]

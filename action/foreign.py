@@ -13,12 +13,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from action.inputs import foreign_environ, without_secrets
 from action.runner import commands_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+#: Variables that foreign code must not inherit: tokens, the files through which a step talks to the runner, and its
+#: arguments, which may have an address with a password.
+WITHHELD = frozenset({
+    "GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "GITHUB_ENV",
+    "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY", "STEP_ARGUMENTS",
+})  # fmt: skip
+#: A variable with one of these words in its name is treated as a secret.
+SECRET = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
 #: Option of `prctl(2)`: every orphan below this process becomes its child, even if it started a session of its own.
 PR_SET_CHILD_SUBREAPER = 36
 #: Bytes of a command's output that are kept, because its last lines say why it ended.
@@ -30,6 +37,21 @@ PIECES = 16
 LOOK_MS = 200
 
 
+def is_secret(name: str) -> bool:
+    """Return whether a variable of this name is kept from every process that runs beside foreign code."""
+    return any(word in name.upper() for word in SECRET)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without secrets."""
+    return {name: value for name, value in environ.items() if not is_secret(name)}
+
+
+def foreign_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for foreign code: without tokens, the step's arguments and the runner's files."""
+    return {name: value for name, value in environ.items() if name not in WITHHELD}
+
+
 class Ended(NamedTuple):
     """Exit status of a command, and the end of its output."""
 
@@ -38,7 +60,7 @@ class Ended(NamedTuple):
 
 
 def run_recorded(argv: list[str], environ: Mapping[str, str]) -> Ended:
-    """Run ``argv`` as `run_foreign` does, and keep the end of its output."""
+    """Run ``argv`` without secrets and with workflow commands stopped, and keep the end of its output."""
     kept = bytearray()
     with (
         commands_stopped(),
@@ -77,19 +99,6 @@ def copy_output(process: subprocess.Popen[bytes], kept: bytearray) -> None:
             sys.stdout.buffer.flush()
             kept += piece
             del kept[:-KEPT_BYTES]
-
-
-def run_foreign(argv: list[str], environ: Mapping[str, str]) -> int:
-    """Run ``argv`` without secrets and with workflow commands stopped; return its status. It gets interrupts, too."""
-    with (
-        commands_stopped(),
-        subprocess.Popen(argv, env=foreign_environ(environ), stderr=subprocess.STDOUT) as process,
-    ):
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)
-            return process.wait()
 
 
 def forget_secrets(environ: Mapping[str, str]) -> None:

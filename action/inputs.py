@@ -1,4 +1,4 @@
-"""The action's inputs, which come as ``INPUT_*`` variables, and the arguments that are made of them.
+"""The action's inputs, which the step `plan` gets as ``INPUT_*`` variables, and what the later steps get of them.
 
 Pure functions; the standard library only.
 """
@@ -10,53 +10,24 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from action.errors import StepError, refuse
+from action.options import CHOICES, OF_ACTION, parse_options
 from ci_autotest.github.environ import ARTIFACT_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 MODES = ("auto", "run", "report")
 RUNTIMES = ("host", "python", "container")
 COMMENTS = ("failures", "changes", "always", "off")
-TORCHES = ("auto", "cpu", "default")
-CACHES = ("true", "false")
-SPEEDS = ("false", "true")
-#: Inputs with one value for which ``ci-autotest run`` has an option of the same name.
-OPTIONS = (
-    "config",
-    "cases",
-    "compat",
-    "budget",
-    "seed",
-    "strictness",
-    "workers",
-    "memory",
-    "shard",
-    "device",
-    "baseline",
-    "fail-on",
-)
-#: Inputs that are keys of the configuration and have no option; their values are YAML.
-SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "tolerances", "known", "opinfo")
+#: Inputs with one value that are options of ``ci-autotest run``.
+SINGLE = ("config", "cases", "budget", "seed", "shard", "device", "baseline", "fail-on")
 DEFAULT_OUTPUT = "autotest-report"
 DEFAULT_ARTIFACT = "ci-autotest-report"
 #: Longest part of an artifact's name that a leg of a matrix adds.
 LEG_CHARS = 40
 #: Longest name of an artifact. Source: ``ARTIFACT_NAME``.
 ARTIFACT_CHARS = 100
-#: Variables that foreign code must not inherit: tokens, and the files through which a step talks to the runner.
-WITHHELD = frozenset(
-    {
-        "GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
-        "GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY",
-    }
-)  # fmt: skip
-#: A variable with one of these words in its name is treated as a secret.
-SECRET = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
-
-
-class StepError(Exception):
-    """Fail a step with a message that says what is wrong and what to do."""
 
 
 def variable(name: str) -> str:
@@ -68,9 +39,7 @@ def single(environ: Mapping[str, str], name: str) -> str:
     """Return the input ``name``, stripped; refuse several lines."""
     value = environ.get(variable(name), "").strip()
     count = len(value.splitlines())
-    if count > 1:
-        message = f"the input '{name}' has {count} lines: give one value."
-        raise StepError(message)
+    refuse(f"the input '{name}' has {count} lines: give one value.", when=count > 1)
     return value
 
 
@@ -83,9 +52,7 @@ def several(environ: Mapping[str, str], name: str) -> list[str]:
 def one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     """Return the input ``name``, which must be one of ``allowed``; the first of them if it is empty."""
     value = single(environ, name) or allowed[0]
-    if value not in allowed:
-        message = f"the input '{name}' is '{value}': give one of {', '.join(allowed)}."
-        raise StepError(message)
+    refuse(f"the input '{name}' is '{value}': give one of {', '.join(allowed)}.", when=value not in allowed)
     return value
 
 
@@ -119,38 +86,34 @@ def runtime(environ: Mapping[str, str], *, is_installed: bool) -> str:
 def run_id(environ: Mapping[str, str]) -> str:
     """Return the id of the workflow run whose artifacts are published."""
     value = single(environ, "run-id")
-    if re.fullmatch(r"[1-9][0-9]{0,18}", value) is None:
-        got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
-        message = (
-            f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, of this run, or of "
-            "the run with the id 'run-id'. To merge reports in this job, list their folders in 'paths', one a line."
-        )
-        raise StepError(message)
+    got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
+    refuse(
+        f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, of this run, or of "
+        "the run with the id 'run-id'. To merge reports in this job, list their folders in 'paths', one a line.",
+        when=re.fullmatch(r"[1-9][0-9]{0,18}", value) is None,
+    )
     return value
 
 
 def refuse_baseline(environ: Mapping[str, str]) -> None:
     """Refuse a baseline of another run where no step may read one: beside tests, and where reports are merged."""
     given, asks_new = single(environ, "baseline"), single(environ, "fail-on") == "new"
-    if task(environ) == "publish" or not (given == "auto" or (asks_new and not given)):
-        return
     why = "the input 'baseline' is 'auto'" if given else "the input 'fail-on' is 'new', and there is no 'baseline'"
-    message = (
+    refuse(
         f"{why}: only mode 'report' without 'paths' looks for the last report of the base branch. Download one in an "
-        "earlier step, and give its folder as 'baseline'."
+        "earlier step, and give its folder as 'baseline'.",
+        when=task(environ) != "publish" and (given == "auto" or (asks_new and not given)),
     )
-    raise StepError(message)
 
 
 def artifact_name(environ: Mapping[str, str]) -> str:
     """Return the name of the artifacts to publish, or with which this job's own begins."""
     name = single(environ, "artifact-name") or DEFAULT_ARTIFACT
-    if not re.fullmatch(ARTIFACT_NAME, name):
-        message = (
-            f"the input 'artifact-name' is '{name[:100]}': use letters, digits, '_', '.', '-' and blanks, the first "
-            "of them no blank and no dot."
-        )
-        raise StepError(message)
+    refuse(
+        f"the input 'artifact-name' is '{name[:100]}': use letters, digits, '_', '.', '-' and blanks, the first of "
+        "them no blank and no dot.",
+        when=re.fullmatch(ARTIFACT_NAME, name) is None,
+    )
     return name
 
 
@@ -175,40 +138,22 @@ def leg(environ: Mapping[str, str]) -> str:
         return ""
     values = [str(value) if type(value) in {str, int} else json.dumps(value) for value in matrix.values()]
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", "_".join(values)).strip("._-")[:LEG_CHARS]
+    exact = [each for each in matrix.values() if type(each) in {str, int} and re.fullmatch("[A-Za-z0-9.-]+", str(each))]
     # If two legs' values give one name, the leg's number is added.
-    is_exact = all(type(value) in {str, int} for value in matrix.values())
-    is_exact = (
-        is_exact and all(re.fullmatch(r"[A-Za-z0-9.-]+", value) for value in values) and plain == "_".join(values)
-    )
+    is_exact = len(exact) == len(values) and plain == "_".join(values)
     return plain if is_exact else "-".join(filter(None, (plain, environ.get("JOB_INDEX", ""))))
 
 
 def comment_policy(environ: Mapping[str, str]) -> str:
     """Return ``failures``, ``changes``, ``always`` or ``off``; a job that runs tests has none of the others."""
     policy = one_of(environ, "comment", COMMENTS)
-    if task(environ) == "run" and single(environ, "comment") not in {"", "off"}:
-        message = (
-            f"the input 'comment' is '{policy}', but a job that runs tests gets no token: remove it, and comment in a "
-            "job of its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and "
-            "`pull-requests: write`."
-        )
-        raise StepError(message)
+    refuse(
+        f"the input 'comment' is '{policy}', but a job that runs tests gets no token: remove it, and comment in a "
+        "job of its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and "
+        "`pull-requests: write`.",
+        when=task(environ) == "run" and single(environ, "comment") not in {"", "off"},
+    )
     return policy
-
-
-def torch_choice(environ: Mapping[str, str]) -> str:
-    """Return which torch to install if there is none: ``auto``, ``cpu`` or ``default``."""
-    return one_of(environ, "torch", TORCHES)
-
-
-def keeps_cache(environ: Mapping[str, str]) -> bool:
-    """Return whether pip's downloads are kept for the next run."""
-    return one_of(environ, "cache", CACHES) == "true"
-
-
-def cache_folder(environ: Mapping[str, str]) -> str:
-    """Return the cache folder of the job; empty if pip's own is used."""
-    return environ.get("CACHE_FOLDER", "")
 
 
 def output_folder(environ: Mapping[str, str]) -> str:
@@ -216,56 +161,46 @@ def output_folder(environ: Mapping[str, str]) -> str:
     return single(environ, "output") or DEFAULT_OUTPUT
 
 
-def options_of(environ: Mapping[str, str], names: Iterable[str]) -> list[str]:
+def given_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the lines of the input ``options`` by what they set; mode ``report`` takes none."""
+    lines = several(environ, "options")
+    got = f"the input 'options' has '{''.join(lines[:1])[:100]}'"
+    refuse(f"{got}, but mode 'report' runs no test: remove it.", when=lines != [] and mode(environ) == "report")
+    return parse_options(lines)
+
+
+def chosen_options(environ: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
     """Return the options for the inputs ``names`` that are not empty."""
-    return [f"--{name}={value}" for name in names if (value := single(environ, name))]
+    given = {name: value for name in names if (value := single(environ, name))}
+    for name in given.keys() & CHOICES.keys():
+        one_of(environ, name, CHOICES[name])
+    return [f"--{name}={value}" for name, value in given.items()]
 
 
-def cli_argv(environ: Mapping[str, str]) -> list[str]:
+def cli_argv(environ: Mapping[str, str], options: Mapping[str, str]) -> list[str]:
     """Return the arguments of ``ci-autotest``. A value is always one argument and never becomes an option."""
     paths = several(environ, "paths")
     output = f"--output={output_folder(environ)}"
     if mode(environ) == "report":
-        return ["report", *options_of(environ, ("fail-on", "baseline")), output, "--", *paths]
+        return ["report", *chosen_options(environ, ("fail-on", "baseline")), output, "--", *paths]
     # `--name=value` and `--` keep values that begin with a dash from becoming options.
     candidates = [f"--candidate={name}" for name in several(environ, "candidate")]
-    speed = ["--speed"] if one_of(environ, "speed", SPEEDS) == "true" else []
-    return ["run", *options_of(environ, OPTIONS), *settings(environ), *speed, *candidates, output, "--", *paths]
+    others = [line for name, line in options.items() if name not in OF_ACTION]
+    return ["run", *chosen_options(environ, SINGLE), *others, *candidates, output, "--", *paths]
 
 
-def settings(environ: Mapping[str, str]) -> list[str]:
-    """Return ``--set`` for the inputs that are keys of the configuration without an option."""
-    given = {name: environ.get(variable(name), "").strip() for name in SETTINGS}
-    return [f"--set={name}={value}" for name, value in given.items() if value]
-
-
-def comment_argv(environ: Mapping[str, str]) -> list[str]:
-    """Return the arguments of ``ci-autotest comment``, for the report of this job or of another run.
+def comment_argv(environ: Mapping[str, str], folder: str) -> list[str]:
+    """Return the arguments of ``ci-autotest comment``, for the report in ``folder`` or of another run.
 
     The check is named after its artifact, because a workflow with several checks has to name each artifact anyway.
     """
     artifact = artifact_name(environ)
     named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={artifact}"]
     baseline = f"--baseline={single(environ, 'baseline') or 'auto-if-any'}"
-    argv = ["comment", f"--when={comment_policy(environ)}", *named, *options_of(environ, ("config",)), baseline]
+    argv = ["comment", f"--when={comment_policy(environ)}", *named, *chosen_options(environ, ("config",)), baseline]
     if task(environ) == "publish":
         return [*argv, f"--run-id={run_id(environ)}", f"--output={output_folder(environ)}"]
-    return [*argv, "--", environ.get("ARTIFACT_DIR", "")]
-
-
-def is_secret(name: str) -> bool:
-    """Return whether a variable of this name is kept from every process that runs beside foreign code."""
-    return any(word in name.upper() for word in SECRET)
-
-
-def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without secrets."""
-    return {name: value for name, value in environ.items() if not is_secret(name)}
-
-
-def foreign_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for foreign code: without tokens, inputs and the runner's files."""
-    return {name: value for name, value in environ.items() if name not in WITHHELD and not name.startswith("INPUT_")}
+    return [*argv, "--", folder]
 
 
 def install_arguments(environ: Mapping[str, str]) -> list[str]:
@@ -285,15 +220,3 @@ def install_names(environ: Mapping[str, str]) -> list[str]:
     """Return the packages that ``install`` names, as far as its lines show them: a file or a URL hides its packages."""
     found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in several(environ, "install"))
     return [match[0] for match in found if match]
-
-
-def kept_constraints(constraints: str, present: Iterable[str]) -> str:
-    """Return ``constraints`` without the packages that are ``present``, so that pip does not replace them."""
-
-    def canonical(name: str) -> str:
-        return re.sub(r"[-_.]+", "-", name).lower()
-
-    names = {canonical(name) for name in present}
-    lines = [line for line in constraints.splitlines() if line.strip() and not line.startswith("#")]
-    kept = [line for line in lines if canonical(re.split(r"[=<>!~;\s\[]", line, maxsplit=1)[0]) not in names]
-    return "".join(f"{line}\n" for line in kept)

@@ -9,22 +9,17 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from action.inputs import StepError
+from action.errors import StepError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 #: A word for each row of the README's table "Exit status".
 CONCLUSIONS = {
-    0: "success",
-    1: "failure",
-    2: "usage",
-    3: "nothing-compared",
-    4: "unavailable",
-    130: "interrupted",
-}
-#: Exit status of a command that refused to start.
-USAGE = 2
+    0: "success", 1: "failure", 2: "usage", 3: "nothing-compared", 4: "unavailable", 130: "interrupted",
+}  # fmt: skip
+#: Exit status of a command that refused to start, and of one that lacks a device.
+USAGE, UNAVAILABLE = 2, 4
 #: Lines of output that an annotation shows as the reason, and characters of each.
 LAST_LINES, LINE_CHARS = 10, 500
 #: Bytes; above this size GitHub drops the whole summary of a step.

@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from action import environment, foreign, inputs, outputs
-from action.inputs import StepError
+from action import environment, foreign, outputs
+from action.errors import StepError
 from action.runner import append, commands_stopped, fresh_folder, opened, say
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def explained(environ: Mapping[str, str], output: str, folder: Path | None) -> o
         return None
     subprocess.run(
         environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), ["ended", "--", str(folder), *lines]),
-        env=inputs.foreign_environ(environ), check=False, stdout=subprocess.DEVNULL,
+        env=foreign.foreign_environ(environ), check=False, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return read_report(folder)
 
@@ -50,13 +50,14 @@ def tidy(folder: Path) -> None:
         say(outputs.workflow_command("warning", text + ", ".join(sorted(dropped)[:10])))
 
 
-def surfaces(environ: Mapping[str, str], folder: Path) -> tuple[str, str]:
+def surfaces(environ: Mapping[str, str], folder: Path, config: list[str]) -> tuple[str, str]:
     """Return the summary and the annotations of a report."""
     try:
         room = outputs.SUMMARY_LIMIT - Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
     except OSError:
         room = outputs.SUMMARY_LIMIT  # `show` says what is wrong with the file.
-    return rendered(environ, folder, "summary", f"--limit={room}"), rendered(environ, folder, "annotations")
+    summary = rendered(environ, folder, "summary", f"--limit={room}", *config)
+    return summary, rendered(environ, folder, "annotations", *config)
 
 
 def show(environ: Mapping[str, str], summary: str, annotations: str) -> None:
@@ -70,10 +71,10 @@ def show(environ: Mapping[str, str], summary: str, annotations: str) -> None:
 
 def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:
     """Return the summary or the annotations of the report; if that fails, log the reason and return nothing."""
-    argv = ["render", str(folder), surface, *options, *inputs.options_of(environ, ("config",))]
+    argv = ["render", str(folder), surface, *options]
     done = subprocess.run(
         environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv),
-        env=inputs.foreign_environ(environ), check=False, capture_output=True, text=True, errors="replace",
+        env=foreign.foreign_environ(environ), check=False, capture_output=True, text=True, errors="replace",
     )  # fmt: skip
     if done.returncode == 0:
         return done.stdout

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from action.inputs import StepError
+from action.errors import StepError
 from action.outputs import output_block
 
 if TYPE_CHECKING:
@@ -88,11 +88,7 @@ def was_written(path: Path) -> bool:
 def write_outputs(environ: Mapping[str, str], outputs: Mapping[str, str]) -> None:
     """Append ``outputs`` to GITHUB_OUTPUT."""
     delimiter = f"ci-autotest-{secrets.token_hex(16)}"
-    append(
-        environ,
-        "GITHUB_OUTPUT",
-        "".join(output_block(*pair, delimiter) for pair in outputs.items()),
-    )
+    append(environ, "GITHUB_OUTPUT", "".join(output_block(*pair, delimiter) for pair in outputs.items()))
 
 
 def fresh_folder(environ: Mapping[str, str]) -> str:

@@ -1,5 +1,7 @@
 """The steps of ``action.yml``: plan, prepare, install, run and publish. The modules beside this one decide; these act.
 
+Only `plan` gets inputs; it refuses what is wrong, and hands the later steps their arguments.
+
 Only the standard library is imported, because the first steps run in the caller's interpreter before any installation.
 """
 
@@ -7,15 +9,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from action import container, environment, foreign, inputs, outputs
 from action.container_run import in_container
-from action.inputs import StepError
+from action.errors import StepError, refuse
+from action.options import value_of
 from action.report_output import explained, read_report, show, surfaces, tidy
 from action.runner import commands_stopped, fresh_folder, say, take_back, write_outputs
+from action.step_arguments import InstallArguments, RunArguments, decoded, encoded
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,108 +33,102 @@ WITH_RIGHTS = frozenset({"pull_request_target", "issue_comment"})
 
 
 def plan(environ: Mapping[str, str]) -> int:
-    """Write the key of the cache for this job's downloads."""
-    try:
-        key = environment.cache_key(environ)
-    except StepError:
-        key = ""  # An invalid input: `prepare` refuses it.
-    write_outputs(environ, {"cache-key": key})
-    return 0
-
-
-def prepare(environ: Mapping[str, str]) -> int:
-    """Refuse invalid inputs, then install what this job needs."""
+    """Refuse whatever is wrong before anything is installed, then hand the later steps their arguments."""
     refuse_machine()
-    task = refuse_inputs(environ)
-    if task == "run":
-        refuse_foreign_head(environ)
-        note_tests(environ)
-    elif inputs.comment_policy(environ) != "off" and has_run_tests(environ):
-        message = (
-            "this job has run tests, so it does not comment: what they left on the machine could take the token. "
-            "Comment in a job of its own, with `needs:` this one."
-        )
-        raise StepError(message)
-    folder = Path(tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None))
-    say("::group::Install ci-autotest\n")
+    task, options = inputs.task(environ), inputs.given_options(environ)
+    report = str(Path(inputs.output_folder(environ)).absolute())
     has_own = environment.installed_version(Path(sys.executable)) != ""
-    runtime = inputs.runtime(environ, is_installed=has_own) if task == "run" else "python"
-    venv = environment.make_environment(folder / "venv", environ)
-    packages = environment.install_publisher(venv, folder, environ)
-    python = tested_python(task, runtime, venv, environ)
-    # The input `install` may build code of the checkout: first the cache is saved.
-    is_later = python == venv and inputs.install_arguments(environ) != []
-    is_cached = python == venv and runtime != "host" and install_own(python, environ, is_later=is_later)
-    say(f"::endgroup::\nci-autotest {VERSION}: task '{task}', runtime '{runtime}'.\n")
+    runtime = inputs.runtime(environ, is_installed=has_own) if task == "run" else ""
+    installation = InstallArguments(
+        runtime=runtime,
+        torch=environment.torch_choice(value_of(options, "torch"), inputs.single(environ, "device")),
+        packages=inputs.install_arguments(environ) if runtime else [],
+        names=inputs.install_names(environ),
+    )
+    command = RunArguments(
+        argv=inputs.cli_argv(environ, options), runtime=runtime, report=report,
+        config=inputs.chosen_options(environ, ("config",)), device=inputs.single(environ, "device"),
+        image=inputs.single(environ, "image"), container_options=inputs.several(environ, "container-options"),
+    )  # fmt: skip
+    refuse_inputs(environ, task, installation, command)
+    comment = [] if inputs.comment_policy(environ) == "off" or runtime else inputs.comment_argv(environ, report)
+    artifact = inputs.uploaded_name(environ)
+    key = "" if value_of(options, "cache") == "false" else environment.cache_key(installation, environ)
+    cache = str(Path(environ["RUNNER_TEMP"], "ci-autotest-pip")) if key else ""
+    if runtime:
+        note_of_tests(environ).touch()
+    say(f"ci-autotest {VERSION}: task '{task}', runtime '{runtime or 'python'}'.\n")
     write_outputs(
         environ,
         {
-            "task": task, "runtime": runtime, "python": str(python), "packages": str(packages),
-            "installs": "true" if is_later else "", "cached": "true" if is_cached else "",
-            "artifact": "" if task == "publish" else inputs.uploaded_name(environ),
+            "task": task, "python": sys.executable, "image": command.image, "cache-key": key, "cache-folder": cache,
+            "install": encoded(replace(installation, cache=cache)), "installs": "true" if installation.packages else "",
+            "run": encoded(command), "artifact": artifact, "comment": encoded(comment) if comment else "",
         },
     )  # fmt: skip
     return 0
 
 
-def note_tests(environ: Mapping[str, str]) -> None:
-    """Note in the runner's temporary folder, which it empties for each job, that this job runs tests."""
-    if folder := environ.get("RUNNER_TEMP"):
-        Path(folder, TESTED).touch()
+def prepare(environ: Mapping[str, str]) -> int:
+    """Install what this job needs."""
+    given = InstallArguments(**decoded(environ))
+    environ = environment.with_cache(environ, given.cache)
+    folder = Path(fresh_folder(environ))
+    say("::group::Install ci-autotest\n")
+    venv = environment.make_environment(folder / "venv", environ)
+    packages = environment.install_publisher(venv, folder, environ)
+    # `venv` imports the host's packages, too. What `install` adds goes there, and leaves the host's as they are.
+    is_own = given.runtime == "python" or (given.runtime == "host" and given.packages != [])
+    is_cached = given.runtime == "python" and install_own(venv, given, environ)
+    say("::endgroup::\n")
+    python = str(venv) if is_own else sys.executable
+    write_outputs(environ, {"python": python, "packages": str(packages), "cached": "true" if is_cached else ""})
+    return 0
 
 
-def has_run_tests(environ: Mapping[str, str]) -> bool:
-    """Return whether an earlier step of this job ran tests, as far as they have left the note."""
-    folder = environ.get("RUNNER_TEMP")
-    return bool(folder) and Path(str(folder), TESTED).exists()
+def note_of_tests(environ: Mapping[str, str]) -> Path:
+    """Return the note that this job runs tests, in the runner's temporary folder, which it empties for each job."""
+    return Path(environ["RUNNER_TEMP"], TESTED)
 
 
 def refuse_machine() -> None:
     """Refuse an interpreter or a system that the action does not support."""
-    if sys.version_info < OLDEST_PYTHON:
-        got = sys.version.split()[0]
-        message = f"'{sys.executable}' is Python {got}: set the input 'python' to Python 3.10 or newer."
-        raise StepError(message)
-    if sys.platform != "linux":
-        message = f"the runner's system is '{sys.platform}': this action runs on Linux. Use a Linux runner."
-        raise StepError(message)
+    got = f"'{sys.executable}' is Python {sys.version.split()[0]}"
+    refuse(f"{got}: set the input 'python' to Python 3.10 or newer.", when=sys.version_info < OLDEST_PYTHON)
+    message = f"the runner's system is '{sys.platform}': this action runs on Linux. Use a Linux runner."
+    refuse(message, when=sys.platform != "linux")
 
 
-def refuse_inputs(environ: Mapping[str, str]) -> str:
-    """Return the task; refuse invalid inputs before anything is installed."""
-    inputs.cli_argv(environ)
-    task = inputs.task(environ)
-    inputs.torch_choice(environ)
-    inputs.keeps_cache(environ)
+def refuse_inputs(environ: Mapping[str, str], task: str, installation: InstallArguments, command: RunArguments) -> None:
+    """Refuse inputs that do not go together, or not with this job."""
     inputs.refuse_baseline(environ)
-    refuse_output(environ)
-    inputs.artifact_name(environ)
-    is_off = inputs.comment_policy(environ) == "off"
-    if task == "publish" and not is_off:
-        inputs.run_id(environ)
-    elif task == "publish":
-        message = (
-            "the input 'comment' is 'off', but without 'paths' mode 'report' only publishes: remove one of the two."
-        )
-        raise StepError(message)
-    if task == "run" and inputs.runtime(environ, is_installed=False) == "container":
-        container.image_of(inputs.single(environ, "image"))
-        container.extra_options(inputs.several(environ, "container-options"))
-        if inputs.several(environ, "install"):
-            message = (
-                "the input 'install' has no effect in the container, whose root is read-only: "
-                "build an image that is based on 'image'."
-            )
-            raise StepError(message)
-    return task
-
-
-def refuse_output(environ: Mapping[str, str]) -> None:
-    """Refuse an output folder that is the workspace or has it inside, because the whole folder is uploaded."""
-    folder = Path(inputs.output_folder(environ)).absolute()
-    if Path.cwd().resolve().is_relative_to(folder.resolve()):
-        message = f"the input 'output' is '{folder}', which has the checkout in it: give a folder for the report."
-        raise StepError(message)
+    refuse(
+        f"the input 'output' is '{command.report}', which has the checkout in it: give a folder for the report.",
+        when=Path.cwd().resolve().is_relative_to(Path(command.report).resolve()),  # the whole folder is uploaded
+    )
+    comments = inputs.comment_policy(environ) != "off" and task != "run"
+    refuse(
+        "the input 'comment' is 'off', but without 'paths' mode 'report' only publishes: remove one of the two.",
+        when=task == "publish" and not comments,
+    )
+    refuse(
+        "this job has run tests, so it does not comment: what they left on the machine could take the token. "
+        "Comment in a job of its own, with `needs:` this one.",
+        when=comments and note_of_tests(environ).exists(),
+    )
+    refuse(
+        "the input 'install' has no effect in the container, whose root is read-only: build an image that is based on "
+        "'image'.",
+        when=command.runtime == "container" and installation.packages != [],
+    )
+    if command.runtime == "container":
+        container.image_of(command.image)
+        container.extra_options(command.container_options)
+        container.place_of(Path.cwd(), command.report, container.UNPRIVILEGED, "")
+    if command.runtime == "host" and not installation.packages:
+        refuse_version(Path(sys.executable))
+    if command.runtime:
+        refuse_foreign_head(environ)
 
 
 def refuse_foreign_head(environ: Mapping[str, str]) -> None:
@@ -140,44 +138,36 @@ def refuse_foreign_head(environ: Mapping[str, str]) -> None:
     # Beside `config`, which may be another checkout; without it, that is the current folder again.
     beside = Path(inputs.single(environ, "config")).parent
     for folder in dict.fromkeys([Path.cwd(), beside, *map(Path, inputs.several(environ, "paths"))]):
-        if (commit := environment.checked_out(folder)) not in {"", environ.get("GITHUB_SHA")}:
-            message = (
-                f"'{folder}' has commit {commit}, not the base branch's: on `{event_name}`, the tests of a "
-                "pull request would run with the secrets of this repository. Test on `pull_request`, and comment "
-                "in a workflow on `workflow_run`, as in the files of `ci-autotest init`."
-            )
-            raise StepError(message)
-
-
-def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter for the tests; for the runtime ``host`` without ``install``, check its version."""
-    if task != "run" or runtime == "container":
-        return Path(sys.executable)
-    # `venv` imports the host's packages, too. What `install` adds goes there, and leaves the host's as they are.
-    if runtime == "python" or inputs.install_arguments(environ):
-        return venv
-    refuse_version(Path(sys.executable))
-    return Path(sys.executable)
+        commit = environment.checked_out(folder)
+        refuse(
+            f"'{folder}' has commit {commit}, not the base branch's: on `{event_name}`, the tests of a pull request "
+            "would run with the secrets of this repository. Test on `pull_request`, and comment in a workflow on "
+            "`workflow_run`, as in the files of `ci-autotest init`.",
+            when=commit not in {"", environ.get("GITHUB_SHA")},
+        )
 
 
 def refuse_version(python: Path) -> None:
     """Refuse an interpreter for the runtime ``host`` that does not import this version of the package."""
-    if (found := environment.installed_version(python)) != VERSION:
-        got = f"has version {found}" if found else "cannot import ci_autotest"
-        message = (
-            f"'{python}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of "
-            "the package in the job's container. Use this action's image, or `runtime: python`."
-        )
-        raise StepError(message)
+    found = environment.installed_version(python)
+    got = f"has version {found}" if found else "cannot import ci_autotest"
+    refuse(
+        f"'{python}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of the package "
+        "in the job's container. Use this action's image, or `runtime: python`.",
+        when=found != VERSION,
+    )
 
 
-def install_own(python: Path, environ: Mapping[str, str], *, is_later: bool) -> bool:
-    """Install the action in the tests' environment, or only download it; return whether the cache is complete."""
-    if not is_later:
-        environment.install_package(python, environ)
-        return inputs.cache_folder(environ) != ""
-    is_new = inputs.cache_folder(environ) != "" and environ.get("CACHE_HIT") != "true"
-    return is_new and environment.fill_cache(python, environ)
+def install_own(python: Path, given: InstallArguments, environ: Mapping[str, str]) -> bool:
+    """Install the action in the tests' environment, or only download it; return whether the cache is complete.
+
+    The input `install` may build code of the checkout: first the cache is saved.
+    """
+    if not given.packages:
+        environment.install_package(python, given.torch, environ)
+        return given.cache != ""
+    is_new = given.cache != "" and environ.get("CACHE_HIT") != "true"
+    return is_new and environment.fill_cache(python, given.torch, given.names, environ)
 
 
 def install(environ: Mapping[str, str]) -> int:
@@ -187,13 +177,15 @@ def install(environ: Mapping[str, str]) -> int:
     """
     foreign.forget_secrets(environ)
     foreign.adopt_orphans()
+    given = InstallArguments(**decoded(environ))
+    environ = environment.with_cache(environ, given.cache)
     python = Path(sys.executable)
     try:
-        environment.pip_install(python, inputs.install_arguments(environ), environ)
-        if environ.get("RUNTIME") == "host":
+        environment.pip_install(python, given.packages, environ)
+        if given.runtime == "host":
             refuse_version(python)
         else:
-            environment.install_package(python, environ)
+            environment.install_package(python, given.torch, environ)
     finally:
         take_back_all(environ, "the installation")
     return 0
@@ -203,11 +195,12 @@ def run(environ: Mapping[str, str]) -> int:
     """Run ``ci-autotest`` and write the outputs; this step does not fail, so that the next ones still publish."""
     foreign.forget_secrets(environ)
     foreign.adopt_orphans()
-    folder = Path(inputs.output_folder(environ)).absolute()
+    given = RunArguments(**decoded(environ))
+    folder = Path(given.report)
     was_there = folder.exists() or folder.is_symlink()
-    if inputs.task(environ) == "run" and folder.is_dir():  # An earlier report must not be taken for this run's.
+    if given.runtime and folder.is_dir():  # An earlier report must not be taken for this run's.
         (folder / "report.json").unlink(missing_ok=True)
-    ended = carried_out(environ)
+    ended = carried_out(given, environ)
     foreign.stop_imports()
     take_back_all(environ, "the tests")
     tidy(folder)
@@ -220,7 +213,7 @@ def run(environ: Mapping[str, str]) -> int:
         say(outputs.workflow_command("error", doubt))
         report = None
     if report:
-        shown = surfaces(environ, folder)
+        shown = surfaces(environ, folder, given.config)
         # The interpreter that has rendered them may have files that a test wrote.
         take_back_all(environ, "what renders the report")
         show(environ, *shown)
@@ -233,15 +226,14 @@ def run(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def carried_out(environ: Mapping[str, str]) -> foreign.Ended:
-    """Run the command of this task in its runtime."""
-    argv = inputs.cli_argv(environ)
-    if inputs.task(environ) != "run":
-        argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv)
+def carried_out(given: RunArguments, environ: Mapping[str, str]) -> foreign.Ended:
+    """Run the command in its runtime; reports are merged by the publisher."""
+    if not given.runtime:
+        argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), given.argv)
         return foreign.run_recorded(argv, environ)
-    if environ.get("RUNTIME") == "container":
-        return in_container(environ, argv)
-    return foreign.run_recorded([sys.executable, "-I", "-m", "ci_autotest", *argv], environ)
+    if given.runtime == "container":
+        return in_container(given, environ)
+    return foreign.run_recorded([sys.executable, "-I", "-m", "ci_autotest", *given.argv], environ)
 
 
 def take_back_all(environ: Mapping[str, str], who: str) -> None:
@@ -258,7 +250,7 @@ def publish(environ: Mapping[str, str]) -> int:
     if name not in outputs.COMMENT_EVENTS:
         say(f"No comment: the event '{name}' does not belong to a pull request.\n")
         return 0
-    argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), inputs.comment_argv(environ))
+    argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), decoded(environ))
     with commands_stopped():
         done = subprocess.run(
             argv, env=dict(environ), check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

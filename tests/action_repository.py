@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +126,6 @@ def checked_out(scratch: Path) -> Iterator[Repository]:
         yield Repository(folder, export(scratch / "checkout"), event, sha, github, expressions_entry())
 
 
-def installed(planted: ActionRecord, artifact: str = ARTIFACT) -> dict[str, StepRecord]:
-    """Return the step that installed, so that it is not repeated, in a job that uploads under a name of its own."""
-    prepare = planted.steps["prepare"]
-    return {"prepare": replace(prepare, outputs={**prepare.outputs, "artifact": artifact})}
+def installed(planted: ActionRecord) -> dict[str, StepRecord]:
+    """Return the step that installed, so that it is not repeated."""
+    return {"prepare": planted.steps["prepare"]}

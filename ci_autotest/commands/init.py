@@ -24,8 +24,8 @@ _COMMON: Final = {"autotest.yml": "autotest.yml", "autotests/autotest_first.py":
 FILES: Final[dict[System, dict[str, str]]] = {
     "github": {
         **_COMMON,
-        ".github/workflows/autotest.yml": "autotest.workflow.yml",
-        ".github/workflows/autotest-report.yml": "autotest-report.workflow.yml",
+        ".github/workflows/autotest.yml": "workflows/autotest.yml",
+        ".github/workflows/autotest-report.yml": "workflows/autotest-report.yml",
     },
     "gitlab": {
         **_COMMON,
@@ -156,8 +156,10 @@ def refuse_inside(root: Path) -> None:
 
 
 def template(name: str) -> str:
-    """Return the text of a template of the package."""
-    return (files("ci_autotest.commands") / "templates" / name).read_text(encoding="utf-8")
+    """Return the text of a template; the workflows are in the package, or beside it in a checkout."""
+    root = files("ci_autotest")
+    places = (root / "commands" / "templates" / name, root / name, root.joinpath("..", name))
+    return next(place for place in places if place.is_file()).read_text(encoding="utf-8")
 
 
 def is_missing(root: Path, name: str) -> bool:

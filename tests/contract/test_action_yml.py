@@ -15,7 +15,7 @@ import tomllib
 import yaml
 from msgspec import inspect
 
-from action import container, inputs, outputs, runner
+from action import container, foreign, inputs, options, outputs, runner
 from ci_autotest.cli import cli
 from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.config import Config, decode
@@ -29,27 +29,18 @@ STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 BY_ID = {step["id"]: step for step in STEPS if "id" in step}
 WORKFLOWS = sorted([*(ROOT / "workflows").glob("*.yml"), *(ROOT / ".github" / "workflows").glob("*.yml")])
 PAGE = (ROOT / "docs/reference/action.md").read_text("utf-8")
-#: Every key of the configuration is an input, whoever adds one.
+#: Keys of the configuration, and the options of `ci-autotest run` by name.
 FIELDS = {field.encode_name.replace("_", "-"): field for field in inspect.type_info(Config).fields}
-#: What `ci-autotest run` takes besides: `--set` is how a key without an option of its own arrives, and a cluster
-#: is nothing that a job of a workflow has.
-OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {
-    "set",
-    "executor",
-    "speed",
-    # A person at a terminal chooses tests and what is shown; a job runs all and writes a report.
-    "keywords",
-    "first-only",
-    "maxfail",
-    "last-failed",
-    "shows-output",
-    "is-quiet",
-    "is-verbose",
-    "is-json",
+OF_COMMAND = {
+    option.removeprefix("--"): parameter
+    for parameter in cli.commands["run"].params
+    for option in parameter.opts
+    if option.startswith("--") and parameter.param_type_name == "option"
 }
+#: Inputs that the command line does not have.
 OF_ACTION = {
-    "mode", "runtime", "python", "install", "torch", "cache", "image", "container-options", "run-id", "comment",
-    "artifact-name", "github-token", "speed",
+    "options", "mode", "runtime", "python", "install", "image", "container-options", "run-id", "comment",
+    "artifact-name", "github-token",
 }  # fmt: skip
 OUTPUTS = {
     "conclusion",
@@ -107,8 +98,24 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def test_inputs__of_the_action__are_the_keys_the_options_and_its_own():
-    assert ACTION["inputs"].keys() == FIELDS.keys() | OF_COMMAND | OF_ACTION
+def test_inputs__of_the_action__are_the_usual_options_and_its_own():
+    assert ACTION["inputs"].keys() == set(options.INPUTS) | OF_ACTION
+    assert len(ACTION["inputs"]) <= 22
+    assert set(inputs.SINGLE) == set(options.INPUTS) - {"paths", "candidate", "output"}
+
+
+def test_options__of_run__are_inputs_lines_or_refused():
+    lines = set(options.OPTIONS) - set(options.OF_ACTION)
+    assert OF_COMMAND.keys() == (set(options.INPUTS) - {"paths"}) | lines | set(options.OF_TERMINAL)
+    reached = {name for name in FIELDS if name in OF_COMMAND or name == "paths"}
+    assert FIELDS.keys() - reached == set(options.SETTINGS)
+    assert {name for name in lines if OF_COMMAND[name].is_flag} == {options.FLAG}
+    assert [name for name in lines if f"`--{name}" not in ACTION["inputs"]["options"]["description"]] == []
+
+
+def test_options__with_few_values__take_those_of_the_command_line():
+    few = {name: tuple(option.type.choices) for name, option in OF_COMMAND.items() if hasattr(option.type, "choices")}
+    assert {name: values for name, values in options.CHOICES.items() if name not in options.OF_ACTION} == few
 
 
 @pytest.mark.parametrize("name", sorted(ACTION["inputs"]))
@@ -120,17 +127,37 @@ def test_input__declared__is_described_and_forwarded(name: str):
     assert f"${{{{ inputs.{name} }}}}" in forwarded
 
 
-def test_inputs__forwarded_as_inputs__have_the_name_that_is_read():
-    found = [(key, value) for step in STEPS for key, value in step.get("env", {}).items() if key.startswith("INPUT_")]
-    assert found == [(inputs.variable(value[11:-3]), value) for _, value in found]
+def test_inputs__forwarded__reach_one_step_and_the_token_another():
+    found = [
+        (step["id"], key, value) for step in STEPS for key, value in step.get("env", {}).items() if "inputs." in value
+    ]
+    names = [name for name in ACTION["inputs"] if name != "github-token"]
+    expected = [("plan", inputs.variable(name), f"${{{{ inputs.{name} }}}}") for name in names]
+    assert found == [*expected, ("publish", "GITHUB_TOKEN", "${{ inputs.github-token }}")]
+    text = (ROOT / "action.yml").read_text("utf-8")
+    assert len(re.findall(r"\binputs\.", text)) == len(found)
+
+
+def test_steps__after_the_plan__have_its_arguments():
+    given = {step["id"]: step["env"].get("STEP_ARGUMENTS") for step in STEPS if "run" in step and "id" in step}
+    assert given == {
+        "plan": None,
+        **{name: f"${{{{ steps.plan.outputs.{output} }}}}" for name, output in (
+            ("prepare", "install"), ("install", "install"), ("run", "run"), ("publish", "comment"),
+        )},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_input__key_of_the_configuration__reaches_it(name: str, tmp_path: Path):
     field = FIELDS[name]
-    assert BY_ID["run"]["env"][inputs.variable(name)] == f"${{{{ inputs.{name} }}}}"
     plain = accepted(name, field)
-    argv = inputs.cli_argv({inputs.variable(name): text_of(plain)})
+    if name in options.INPUTS:
+        environ = {inputs.variable(name): text_of(plain)}
+    else:
+        option = f"set={name}" if name in options.SETTINGS else name
+        environ = {"INPUT_OPTIONS": f"--{option}={text_of(plain)}"}
+    argv = inputs.cli_argv(environ, inputs.given_options(environ))
     given = cli.commands["run"].make_context("run", argv[1:]).params
     request = request_of(given.pop("paths"), given, tmp_path, needs_candidate=False)
     got = request.paths if name == "paths" else getattr(request.config, field.name)
@@ -138,35 +165,38 @@ def test_input__key_of_the_configuration__reaches_it(name: str, tmp_path: Path):
     assert got == getattr(expected, field.name) != getattr(Config(), field.name)
 
 
-@pytest.mark.parametrize("name", sorted(OF_COMMAND - FIELDS.keys()))
+@pytest.mark.parametrize("name", sorted(OF_COMMAND.keys() - FIELDS.keys() - set(options.OF_TERMINAL) - {"set"}))
 def test_input__option_of_run__reaches_the_argument_vector(name: str):
-    assert BY_ID["run"]["env"][inputs.variable(name)] == f"${{{{ inputs.{name} }}}}"
-    values = [part.rpartition("=")[2] for part in inputs.cli_argv({inputs.variable(name): "sentinel"})]
-    assert values.count("sentinel") == 1
+    value = options.CHOICES.get(name, ("sentinel",))[0]
+    line = f"--{name}" if name == options.FLAG else f"--{name}={value}"
+    environ = {inputs.variable(name): value} if name in options.INPUTS else {"INPUT_OPTIONS": line}
+    assert inputs.cli_argv(environ, inputs.given_options(environ)).count(line) == 1
 
 
 def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     defaults = {name: entry["default"] for name, entry in ACTION["inputs"].items() if entry["default"]}
     assert defaults == {
         "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "python": "python3", "image": f"ghcr.io/org/ci-autotest:v{VERSION}",
-        "torch": inputs.TORCHES[0], "cache": inputs.CACHES[0], "speed": inputs.SPEEDS[0],
         "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id || github.run_id }}",
     }  # fmt: skip
 
 
 def test_outputs__declared__are_written_by_the_step_that_they_name():
     written = {
-        "plan": {"cache-key"},
-        "cache": {"cache-hit"},  # of actions/cache
-        "prepare": {
-            "python",
-            "packages",
+        "plan": {
             "task",
-            "runtime",
+            "python",
+            "image",
+            "cache-key",
+            "cache-folder",
+            "install",
             "installs",
-            "cached",
+            "run",
             "artifact",
+            "comment",
         },
+        "cache": {"cache-hit"},  # of actions/cache
+        "prepare": {"python", "packages", "cached"},
         "run": set(outputs.step_outputs(0, None, None)),
         "upload": {"artifact-url", "artifact-digest"},  # of actions/upload-artifact
         "publish": {"comment-url"},
@@ -181,21 +211,23 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
         assert re.fullmatch(rf"\$\{{\{{ steps\.[\w-]+\.outputs\.{name} \}}\}}", entry["value"]), name
 
 
-#: Outcomes of the steps prepare, install, run and publish, what `run` and `prepare` wrote, and the word for it.
+#: Outcomes of the steps plan, prepare, install, run and publish, what `run` and `plan` wrote, and the word for it.
 ENDS = [
-    ("success skipped success skipped", "failure", "run", "failure"),
-    ("failure skipped skipped skipped", "", "", "usage"),
-    ("cancelled skipped skipped skipped", "", "", "interrupted"),
-    ("skipped skipped skipped skipped", "", "", "interrupted"),
-    ("success failure skipped skipped", "", "run", "usage"),
-    ("success cancelled skipped skipped", "", "run", "interrupted"),
-    ("success success cancelled skipped", "", "run", "interrupted"),
-    ("success skipped cancelled skipped", "interrupted", "run", "interrupted"),
-    ("success success failure skipped", "", "run", "error"),
-    ("success skipped success success", "success", "merge", "success"),
-    ("success skipped skipped success", "", "publish", "success"),
-    ("success skipped skipped failure", "", "publish", "error"),
-    ("success skipped skipped cancelled", "", "publish", "interrupted"),
+    ("success success skipped success skipped", "failure", "run", "failure"),
+    ("failure skipped skipped skipped skipped", "", "", "usage"),
+    ("success failure skipped skipped skipped", "", "run", "usage"),
+    ("cancelled skipped skipped skipped skipped", "", "", "interrupted"),
+    ("success cancelled skipped skipped skipped", "", "run", "interrupted"),
+    ("skipped skipped skipped skipped skipped", "", "", "interrupted"),
+    ("success success failure skipped skipped", "", "run", "usage"),
+    ("success success cancelled skipped skipped", "", "run", "interrupted"),
+    ("success success success cancelled skipped", "", "run", "interrupted"),
+    ("success success skipped cancelled skipped", "interrupted", "run", "interrupted"),
+    ("success success success failure skipped", "", "run", "error"),
+    ("success success skipped success success", "success", "merge", "success"),
+    ("success success skipped skipped success", "", "publish", "success"),
+    ("success success skipped skipped failure", "", "publish", "error"),
+    ("success success skipped skipped cancelled", "", "publish", "interrupted"),
 ]
 
 
@@ -204,10 +236,10 @@ ENDS = [
 def test_conclusion__however_it_ends__is_never_empty(outcomes: str, said: str, task: str, word: str):
     steps: dict[str, Any] = {
         name: {"outcome": outcome, "outputs": {}}
-        for name, outcome in zip(("prepare", "install", "run", "publish"), outcomes.split(), strict=True)
+        for name, outcome in zip(("plan", "prepare", "install", "run", "publish"), outcomes.split(), strict=True)
     }
     steps["run"]["outputs"] = {"conclusion": said} if said else {}
-    steps["prepare"]["outputs"] = {"task": task} if task else {}
+    steps["plan"]["outputs"] = {"task": task} if task else {}
     request = {
         "entry": str(expressions_entry()), "contexts": {"steps": steps}, "status": "success", "conditions": [],
         "templates": [ACTION["outputs"]["conclusion"]["value"]],
@@ -242,8 +274,7 @@ def test_steps__of_python__are_isolated():
 def test_steps__with_the_token__are_the_one_that_comments_and_is_in_no_job_with_tests():
     holders = [step.get("id") for step in STEPS if "token" in str(step.get("env", {})) + str(step.get("with", {}))]
     assert holders == ["publish"]
-    tasks = set(re.findall(r"outputs\.task == '(\w+)'", BY_ID["publish"]["if"]))
-    assert tasks == {"publish", "merge"}
+    assert "steps.plan.outputs.comment != ''" in BY_ID["publish"]["if"]  # which a job with tests does not have
 
 
 def test_run_step__has_the_head_of_the_pull_request_from_github():
@@ -329,7 +360,7 @@ def test_container__allow_list__is_documented():
 
 
 def test_files_of_the_runner__are_withheld_and_taken_back():
-    assert set(runner.FILES) <= inputs.WITHHELD
+    assert {*runner.FILES, "STEP_ARGUMENTS"} <= foreign.WITHHELD
 
 
 def versions(lock: str) -> dict[str, set[str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from action.inputs import WITHHELD
+from action.foreign import WITHHELD
 from tests.action_repository import ARTIFACT, PLANTED, SECRET
 from tests.action_runner import ActionRecord
 from tests.fakes.github import TOKEN

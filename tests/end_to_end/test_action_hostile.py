@@ -83,8 +83,8 @@ def daemon(act):
         pytest.param("candidate", "--output=/etc", marks=pytest.mark.matrix),
         pytest.param("paths", "; rm -rf /", marks=pytest.mark.matrix),
         ("paths", "--privileged"),
-        pytest.param("device", "-v /:/host", marks=pytest.mark.matrix),
-        ("known", "!!python/object/apply:os.system [touch owned]"),
+        ("options", "--set=known=!!python/object/apply:os.system [touch owned]"),
+        pytest.param("options", "--memory=; touch owned", marks=pytest.mark.matrix),
         pytest.param("cases", "$(touch owned)", marks=pytest.mark.matrix),
     ],
 )
@@ -107,15 +107,19 @@ def test_action__hostile_input__is_refused_and_says_no_green(
         ("container-options", "-v /:/host"),
         ("image", "; rm -rf /"),
         ("image", "--privileged"),
+        ("device", "-v /:/host"),
+        ("options", "--strictness=ulp; touch owned"),
+        ("options", "--output=/etc"),
+        ("options", "; touch owned"),
     ],
 )
-def test_action__hostile_container__is_refused_before_anything_is_installed(
+def test_action__hostile_container_or_option__is_refused_before_anything_is_installed(
     repository: Repository, tmp_path: Path, name: str, value: str
 ):
     inputs = {"python": sys.executable, "runtime": "container", "image": "a:b", name: value}
     record = repository.runner(tmp_path / "scratch").run(inputs)
-    assert (record.status, record.steps["prepare"].outcome) == (2, "failure")
-    assert f"the input '{name}' " in record.steps["prepare"].log
+    assert (record.status, record.steps["plan"].outcome, record.outputs["conclusion"]) == (2, "failure", "usage")
+    assert f"the input '{name}' " in record.steps["plan"].log
     assert not list((tmp_path / "scratch" / "temp").iterdir())
 
 

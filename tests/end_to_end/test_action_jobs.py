@@ -30,7 +30,7 @@ def test_action__matrix_with_merge__is_one_report_of_the_whole(
             "python": sys.executable, "shard": f"{index + 1}/2", "fail-on": "never", "artifact-name": "shard",
             "output": f"leg{index}", "cases": "4",
         }  # fmt: skip
-        leg = runner.run(inputs, installed(planted, f"shard-{index + 1}"))
+        leg = runner.run(inputs, installed(planted))
         assert leg.status == 0, leg.steps["run"].log
         folders.append(leg.artifacts / f"shard-{index + 1}")
     before = repository.github.bodies(BOT)

@@ -200,7 +200,7 @@ def tried(act):
     except OSError as error:
         return error.strerror or type(error).__name__
 report = {
-    "user": os.getuid(), "secrets": [n for n in os.environ if "TOKEN" in n or n.startswith("INPUT_")],
+    "user": os.getuid(), "secrets": [n for n in os.environ if "TOKEN" in n or n.startswith(("INPUT_", "STEP_"))],
     "capabilities": [l.split()[1] for l in open("/proc/self/status") if l.startswith("CapEff")],
     "root": tried(lambda: open("/x", "w")), "checkout": tried(lambda: open("/github/workspace/x", "w")),
     "socket": os.path.exists("/var/run/docker.sock") or os.path.exists("/run/podman/podman.sock"),

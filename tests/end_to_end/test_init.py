@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from ci_autotest.commands import init as starting
 from ci_autotest.commands.init import template
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 FILES = starting.FILES["github"]
 ROOT = Path(__file__).resolve().parents[2]
-#: Workflows to copy, by template; they differ in the line that says where to copy them.
-COPIES = {"autotest.workflow.yml": "autotest.yml", "autotest-report.workflow.yml": "autotest-report.yml"}
 
 
 @pytest.fixture
@@ -122,7 +119,7 @@ def test_write_all__interrupted__takes_everything_back_but_files_of_others(tmp_p
 
 
 is_open = pytest.mark.skipif(
-    f"{starting.PLACEHOLDER}/ci-autotest" not in template("autotest.workflow.yml"),
+    f"{starting.PLACEHOLDER}/ci-autotest" not in template("workflows/autotest.yml"),
     reason="an organisation has put its own name into the templates",
 )
 
@@ -183,8 +180,14 @@ def test_init__file_of_gitlab__is_valid_by_its_schema(project: Project):
     assert subprocess.run([*checker, str(broken)], capture_output=True, check=False, timeout=60).returncode == 1
 
 
-@pytest.mark.parametrize("name", COPIES)
-def test_init__workflow__is_the_one_to_copy(name: str):
-    copy = (ROOT / "workflows" / COPIES[name]).read_text("utf-8")
-    assert template(name).partition("\n")[2] == copy.partition("\n")[2]
-    assert yaml.safe_load(template(name)) == yaml.safe_load(copy)
+def test_init__installed_package__has_the_workflows_to_copy(tmp_path: Path):
+    argv = [sys.executable, "setup.py", "egg_info", f"--egg-base={tmp_path}", "build_py", f"--build-lib={tmp_path}"]
+    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys; from ci_autotest.commands.init import template; print(template(sys.argv[1]))",
+    ]
+    for name in ("autotest.yml", "autotest-report.yml"):
+        done = subprocess.run([*argv, f"workflows/{name}"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == (ROOT / "workflows" / name).read_text("utf-8") + "\n"

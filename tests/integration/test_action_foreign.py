@@ -41,11 +41,11 @@ print(foreign.end_orphans())
 """
 
 
-def test_run_foreign__workflow_commands_in_both_streams__stand_behind_the_wall(
+def test_run_recorded__workflow_commands_in_both_streams__stand_behind_the_wall(
     capfd: pytest.CaptureFixture[str],
 ):
     code = "import sys; print('::error::forged', flush=True)\nsys.stderr.write('::add-path::/x'); sys.exit(7)"
-    assert foreign.run_foreign([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}) == 7
+    assert foreign.run_recorded([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}).status == 7
     out, err = capfd.readouterr()
     assert re.fullmatch(r"::stop-commands::(\w{32})\n::error::forged\n::add-path::/x\n::\1::\n", out)
     assert err == ""
@@ -74,20 +74,20 @@ def test_run_recorded__output_closed_before_the_end__is_waited_for():
     assert foreign.run_recorded([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}) == (5, "")
 
 
-def test_run_foreign__token_in_the_environment__does_not_arrive(capfd: pytest.CaptureFixture[str]):
-    code = "import os; print([name for name in os.environ if 'TOKEN' in name or 'OUTPUT' in name])"
+def test_run_recorded__token_in_the_environment__does_not_arrive(capfd: pytest.CaptureFixture[str]):
+    code = "import os; print([name for name in os.environ if 'TOKEN' in name or 'OUTPUT' in name or 'STEP' in name])"
     environ = {
         "PATH": os.environ["PATH"],
         "GITHUB_TOKEN": "s3cret",
         "GITHUB_OUTPUT": "x",
-        "INPUT_OUTPUT": "y",
+        "STEP_ARGUMENTS": "y",
     }
-    foreign.run_foreign([sys.executable, "-c", code], environ)
+    foreign.run_recorded([sys.executable, "-c", code], environ)
     assert "\n[]\n" in capfd.readouterr().out
 
 
 @pytest.mark.heavy
-def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Path):
+def test_run_recorded__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Path):
     child = (
         "import pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGINT, lambda *_: sys.exit(130))\n"
@@ -95,9 +95,9 @@ def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Pa
         "time.sleep(60)"
     )
     parent = (
-        "import os, signal, sys\nfrom action.foreign import run_foreign\n"
+        "import os, signal, sys\nfrom action.foreign import run_recorded\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
-        f"sys.exit(run_foreign([sys.executable, '-c', {child!r}], os.environ))"
+        f"sys.exit(run_recorded([sys.executable, '-c', {child!r}], os.environ).status)"
     )
     with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         while not (tmp_path / "ready").exists():
@@ -135,6 +135,16 @@ def test_forget_secrets__environment_that_the_process_was_started_with__has_none
     argv = [sys.executable, "-I", "-c", code, str(ROOT)]
     shown = subprocess.run(argv, env=environ, check=True, capture_output=True, text=True, timeout=60).stdout
     assert ("KEPT=plain" in shown, "s3cret" in shown) == (True, False)
+
+
+def test_foreign_environ__tokens_and_runner_files__are_withheld():
+    environ = dict.fromkeys([*foreign.WITHHELD, "PATH", "GITHUB_SHA"], "x")
+    assert foreign.foreign_environ(environ) == {"PATH": "x", "GITHUB_SHA": "x"}
+
+
+def test_without_secrets__names_of_secrets__are_left_out():
+    environ = dict.fromkeys(["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "npm_password", "PATH", "GITHUB_ENV"], "x")
+    assert foreign.without_secrets(environ) == {"PATH": "x", "GITHUB_ENV": "x"}
 
 
 def test_stop_imports__file_that_is_written_afterwards__is_not_imported(tmp_path: Path):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from action import environment
-from action.inputs import StepError
+from action.errors import StepError
 from tests.action_repository import export
 from tests.action_runner import ActionRunner, expressions_entry, job_environ
 
@@ -36,7 +36,7 @@ python = environment.make_environment(folder / "venv", os.environ)
 environment.install_publisher(python, folder, os.environ)
 present = environment.present_packages(python)
 environment.present_packages = lambda _: [*present, "torch"]
-environment.install_package(python, os.environ)
+environment.install_package(python, "auto", os.environ)
 code = "import setuptools, ci_autotest.cli; print('installed beside', setuptools.__version__)"
 subprocess.run([str(python), "-I", "-c", code], check=True)
 """

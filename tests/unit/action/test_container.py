@@ -8,7 +8,7 @@ import pytest
 
 from action import container
 from action.container import Place
-from action.inputs import StepError
+from action.errors import StepError
 
 PLACE = Place(Path("/w"), Path("/w/out"), (1000, 118), "c")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tomllib
 
 from action import environment, inputs
-from action.inputs import StepError
+from action.step_arguments import InstallArguments
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -19,53 +20,47 @@ def test_requirements__are_those_of_the_project():
 
 
 @pytest.mark.parametrize(
-    ("environ", "present", "devices", "build"),
+    ("asked", "device", "present", "devices", "build"),
     [
-        ({}, [], [], "cpu"),
-        ({}, ["torch"], [], "present"),
-        ({"INPUT_TORCH": "cpu"}, ["torch"], [], "present"),
-        ({}, [], ["nvidia0"], "default"),
-        ({}, [], ["dxg"], "default"),
-        ({}, [], ["nvidia-caps"], "cpu"),
-        ({"INPUT_DEVICE": "cuda"}, [], [], "default"),
-        ({"INPUT_TORCH": "cpu"}, [], ["nvidia0"], "cpu"),
-        ({"INPUT_TORCH": "default"}, [], [], "default"),
+        ("auto", "", [], [], "cpu"),
+        ("auto", "", ["torch"], [], "present"),
+        ("cpu", "", ["torch"], [], "present"),
+        ("auto", "", [], ["nvidia0"], "default"),
+        ("auto", "", [], ["dxg"], "default"),
+        ("auto", "", [], ["nvidia-caps"], "cpu"),
+        ("auto", "cuda", [], [], "default"),
+        ("cpu", "", [], ["nvidia0"], "cpu"),
+        ("default", "", [], [], "default"),
     ],
 )
 def test_torch_build__machine_and_inputs__choose_it(
-    environ: dict[str, str], present: list[str], devices: list[str], build: str, tmp_path: Path
+    asked: str, device: str, present: list[str], devices: list[str], build: str, tmp_path: Path
 ):
     for name in devices:
         (tmp_path / name).touch()
-    assert environment.torch_build(environ, present, tmp_path) == build
-
-
-@pytest.mark.parametrize(("name", "value"), [("torch", "gpu"), ("cache", "yes")])
-def test_choices__input_that_cannot_be_meant__is_refused(name: str, value: str):
-    read = {"torch": inputs.torch_choice, "cache": inputs.keeps_cache}[name]
-    with pytest.raises(StepError, match=f"the input '{name}' is '{value}': give one of "):
-        read({f"INPUT_{name.upper()}": value})
+    assert environment.torch_build(environment.torch_choice(asked, device, tmp_path), present) == build
 
 
 HOSTED = {"RUNNER_ENVIRONMENT": "github-hosted"}
+PYTHON = InstallArguments(runtime="python", packages=[], names=[])
 
 
 @pytest.mark.parametrize(
-    "environ",
+    ("runtime", "environ"),
     [
-        {},
-        {"RUNNER_ENVIRONMENT": "self-hosted"},
-        {**HOSTED, "INPUT_CACHE": "false"},
-        {**HOSTED, "INPUT_RUNTIME": "container"},
-        {**HOSTED, "GITHUB_EVENT_NAME": "workflow_run"},  # what publishes takes nothing from another job
+        ("python", {}),
+        ("python", {"RUNNER_ENVIRONMENT": "self-hosted"}),
+        ("container", HOSTED),
+        ("host", HOSTED),
+        ("", HOSTED),  # what publishes takes nothing from another job
     ],
 )
-def test_cache_key__nothing_to_keep__is_empty(environ: dict[str, str]):
-    assert environment.cache_key(environ) == ""
+def test_cache_key__nothing_to_keep__is_empty(runtime: str, environ: dict[str, str]):
+    assert environment.cache_key(replace(PYTHON, runtime=runtime), environ) == ""
 
 
 def test_cache_key__what_changes_the_downloads__changes_it():
-    keys = [environment.cache_key({**HOSTED, **more}) for more in ({}, {"INPUT_DEVICE": "cuda"}, {})]
+    keys = [environment.cache_key(replace(PYTHON, torch=torch), HOSTED) for torch in ("auto", "default", "auto")]
     # Whether torch is here is what the machine has.
     assert keys[0] == keys[2]
     assert (keys[1] == keys[0]) is ("torch-present" in keys[0])
@@ -73,7 +68,7 @@ def test_cache_key__what_changes_the_downloads__changes_it():
 
 
 def test_cache_key__what_the_caller_asks_for__is_not_kept():
-    keys = [environment.cache_key({**HOSTED, "INPUT_INSTALL": text}) for text in ("", "numpy<2", "-e .\nscipy")]
+    keys = [environment.cache_key(replace(PYTHON, names=names), HOSTED) for names in ([], ["numpy"], ["scipy"])]
     assert len(set(keys)) == 1
 
 
@@ -83,11 +78,18 @@ def test_install_names__requirements__are_those_that_name_a_package():
 
 
 @pytest.mark.parametrize(
-    ("given", "devices", "warns"), [({}, ["kfd"], True), ({}, ["dri"], False), ({"INPUT_TORCH": "cpu"}, ["kfd"], False)]
+    ("torch", "devices", "warns"), [("auto", ["kfd"], True), ("auto", ["dri"], False), ("cpu", ["kfd"], False)]
 )
 def test_rocm_warning__machine_with_an_amd_gpu__is_told_unless_it_asks_for_the_cpu(
-    tmp_path: Path, given: dict[str, str], devices: list[str], warns: bool
+    tmp_path: Path, torch: str, devices: list[str], warns: bool
 ):
     for name in devices:
         (tmp_path / name).touch()
-    assert ("PyTorch's CPU build is installed" in environment.rocm_warning(given, tmp_path)) is warns
+    assert ("PyTorch's CPU build is installed" in environment.rocm_warning(torch, tmp_path)) is warns
+
+
+def test_kept_constraints__packages_of_the_caller__lose_their_pins():
+    pins = (
+        '# exact\ntorch==2.13.0\nnetworkx==3.6.1; python_version >= "3.11"\nJinja2==3.1.6\ntyping_extensions==4.16.0\n'
+    )
+    assert environment.kept_constraints(pins, ["Torch", "typing-extensions", "networkx"]) == "Jinja2==3.1.6\n"

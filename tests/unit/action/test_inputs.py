@@ -7,6 +7,8 @@ import json
 import pytest
 
 from action import inputs
+from action.errors import StepError
+from action.options import CHOICES
 
 HOSTILE = [
     "; rm -rf /",
@@ -20,6 +22,10 @@ HOSTILE = [
     "ünï\u2028code",
     "&& exit 0",
 ]
+
+
+def argv_of(environ: dict[str, str]) -> list[str]:
+    return inputs.cli_argv(environ, inputs.given_options(environ))
 
 
 @pytest.mark.parametrize(
@@ -37,40 +43,29 @@ def test_refuse_baseline__of_another_run__only_where_no_step_may_read_it(given: 
     if not why:
         inputs.refuse_baseline(given)
         return
-    with pytest.raises(inputs.StepError) as caught:
+    with pytest.raises(StepError) as caught:
         inputs.refuse_baseline(given)
     assert str(caught.value).startswith(why)
 
 
 def test_cli_argv__no_input__runs_into_the_default_folder():
-    assert inputs.cli_argv({}) == ["run", "--output=autotest-report", "--"]
+    assert argv_of({}) == ["run", "--output=autotest-report", "--"]
 
 
 def test_cli_argv__every_input__is_one_element_each():
     environ = {
         "INPUT_PATHS": "autotests\n\n  more/autotest_a.py::b  \n", "INPUT_CONFIG": "autotest.yml",
         "INPUT_CANDIDATE": "compiled\nkernels\n", "INPUT_CASES": "20", "INPUT_BUDGET": "10m",
-        "INPUT_SEED": "commit", "INPUT_STRICTNESS": "ulp", "INPUT_WORKERS": "auto",
+        "INPUT_SEED": "commit", "INPUT_OPTIONS": "--strictness=ulp\n--torch=cpu\n  --set=known=[{operator: a b}]\n--speed",
         "INPUT_SHARD": "1/2", "INPUT_DEVICE": "cpu", "INPUT_BASELINE": "base",
         "INPUT_FAIL_ON": "new", "INPUT_OUTPUT": "out",
     }  # fmt: skip
-    assert inputs.cli_argv(environ) == [
+    assert argv_of(environ) == [
         "run", "--config=autotest.yml", "--cases=20", "--budget=10m", "--seed=commit",
-        "--strictness=ulp", "--workers=auto", "--shard=1/2", "--device=cpu", "--baseline=base",
-        "--fail-on=new", "--candidate=compiled", "--candidate=kernels", "--output=out", "--",
+        "--shard=1/2", "--device=cpu", "--baseline=base", "--fail-on=new", "--strictness=ulp",
+        "--set=known=[{operator: a b}]", "--speed", "--candidate=compiled", "--candidate=kernels", "--output=out", "--",
         "autotests", "more/autotest_a.py::b",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", inputs.SETTINGS)
-def test_settings__hostile_value__stays_one_option(name: str):
-    found = [inputs.settings({inputs.variable(name): value}) for value in HOSTILE]
-    assert found == [[f"--set={name}={value.strip()}"] for value in HOSTILE]
-
-
-def test_settings__of_many_lines__are_one_argument():
-    value = "- {name: a, backend: torch}\n- {name: b, backend: torch}\n"
-    assert inputs.settings({"INPUT_CANDIDATES": value}) == [f"--set=candidates={value.strip()}"]
 
 
 @pytest.mark.parametrize(
@@ -105,24 +100,24 @@ def test_runtime__of_a_job__is_told_or_found(environ: dict[str, str], is_install
 
 
 def test_runtime__unknown__names_the_known():
-    with pytest.raises(inputs.StepError) as raised:
+    with pytest.raises(StepError) as raised:
         inputs.runtime({"INPUT_RUNTIME": "docker"}, is_installed=False)
     assert str(raised.value) == "the input 'runtime' is 'docker': give one of host, python, container."
 
 
 def test_comment_argv__reports_that_are_merged_here__names_their_folder_last():
     environ = {
-        "ARTIFACT_DIR": "/w/out", "INPUT_MODE": "report", "INPUT_PATHS": "a\nb", "INPUT_ARTIFACT_NAME": "r",
+        "INPUT_MODE": "report", "INPUT_PATHS": "a\nb", "INPUT_ARTIFACT_NAME": "r",
         "INPUT_BASELINE": "base", "INPUT_CONFIG": "c.yml",
     }  # fmt: skip
-    assert inputs.comment_argv(environ) == [
+    assert inputs.comment_argv(environ, "/w/out") == [
         "comment", "--when=failures", "--name=r", "--artifact-name=r", "--config=c.yml", "--baseline=base", "--", "/w/out",
     ]  # fmt: skip
 
 
 def test_comment_argv__run__is_numbered_and_has_the_default_name():
     environ = {"INPUT_MODE": "report", "INPUT_RUN_ID": "77", "INPUT_COMMENT": "always"}
-    assert inputs.comment_argv(environ) == [
+    assert inputs.comment_argv(environ, "/w/out") == [
         "comment", "--when=always", "--name=ci-autotest", "--artifact-name=ci-autotest-report", "--baseline=auto-if-any",
         "--run-id=77", "--output=autotest-report",
     ]  # fmt: skip
@@ -168,17 +163,15 @@ def test_uploaded_name__legs_that_look_alike__are_told_apart(job: str, legs: lis
 
 @pytest.mark.parametrize("value", ["", "0", "7 --when=always", "$(id)", "\u0667"])
 def test_run_id__no_number__is_refused(value: str):
-    with pytest.raises(
-        inputs.StepError, match=r"mode 'report' publishes the artifacts of the run in a `workflow_run` event"
-    ):
-        inputs.comment_argv({"INPUT_MODE": "report", "INPUT_RUN_ID": value})
+    with pytest.raises(StepError, match=r"mode 'report' publishes the artifacts of the run in a `workflow_run` event"):
+        inputs.comment_argv({"INPUT_MODE": "report", "INPUT_RUN_ID": value}, "")
 
 
-@pytest.mark.parametrize("name", [*inputs.OPTIONS, "output"])
+@pytest.mark.parametrize("name", [*(name for name in inputs.SINGLE if name not in CHOICES), "output"])
 def test_cli_argv__hostile_value__stays_one_option(name: str):
-    plain = inputs.cli_argv({inputs.variable(name): "plain"})
+    plain = argv_of({inputs.variable(name): "plain"})
     for value in (each.replace("\u2028", "") for each in HOSTILE):
-        argv = inputs.cli_argv({inputs.variable(name): value})
+        argv = argv_of({inputs.variable(name): value})
         assert argv.count(f"--{name}={value.strip()}") == 1, value
         assert argv[-1] == "--"
         assert [part.partition("=")[0] for part in argv] == [part.partition("=")[0] for part in plain]
@@ -186,7 +179,7 @@ def test_cli_argv__hostile_value__stays_one_option(name: str):
 
 @pytest.mark.parametrize("value", HOSTILE[:-2])
 def test_cli_argv__hostile_path__stands_behind_the_end_of_options(value: str):
-    assert inputs.cli_argv({"INPUT_PATHS": value}) == [
+    assert argv_of({"INPUT_PATHS": value}) == [
         "run",
         "--output=autotest-report",
         "--",
@@ -195,7 +188,7 @@ def test_cli_argv__hostile_path__stands_behind_the_end_of_options(value: str):
 
 
 def test_cli_argv__hostile_candidate__is_the_value_of_an_option():
-    argv = inputs.cli_argv({"INPUT_CANDIDATE": "--output=/etc"})
+    argv = argv_of({"INPUT_CANDIDATE": "--output=/etc"})
     assert argv == ["run", "--candidate=--output=/etc", "--output=autotest-report", "--"]
 
 
@@ -204,7 +197,7 @@ def test_cli_argv__mode_report__merges_the_folders():
         "INPUT_MODE": "report", "INPUT_PATHS": "shard-1\nshard-2", "INPUT_OUTPUT": "all",
         "INPUT_CASES": "9", "INPUT_FAIL_ON": "never",
     }  # fmt: skip
-    assert inputs.cli_argv(environ) == [
+    assert argv_of(environ) == [
         "report",
         "--fail-on=never",
         "--output=all",
@@ -220,40 +213,35 @@ def test_cli_argv__mode_report__merges_the_folders():
         ({"INPUT_OUTPUT": "a\nb"}, "the input 'output' has 2 lines: give one value."),
         ({"INPUT_FAIL_ON": "new\r\n--cases=0"}, "the input 'fail-on' has 2 lines: give one value."),
         ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': give one of auto, run, report."),
+        ({"INPUT_DEVICE": "-v /:/host"}, "the input 'device' is '-v /:/host': give one of auto, cpu, cuda."),
+        (
+            {"INPUT_MODE": "report", "INPUT_PATHS": "a", "INPUT_OPTIONS": "--strictness=ulp"},
+            "the input 'options' has '--strictness=ulp', but mode 'report' runs no test: remove it.",
+        ),
     ],
-    ids=["two lines", "carriage return", "unknown mode"],
+    ids=["two lines", "carriage return", "unknown mode", "unknown device", "an option in mode report"],
 )
 def test_cli_argv__cannot_be_meant__says_what_to_write(environ: dict[str, str], message: str):
-    with pytest.raises(inputs.StepError) as raised:
-        inputs.cli_argv(environ)
+    with pytest.raises(StepError) as raised:
+        argv_of(environ)
     assert str(raised.value) == message
 
 
 def test_comment_policy__unknown__names_the_known():
-    with pytest.raises(inputs.StepError) as raised:
+    with pytest.raises(StepError) as raised:
         inputs.comment_policy({"INPUT_COMMENT": "failure", "INPUT_MODE": "report"})
     assert str(raised.value) == "the input 'comment' is 'failure': give one of failures, changes, always, off."
 
 
 @pytest.mark.parametrize("value", ["failures", "changes", "always"])
 def test_comment_policy__of_a_job_that_runs_tests__says_where_to_comment(value: str):
-    with pytest.raises(inputs.StepError) as raised:
+    with pytest.raises(StepError) as raised:
         inputs.comment_policy({"INPUT_COMMENT": value})
     assert str(raised.value) == (
         f"the input 'comment' is '{value}', but a job that runs tests gets no token: remove it, and comment in a job of "
         "its own, with `needs:` this job, `mode: report` and the permissions `actions: read` and `pull-requests: write`."
     )
     assert inputs.comment_policy({"INPUT_COMMENT": "off"}) == "off"
-
-
-def test_foreign_environ__tokens_and_runner_files__are_withheld():
-    environ = dict.fromkeys([*inputs.WITHHELD, "INPUT_GITHUB_TOKEN", "PATH", "GITHUB_SHA"], "x")
-    assert inputs.foreign_environ(environ) == {"PATH": "x", "GITHUB_SHA": "x"}
-
-
-def test_without_secrets__names_of_secrets__are_left_out():
-    environ = dict.fromkeys(["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "npm_password", "PATH", "GITHUB_ENV"], "x")
-    assert inputs.without_secrets(environ) == {"PATH": "x", "GITHUB_ENV": "x"}
 
 
 def test_install_arguments__lines__options_are_split_and_requirements_are_not():
@@ -264,23 +252,9 @@ def test_install_arguments__lines__options_are_split_and_requirements_are_not():
 
 
 def test_install_arguments__unclosed_quote__says_which_line():
-    with pytest.raises(inputs.StepError) as raised:
+    with pytest.raises(StepError) as raised:
         inputs.install_arguments({"INPUT_INSTALL": "-r 'a"})
     assert (
         str(raised.value)
         == "the line \"-r 'a\" of the input 'install' cannot be parsed: No closing quotation. Correct its quotes."
     )
-
-
-def test_kept_constraints__packages_of_the_caller__lose_their_pins():
-    pins = (
-        '# exact\ntorch==2.13.0\nnetworkx==3.6.1; python_version >= "3.11"\nJinja2==3.1.6\ntyping_extensions==4.16.0\n'
-    )
-    assert inputs.kept_constraints(pins, ["Torch", "typing-extensions", "networkx"]) == "Jinja2==3.1.6\n"
-
-
-@pytest.mark.parametrize(
-    ("given", "asked"), [({}, False), ({"INPUT_SPEED": "false"}, False), ({"INPUT_SPEED": "true"}, True)]
-)
-def test_cli_argv__speed__is_a_flag(given, asked: bool):
-    assert ("--speed" in inputs.cli_argv(given)) is asked

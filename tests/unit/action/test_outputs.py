@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from action import outputs
-from action.inputs import StepError
+from action.errors import StepError
 
 REPORT = outputs.Report(misaligned=2, findings=3, exit_code=1)
 GREEN = outputs.Report(misaligned=0, findings=0, exit_code=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from action import runner
-from action.inputs import StepError
+from action.errors import StepError
 
 ROOT = Path(__file__).resolve().parents[3]
 
