@@ -10,6 +10,7 @@ import difflib
 import importlib.util
 import io
 from contextlib import nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,11 +18,12 @@ import torch
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
+from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, body_key
 from ci_autotest.backends.delegation import BODY, DelegationWatch
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.operators.user_operators import UserOperator
-from ci_autotest.backends.protocol import IN_BACKWARD, Backend
+from ci_autotest.backends.protocol import IN_BACKWARD, IN_COMPILING, Backend
 from ci_autotest.backends.torch_steps import TorchSteps, resolve
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -40,7 +42,7 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.trace import Attempt, Trace
@@ -99,6 +101,7 @@ class CompileBackend(Backend):
         self.mode = "" if self._is_trained else how.replace("_", " ")
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
+        self._bodies = CompiledBodies(self._options, is_kept=not self._has_cuda_graphs())
         # A misspelled compiler is a fault of the configuration; in a case it would look like the candidate's error.
         try:
             torch._dynamo.lookup_backend(self._compiler)
@@ -172,39 +175,73 @@ class CompileBackend(Backend):
 
     def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
         """Return what runs the compiled body once; its first call compiles."""
-        torch._dynamo.reset()
+        self._bodies.forget()
         written = python_function(program, self.device, self.functions)
         compiled = torch.compile(written, backend=self._compiler, **self._options)
         if not self._is_trained:
             compiled = self._without_gradients()(compiled)
         return BodyCalls(called_with(compiled, program, values))
 
+    def _has_cuda_graphs(self) -> bool:
+        """Whether a second run may write to the results of the first, which a CUDA graph has memory of its own for."""
+        modes = {"reduce-overhead", "max-autotune"}
+        asked = self._options.get("mode") in modes or "triton.cudagraphs" in self._options.get("options", {})
+        return self.device.type == "cuda" and (asked or self._compiler == "cudagraphs")
+
+    def taken_compile_s(self) -> float:
+        """Return the seconds spent compiling since the last call of this method."""
+        return self._bodies.clock.taken()
+
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
-        watch = DelegationWatch(self._compiler, lines_of(program, self.functions), self._delegated)
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
-        if self.on_step is not None:
-            self.on_step(first)
-        written = python_function(program, self.device, self.functions)
+        key = self._key(program, arguments)
+        body = self._bodies.get(key) or self._made(program, key)
         try:
-            torch._dynamo.reset()
-            function = torch.compile(written, backend=watch, **self._options)
-            with nullcontext() if self._is_trained else self._without_gradients():
-                found = function(*arguments)
+            found = self._run_compiled(body, arguments, first)
+            if body.watch.is_outdated:
+                self._bodies.forget()
+                body = self._made(program, key)
+                found = self._run_compiled(body, arguments, first)
             if self._without_gradients is torch.inference_mode:  # such a tensor has no version
                 found = [value.clone() if isinstance(value, torch.Tensor) else value for value in found]
         except FOREIGN as error:
             pass_interrupt(error)
             is_of_shared_graph = type(error) is RuntimeError and self._compiler != _EAGER
-            if is_of_shared_graph and goes_through_earlier_calls(program) and _runs(written, arguments):
+            if is_of_shared_graph and goes_through_earlier_calls(program) and _runs(body.plain, arguments):
                 trace.untested = Unsupported(UnsupportedReason.NO_GRAPH, _SHARED)
                 return ()
             trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
             return ()
-        if not watch.graphs:
+        self._bodies.settle(body, program, key)
+        if not body.watch.runs:
             detail = "nothing was compiled: torch.compile ran the body eagerly"
             trace.untested = Unsupported(UnsupportedReason.NOT_COMPILED, detail)
-        trace.delegation = watch.found(program)
+        trace.delegation = body.watch.found(program)
         return tuple(found)
+
+    def _key(self, program: Program, arguments: Sequence[Any]) -> Hashable:
+        """Return what a compiled body holds for; ``None`` if for one run only."""
+        key = body_key(program, arguments)
+        functions = {**_own_functions(program), **self.functions}
+        return key and (key, *((operator, id(function)) for operator, function in functions.items()))
+
+    def _made(self, program: Program, key: Hashable) -> CompiledBody:
+        """Return a body that its first run compiles."""
+        watch = DelegationWatch(self._compiler, lines_of(program, self.functions), self._delegated)
+        return self._bodies.make(partial(python_function, program, self.device, self.functions), key, watch)
+
+    def _run_compiled(self, body: CompiledBody, arguments: Sequence[Any], first: int) -> Any:
+        """Run a compiled body; ``None`` if what is kept of it does not hold for this run."""
+        if self.on_step is not None:
+            self.on_step(first if body.watch.is_settled else IN_COMPILING)
+        try:
+            with nullcontext() if self._is_trained else self._without_gradients():
+                return self._bodies.run(body, arguments, lambda: self.on_step and self.on_step(first))
+        except FOREIGN as error:
+            pass_interrupt(error)
+            if not body.watch.is_outdated:
+                raise
+        return None
 
 
 def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
@@ -225,7 +262,10 @@ def lines_of(program: Program, functions: Mapping[str, Callable[..., Any]] = Map
 
 
 def python_function(
-    program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    program: Program,
+    device: torch.device,
+    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    file: str = BODY,
 ) -> Callable[..., Any]:
     """Return the body as a function of its inputs; calls of replaced operators become calls of the replacements."""
     scope: dict[str, Any] = {"torch": torch, "device": device, "io": io}
@@ -235,7 +275,7 @@ def python_function(
     text = function_text(
         spelled_out(program, frozenset(functions)), rename=lambda target: replacements.get(operator_of(target), target)
     )
-    exec(compile(text, BODY, "exec"), scope)  # noqa: S102 - text of our own making
+    exec(compile(text, file, "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
 
