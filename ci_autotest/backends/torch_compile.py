@@ -11,23 +11,32 @@ import importlib.util
 import io
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
-from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
+from ci_autotest.backends.body_function import (
+    backward_of_whole,
+    begun,
+    has_leaf,
+    prepared,
+    see,
+    see_outputs,
+    with_refusals,
+)
 from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, body_key
-from ci_autotest.backends.delegation import BODY, DelegationWatch
+from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.protocol import IN_BACKWARD, IN_COMPILING, Backend
 from ci_autotest.backends.torch_steps import TorchSteps, resolve
-from ci_autotest.backends.trace import Failure
+from ci_autotest.backends.trace import Failure, Raised, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
+from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text, is_raised_on_purpose
 from ci_autotest.program.backward_passes import (
     READS_GRADIENT,
     creates_graph,
@@ -45,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Step
 
 
@@ -158,7 +167,10 @@ class CompileBackend(Backend):
             trace.untested = Unsupported(*why)
             trace.shown = frozenset(bound)
             return trace
-        outputs = self._call(program, [trace.values[index] for index in bound], trace)
+        given = [trace.values[index] for index in bound]
+        outputs = self._call(program, given, trace)
+        if trace.failure is not None and trace.failure.lacking is None and self._may_refuse(program, given):
+            outputs = self._without_training(program, given, trace, trace.failure)
         if trace.untested is not None and not outputs:
             trace.shown = frozenset(bound)
             return trace
@@ -167,11 +179,42 @@ class CompileBackend(Backend):
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; leaves and parameters only."""
-        if not self._is_trained:
+        if not self._is_trained or trace.backward_lacking is not None:
             return
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
-        backward_of_whole(program, trace, cotangents)
+        backward_of_whole(program, trace, cotangents, self._lacking_backward)
+
+    def _lacking_backward(self, error: BaseException) -> Unsupported | None:
+        """Return that a compiler refuses to run a backward pass: its own code raises an error on purpose.
+
+        What torch raises there, for example of a gradient with a wrong shape, is a fault of the compiler. So is what
+        raises in a compiler of torch itself, because all of these can be trained.
+        """
+        if self._compiler in OF_TORCH or not is_raised_on_purpose(error, Path(torch.__file__).parent):
+            return lacking(error)
+        return _refusal(type(error).__name__, error_text(error))
+
+    def _may_refuse(self, program: Program, arguments: Sequence[Any]) -> bool:
+        """Whether a body that raises is trained, by a compiler that may be for inference only."""
+        is_own = self._is_trained and self._compiler not in OF_TORCH
+        return is_own and any(map(has_leaf, arguments)) and all(s.target not in READS_GRADIENT for s in program.steps)
+
+    def _without_training(
+        self, program: Program, arguments: Sequence[Any], trace: Trace, failure: Failure
+    ) -> tuple[Any, ...]:
+        """Run a body again without gradients. If it runs, the compiler has refused to be trained; its values count."""
+        given = [value.detach() if isinstance(value, torch.Tensor) else value for value in arguments]
+        again = Trace()
+        with torch.no_grad():
+            outputs = self._call(program, given, again)
+        if again.failure is not None or again.untested is not None:
+            return ()
+        trace.failure, trace.delegation = None, again.delegation
+        trace.has_flags = False
+        trace.backward_failure = Raised(failure.kind, failure.message)
+        trace.backward_lacking = _refusal(failure.kind, failure.message)
+        return outputs
 
     def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
         """Return what runs the compiled body once; its first call compiles."""
@@ -222,8 +265,8 @@ class CompileBackend(Backend):
     def _key(self, program: Program, arguments: Sequence[Any]) -> Hashable:
         """Return what a compiled body holds for; ``None`` if for one run only."""
         key = body_key(program, arguments)
-        functions = {**_own_functions(program), **self.functions}
-        return key and (key, *((operator, id(function)) for operator, function in functions.items()))
+        functions = {**_own_functions(program), **self.functions}.items()
+        return key and (key, torch.is_grad_enabled(), *((operator, id(function)) for operator, function in functions))
 
     def _made(self, program: Program, key: Hashable) -> CompiledBody:
         """Return a body that its first run compiles."""
@@ -242,6 +285,10 @@ class CompileBackend(Backend):
             if not body.watch.is_outdated:
                 raise
         return None
+
+
+def _refusal(kind: str, message: str) -> Unsupported:
+    return Unsupported(UnsupportedReason.NOT_TRAINED, f"trained, it raises {kind}: {message[:300]}")
 
 
 def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
