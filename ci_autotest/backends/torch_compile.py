@@ -27,7 +27,7 @@ from ci_autotest.backends.body_function import (
     see_outputs,
     with_refusals,
 )
-from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, body_key
+from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
 from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
@@ -110,6 +110,8 @@ class CompileBackend(Backend):
         self.mode = "" if self._is_trained else how.replace("_", " ")
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
+        #: How bodies raise that the compiler refuses to train.
+        self._refusals: KeptCallables[Failure] = KeptCallables()
         self._bodies = CompiledBodies(self._options, is_kept=not self._has_cuda_graphs())
         # A misspelled compiler is a fault of the configuration; in a case it would look like the candidate's error.
         try:
@@ -168,9 +170,7 @@ class CompileBackend(Backend):
             trace.shown = frozenset(bound)
             return trace
         given = [trace.values[index] for index in bound]
-        outputs = self._call(program, given, trace)
-        if trace.failure is not None and trace.failure.lacking is None and self._may_refuse(program, given):
-            outputs = self._without_training(program, given, trace, trace.failure)
+        outputs = self._outputs(program, given, trace)
         if trace.untested is not None and not outputs:
             trace.shown = frozenset(bound)
             return trace
@@ -184,6 +184,15 @@ class CompileBackend(Backend):
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents, self._lacking_backward)
+
+    def _outputs(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
+        """Run a compiled body, without gradients if its compiler refuses to be trained."""
+        key = self._key(program, arguments)
+        trace.failure = self._refusals.get(key)
+        outputs = () if trace.failure is not None else self._call(program, arguments, trace)
+        if trace.failure is None or trace.failure.lacking is not None or not self._may_refuse(program, arguments):
+            return outputs
+        return self._without_training(program, arguments, trace, trace.failure)
 
     def _lacking_backward(self, error: BaseException) -> Unsupported | None:
         """Return that a compiler refuses to run a backward pass: its own code raises an error on purpose.
@@ -211,6 +220,7 @@ class CompileBackend(Backend):
         if again.failure is not None or again.untested is not None:
             return ()
         trace.failure, trace.delegation = None, again.delegation
+        self._refusals.keep(self._key(program, arguments), failure)
         trace.has_flags = False
         trace.backward_failure = Raised(failure.kind, failure.message)
         trace.backward_lacking = _refusal(failure.kind, failure.message)
@@ -288,7 +298,9 @@ class CompileBackend(Backend):
 
 
 def _refusal(kind: str, message: str) -> Unsupported:
-    return Unsupported(UnsupportedReason.NOT_TRAINED, f"trained, it raises {kind}: {message[:300]}")
+    # Below an empty line torch tells how to report a bug of its own.
+    said = " ".join(message.partition("\n\n")[0].split())
+    return Unsupported(UnsupportedReason.NOT_TRAINED, f"trained, it raises {kind}: {said[:300]}")
 
 
 def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:

@@ -113,6 +113,21 @@ def test_run__compiler_of_an_inference_engine__is_unsupported_only_where_its_val
         assert found.oracle.startswith("trained, it raises ")
 
 
+def test_run__three_cases_of_one_size__the_compiler_refuses_once():
+    asked: list[bool] = []
+
+    def counting(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        asked.append(any(each.requires_grad for each in inputs))
+        return refuses_in_compiling(graph, inputs)
+
+    backend = CompileBackend({"backend": counting}, delegated=lambda _: 1000)
+    found = [tried(body, backend, case=case, profile="ordinary") for case in (0, 2, 4)]
+    (words,) = {each.oracle for each in found}
+    assert words.startswith("trained, it raises BackendCompilerFailed: backend=")
+    assert words.endswith(f" raised: RuntimeError: {MESSAGE}")
+    assert asked == [True, False]
+
+
 def test_run__no_gradient_is_wanted__an_error_stays_one():
     found = seen(refuses_everything, requires_grad=False)
     assert (found.outcome, found.kind) == ("misaligned", "error")
