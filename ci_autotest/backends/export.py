@@ -95,6 +95,7 @@ class ExportBackend(ExportingBackend):
         if wrong:
             trace.failure = Failure(first, "ContractError", f"{self._path}: {wrong}")
             return [], ran
+        trace.is_kept = key is not None
         trace.delegation = watch.found(program)
         return [output.detach().clone() for output in outputs], ran
 

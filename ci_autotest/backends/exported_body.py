@@ -73,6 +73,10 @@ class ExportingBackend(Backend):
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Do nothing: an exported body has no backward pass (``Trace.has_backward``)."""
 
+    def forget_bodies(self) -> None:
+        """Export bodies anew from now on."""
+        self._kept.clear()
+
     def taken_compile_s(self) -> float:
         """Return the seconds spent exporting and compiling since the last call of this method."""
         return self._clock.taken()

@@ -241,6 +241,10 @@ class CompileBackend(Backend):
         asked = self._options.get("mode") in modes or "triton.cudagraphs" in self._options.get("options", {})
         return self.device.type == "cuda" and (asked or self._compiler == "cudagraphs")
 
+    def forget_bodies(self) -> None:
+        """Compile bodies anew from now on."""
+        self._bodies.forget()
+
     def taken_compile_s(self) -> float:
         """Return the seconds spent compiling since the last call of this method."""
         return self._bodies.clock.taken()
@@ -266,6 +270,7 @@ class CompileBackend(Backend):
             trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
             return ()
         self._bodies.settle(body, program, key)
+        trace.is_kept = body.watch.is_settled
         if not body.watch.runs:
             detail = "nothing was compiled: torch.compile ran the body eagerly"
             trace.untested = Unsupported(UnsupportedReason.NOT_COMPILED, detail)

@@ -12,6 +12,7 @@ COMPILERS = """
 import os
 import time
 
+import torch
 from torch._dynamo import register_backend
 
 
@@ -28,6 +29,18 @@ def slow(graph, inputs):
     with open("compiled.txt", "a") as file:
         file.write(f"{os.getpid()}\\n")
     return graph.forward
+
+
+@register_backend(name="buffered")
+def buffered(graph, inputs):
+    held = []
+
+    def run(*args):
+        found = graph.forward(*args)
+        held.extend(torch.empty_like(each) for each in found[len(held):])
+        return tuple(own.copy_(each) for own, each in zip(held, found))
+
+    return run
 
 
 def everything(_):
@@ -76,3 +89,15 @@ def test_run__slow_compiler__its_time_is_told_and_fewer_sizes_take_less(tmp_path
     assert len(compiled) == count  # Profiles change layouts, so that one set of sizes is compiled several times.
     assert 0.3 * count <= result["compile_s"] <= result["duration_s"]
     assert ("compiling" in done.out) == (result["compile_s"] >= 0.5)
+
+
+def test_run__callable_overwrites_earlier_results__is_found_and_confirmed(tmp_path: Path):
+    made = project(tmp_path, "buffered", forward_only=True)
+    done = made.run("autotest_two.py::sin", "--cases", "6")
+    assert done.status == 1, done.said
+    (finding,) = made.report()["findings"]
+    assert (finding["operator"], finding["kind"], finding["outcome"]) == ("torch.sin", "stateful", "misaligned")
+    assert finding["detail"] == "right when it was returned, and overwritten by a later call of what was compiled"
+    assert finding["no_program"] == "calls"
+    (result,) = made.report()["results"]
+    assert result["probes"]["run"] == 1

@@ -98,10 +98,9 @@ class OnnxBackend(ExportingBackend):
         given = [value for value in bound if isinstance(value, torch.Tensor)]
         named = {f"input_{i}": value.detach().clone() for i, value in enumerate(given)}
         arrays = {name: _array(value) for name, value in named.items()}
+        key = export_key(program, bound)
         try:
-            session, ran = self._made(
-                export_key(program, bound), first, lambda: self._session(body, named, called_operators(program))
-            )
+            session, ran = self._made(key, first, lambda: self._session(body, named, called_operators(program)))
             found = session.run(None, {item.name: arrays[item.name] for item in session.get_inputs()})
         except UnsupportedError:
             raise
@@ -112,6 +111,7 @@ class OnnxBackend(ExportingBackend):
                 raise UnsupportedError(message) from error
             trace.failure = Failure(first, type(error).__name__, error_text(error))
             return [], ()
+        trace.is_kept = key is not None
         # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
         trace.delegation = Delegation(computing(program))
         return [torch.from_numpy(array) for array in found], ran
