@@ -17,6 +17,7 @@ from ci_autotest.doc_links import Page, more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
 #: Opcodes of ``raise`` and ``assert``.
 _RAISES: Final = frozenset({"RAISE_VARARGS", "RERAISE"})
@@ -93,6 +94,7 @@ class UnsupportedReason(str, Enum):
         CONSTANT: The exporter computed the body itself, so that nothing is left to run.
         NOT_IMPLEMENTED: A user function raised ``NotImplementedError``.
         NOT_COMPILED: The body was not compiled.
+        NOT_TRAINED: The compiler raises where a gradient is wanted, and gives the right values without one.
         NOT_DELEGATED: PyTorch ran every call of the body in the compiler's place.
         STEP_BY_STEP: The body ran step by step instead of as a graph.
         UNCHANGED: The pass did not change the graph.
@@ -117,6 +119,7 @@ class UnsupportedReason(str, Enum):
     CONSTANT = "constant"
     NOT_IMPLEMENTED = "not_implemented"
     NOT_COMPILED = "not_compiled"
+    NOT_TRAINED = "not_trained"
     NOT_DELEGATED = "not_delegated"
     STEP_BY_STEP = "step_by_step"
     UNCHANGED = "unchanged"
@@ -256,10 +259,32 @@ def is_in_user_code(error: BaseException, framework: Path) -> bool:
 
 def is_of_library(error: BaseException) -> bool:
     """Whether a compiled library raised an error: then the innermost Python frame was at a call, not at a ``raise``."""
+    trace = _innermost(error)
+    return trace is not None and not _is_at_raise(trace)
+
+
+def is_raised_on_purpose(error: BaseException, framework: Path) -> bool:
+    """Whether a ``raise`` in Python code that is not the framework's own raised an error.
+
+    Args:
+        error: The error as it was caught.
+        framework: Folder of the framework.
+    """
+    trace = _innermost(error)
+    if trace is None or isinstance(error, AssertionError):
+        return False
+    return _is_at_raise(trace) and framework not in Path(trace.tb_frame.f_code.co_filename).parents
+
+
+def _innermost(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] not in _RAISES
+    return trace
+
+
+def _is_at_raise(trace: TracebackType) -> bool:
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] in _RAISES
 
 
 def import_failure(error: BaseException, module: str) -> str:

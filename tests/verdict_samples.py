@@ -39,6 +39,7 @@ PLACES = [
     (BackwardPass(), "leniency", "backward pass"),
     (BackwardPass(), "timeout", "in its backward pass"),
     (InFlight(target="torch.exp"), "crash", "in torch.exp"),
+    (InFlight(target="torch.exp", compiling=True), "timeout", "in compiling torch.exp"),
     (Result(), "error", "result"),
     (Value(name="exp"), "graph", "value of exp, as a graph"),
 ]

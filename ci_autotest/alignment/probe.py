@@ -23,7 +23,7 @@ from ci_autotest.program.targets import is_overload
 from ci_autotest.values.dtypes import FLOAT8
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.values.probes import NoProbe
@@ -80,6 +80,19 @@ def probe_of(
         if trace.failure is None and _is_readable(trace):
             return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
     return "same_values"
+
+
+def other_values(attempt: Attempt) -> Iterator[dict[str, Any]]:
+    """Yield sources of a case with other values in the same places, the most different first."""
+    steps = attempt.program.steps
+    for change in (_mixed, _scaled):
+        changed = {
+            steps[index].target: others[0]
+            for index, others in _changed(part_of(attempt), change).items()
+            if attempt.program.inputs[index].is_contiguous
+        }
+        if changed:
+            yield {**attempt.sources, **changed}
 
 
 def is_telling(attempt: Attempt) -> bool:

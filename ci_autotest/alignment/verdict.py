@@ -59,7 +59,7 @@ _RETURNS: Final = "the reference returns a result here"
 #: Why a candidate may have no gradient where the reference has one.
 _NO_GRADIENT: Final = frozenset({
     UnsupportedReason.NO_KERNEL, UnsupportedReason.NO_SHARDING_RULE, UnsupportedReason.PLACEMENT_REFUSED,
-    UnsupportedReason.NOT_SIMULATED, UnsupportedReason.NO_COUNTERPART,
+    UnsupportedReason.NOT_SIMULATED, UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NOT_TRAINED,
 })  # fmt: skip
 #: Kinds that float64 can judge, because elements differ.
 _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})

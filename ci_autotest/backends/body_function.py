@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.torch_steps import TorchSteps
+    from ci_autotest.errors import Unsupported
 
 #: Classes of errors that mean that something is not implemented. Such an error is not a refusal of the input.
 _LACKING: Final = frozenset({"NotImplementedError", "Unsupported"})
@@ -116,13 +117,19 @@ def see_outputs(
         see(trace, ref.index, snapshots=snapshots)
 
 
-def backward_of_whole(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+def backward_of_whole(
+    program: Program,
+    trace: Trace,
+    cotangents: Mapping[int, Any],
+    lacks: Callable[[BaseException], Unsupported | None] = lacking,
+) -> None:
     """Run one backward pass from all outputs, if a visible leaf or parameter could get a gradient."""
-    if any(_has_leaf(value) for value in trace.values):
-        backward(program, trace, cotangents)
+    if any(has_leaf(value) for value in trace.values):
+        backward(program, trace, cotangents, lacks=lacks)
 
 
-def _has_leaf(value: Any) -> bool:
+def has_leaf(value: Any) -> bool:
+    """Whether a value, or a parameter of it, could get a gradient."""
     if isinstance(value, torch.Tensor):
         return value.requires_grad and value.is_leaf
     return isinstance(value, torch.nn.Module) and any(parameter.requires_grad for parameter in value.parameters())

@@ -52,7 +52,8 @@ _FELL_BACK: Final = "PyTorch ran a part that the compiler had taken: the compile
 _OF_SCRIPT: Final = "Expected a value of type 'Tensor' for argument 'self' but instead found type"
 #: The file name of a body's text, and a line of it in the stack trace of a node.
 BODY: Final = "<program>"
-_LINE: Final = re.compile(rf'File "{BODY}", line (\d+)')
+_BEGIN: Final = BODY.removesuffix(">")
+_LINE: Final = re.compile(rf'File "{_BEGIN}[^"]*", line (\d+)')
 _MODES: Final = torch._C._TorchDispatchModeKey  # torch has no public name for it
 
 
@@ -71,23 +72,53 @@ class DelegationWatch:
         self._is_of_torch = compiler in OF_TORCH and hook is None
         self._functions: list[Callable[..., Any]] = []
         self.graphs = 0
+        #: Number of graphs that the latest run of the body has run compiled.
+        self.runs = 0
+        #: Called after each compilation, before the compiled function runs.
+        self.on_compiled: Callable[[], None] | None = None
+        #: Whether what was compiled is kept: from then on the compiler is not asked again.
+        self.is_settled = False
+        #: Whether it was asked again all the same, because what dynamo compiled does not hold for another run.
+        self.is_outdated = False
         self._captured: set[int] = set()
         #: What each step calls, from a run without data: steps by operator, in order, once for each call.
         self._called: dict[str, list[int]] = defaultdict(list)
         self._seen: list[TorchCall] = []
-        self._is_known = True
+        self._is_known = self._is_graph_known = True
 
     def __repr__(self) -> str:
         """Return the compiler's name, which torch puts into a compiler's errors."""
         return str(self._compiler)
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
-        """Compile a graph of dynamo's; return its function, which is watched while it runs."""
+        """Compile a graph of dynamo's; return its function, which is watched while it runs.
+
+        Raises:
+            RuntimeError: The body is kept, so that this graph is for another run than the one that it was kept for.
+        """
+        if self.is_settled:
+            self.is_outdated = True
+            message = "what was compiled does not hold for this run"
+            raise RuntimeError(message)
         self.graphs += 1
         self.capture(graph, example_inputs)
         lookup: Any = torch._dynamo.lookup_backend
-        function: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
-        return function if self._is_of_torch else self.watched(function)
+        try:
+            function: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
+        finally:
+            if self.on_compiled is not None:
+                self.on_compiled()
+        return self._counted(function if self._is_of_torch else self.watched(function))
+
+    def begin(self) -> None:
+        """Begin another run of what was compiled."""
+        self.runs = 0
+        self._seen.clear()
+        self._is_known = self._is_graph_known
+
+    def is_one_graph(self, needed: frozenset[int]) -> bool:
+        """Whether the steps that matter are one graph, without a break."""
+        return self.graphs == 1 and needed <= self._captured
 
     def capture(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
         """Note which steps a graph is made of."""
@@ -105,6 +136,13 @@ class DelegationWatch:
         for operator, line in calls:
             if line in self._lines:
                 self._called[operator].append(self._lines[line])
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            return function(*args)
+
+        return run
 
     def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a compiled function that is watched while it runs."""
@@ -190,7 +228,7 @@ class DelegationWatch:
                 if step is not None:
                     self._called[operator].append(step)
         except Exception:  # noqa: BLE001 - an operator may refuse tensors without data, in any way
-            self._is_known = False
+            self._is_known = self._is_graph_known = False
 
     def _step_of(self, node: torch.fx.Node) -> int | None:
         """Return the step that a node was made of; ``None`` if it does not say."""
@@ -274,7 +312,7 @@ class _BodyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: FrameType | None = sys._getframe(1)
         while _is_computing(func) and frame is not None:
-            if frame.f_code.co_filename == BODY:
+            if frame.f_code.co_filename.startswith(_BEGIN):
                 self._calls.append((func._schema.name, frame.f_lineno))
                 break
             frame = frame.f_back

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import torch
 
 from ci_autotest.backends.delegation import DelegationWatch
-from ci_autotest.backends.exported_body import ExportingBackend, called_operators, quiet
+from ci_autotest.backends.exported_body import ExportingBackend, called_operators, export_key, quiet
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.backends.torch_compile import lines_of
 from ci_autotest.backends.trace import Failure
@@ -20,14 +20,12 @@ from ci_autotest.errors import UnavailableError, UnsupportedError, UnsupportedRe
 from ci_autotest.program.codegen import function_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from ci_autotest.backends.exported_body import ExportedBody
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
-#: Callables for several sizes that are kept.
-_KEPT: Final = 16
 #: Sizes that an exporter always takes for constants.
 _SPECIAL_SIZES: Final = frozenset({0, 1})
 #: Characters of an error that a report shows.
@@ -66,21 +64,18 @@ class ExportBackend(ExportingBackend):
             raise UnavailableError(message)
         self._function, self._path, self._takes = function, path, takes
         self._is_dynamic, self._delegated = is_dynamic, delegated
-        self._made: dict[Any, tuple[Callable[..., Any], torch.export.ExportedProgram]] = {}
 
     def _outputs(
         self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
         tensors = tuple(value.detach().clone() for value in bound if isinstance(value, torch.Tensor))
-        has_modules = any(isinstance(value, torch.nn.Module) for value in bound)
-        key = None if has_modules or not self._is_dynamic else _key_of(program, tensors)
-        made = self._made.get(key)
-        if made is None or not _fits(made[1], tensors):
+        key = _key_of(program, bound) if self._is_dynamic else export_key(program, bound)
+
+        def make() -> tuple[Callable[..., Any], Any]:
             graph = self._exported(body, tensors, called_operators(program))
-            made = self._compiled(body, tensors, graph), graph
-            if key is not None:
-                self._made = {**dict(list(self._made.items())[1 - _KEPT :]), key: made}
-        function, graph = made
+            return self._compiled(body, tensors, graph), graph
+
+        function, graph = self._made(key, first, make, lambda made: _fits(made[1], tensors))
         ran = _computed(graph)
         watch = DelegationWatch(self._path, lines_of(program), self._delegated)
         given = [tensor.clone() for tensor in tensors]
@@ -100,6 +95,7 @@ class ExportBackend(ExportingBackend):
         if wrong:
             trace.failure = Failure(first, "ContractError", f"{self._path}: {wrong}")
             return [], ran
+        trace.is_kept = key is not None
         trace.delegation = watch.found(program)
         return [output.detach().clone() for output in outputs], ran
 
@@ -141,10 +137,12 @@ class ExportBackend(ExportingBackend):
         return function  # type: ignore[no-any-return]
 
 
-def _key_of(program: Program, tensors: Sequence[torch.Tensor]) -> Any:
+def _key_of(program: Program, bound: Sequence[Any]) -> Hashable:
     """Return what a callable for several sizes holds for: the body's text, dtypes, and which sizes are special."""
+    if not all(isinstance(each, torch.Tensor) for each in bound):
+        return None  # The exporter takes other values, and the weights of modules, for constants.
     kinds = tuple(
-        (str(each.dtype), tuple(size if size in _SPECIAL_SIZES else -1 for size in each.shape)) for each in tensors
+        (str(each.dtype), tuple(size if size in _SPECIAL_SIZES else -1 for size in each.shape)) for each in bound
     )
     return function_text(program), kinds
 

@@ -9,26 +9,29 @@ import logging
 import warnings
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 
 from ci_autotest.backends.body_function import begun, prepared, see
+from ci_autotest.backends.compiled_bodies import CompileClock, KeptCallables, body_key
 from ci_autotest.backends.operators.identity import step_operator
-from ci_autotest.backends.protocol import Backend
+from ci_autotest.backends.protocol import IN_COMPILING, Backend
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import UnsupportedError
+from ci_autotest.errors import Unsupported, UnsupportedError
 from ci_autotest.program.backward_passes import PASSES
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
+
+Made = TypeVar("Made")
 
 #: Steps that a model cannot contain: reads of a tensor's elements while the body is exported, and gradients.
 _READS: Final = frozenset({
@@ -45,6 +48,8 @@ class ExportingBackend(Backend):
     def __init__(self) -> None:
         self._torch = TorchBackend(is_candidate=True)
         self.on_step: Callable[[int], None] | None = None
+        self._kept: KeptCallables[Any] = KeptCallables()
+        self._clock = CompileClock()
 
     def run(
         self,
@@ -68,6 +73,44 @@ class ExportingBackend(Backend):
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Do nothing: an exported body has no backward pass (``Trace.has_backward``)."""
 
+    def forget_bodies(self) -> None:
+        """Export bodies anew from now on."""
+        self._kept.clear()
+
+    def taken_compile_s(self) -> float:
+        """Return the seconds spent exporting and compiling since the last call of this method."""
+        return self._clock.taken()
+
+    def _made(self, key: Hashable, first: int, make: Callable[[], Made], holds: Callable[[Made], bool] = bool) -> Made:
+        """Return what was made of a body: what is kept of it if that holds, else made now. A refusal is kept, too.
+
+        Args:
+            key: What it is kept by; ``None`` if it is not.
+            first: Index of the first call, which is the step in flight afterwards.
+            make: Exports and compiles the body.
+            holds: Whether what is kept holds for this run.
+
+        Raises:
+            UnsupportedError: The exporter or the compiler refuses the body.
+        """
+        found = self._kept.get(key)
+        if not isinstance(found, Unsupported) and (found is None or not holds(found)):
+            self._enter(IN_COMPILING)
+            try:
+                with self._clock.running():
+                    found = make()
+            except UnsupportedError as error:
+                found = error.why
+            self._kept.keep(key, found)
+        self._enter(first)
+        if isinstance(found, Unsupported):
+            raise UnsupportedError(found.detail, reason=found.reason)
+        return found
+
+    def _enter(self, step: int) -> None:
+        if self.on_step is not None:
+            self.on_step(step)
+
     def _run_model(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
         # Torch runs the program first, with modules of its own, to find out which outputs are tensors.
         plain = self._torch.run(program, sources)
@@ -80,8 +123,6 @@ class ExportingBackend(Backend):
             message = "the body has no tensor among its outputs, and a model can have no other outputs"
             raise UnsupportedError(message)
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
-        if self.on_step is not None:
-            self.on_step(first)
         bound = [trace.values[index] for _, index in inputs(program)]
         # The exporter's tracing may write to these values, but the model's run does not, so they are not shown.
         trace.values = [None] * len(trace.values)
@@ -110,6 +151,12 @@ class ExportingBackend(Backend):
         Raises:
             UnsupportedError: The body cannot be exported.
         """
+
+
+def export_key(program: Program, bound: Sequence[Any]) -> Hashable:
+    """Return what an exported body holds for; ``None`` if for this run only: a module in training changes itself."""
+    is_training = any(isinstance(value, torch.nn.Module) and value.training for value in bound)
+    return None if is_training else body_key(program, bound)
 
 
 def called_operators(program: Program) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The index that ``on_step`` is called with when the backward pass begins.
 IN_BACKWARD: Final = -2
+#: The index that it is called with before a body is compiled or exported.
+IN_COMPILING: Final = -5
 #: Two of the profiles in ``record/draw/profiles.py``, which backends do not import.
 _ORDINARY, _LARGE_SHAPES = "ordinary", "large_shapes"
 
@@ -62,7 +64,8 @@ class Backend(Protocol):
         writes_inputs: Whether kernels may write to inputs, also to those that they have saved (``writes`` of the row).
         takes_copies: Whether ``run`` can copy values that later steps write to (its argument ``copied``).
         batches_ahead: How many batches may be submitted before the traces of the first are read.
-        on_step: If set, called with the index of each step before it runs, and with -2 for the backward pass.
+        on_step: If set, called with the index of each step before it runs, with -2 for the backward pass, and with -5
+            before a body is compiled.
         version: Version of the framework.
         libraries: Versions of other libraries that matter, by name.
         mode: Name of the mode in reports; empty for the usual one.
@@ -156,6 +159,14 @@ class Backend(Protocol):
         """
         return None
 
+    def forget_bodies(self) -> None:
+        """Compile bodies anew from now on; most backends compile none."""
+        return None  # noqa: RET501 - in a protocol, an empty body would make the method abstract
+
+    def taken_compile_s(self) -> float:
+        """Return the seconds spent compiling since the last call of this method; 0 if this backend compiles nothing."""
+        return 0.0
+
     def has_operators(self) -> bool:
         """Whether an operator of a user's library answers calls, so that what it declares can be checked."""
         return False
@@ -204,7 +215,8 @@ class _Deferred:
         # All forward passes come first: alternating the two phases takes longer, because each one then starts cold.
         for position, attempt in enumerate(self._attempts):
             enter(position)
-            if attempt.is_probe:
+            # Compiling takes many times as long as running, so each of the two is progress.
+            if attempt.is_probe or not backend.shows_steps:
                 with each_step(backend, enter.step):
                     found.append(run_forward(backend, attempt))
             else:

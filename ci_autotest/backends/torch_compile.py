@@ -10,22 +10,33 @@ import difflib
 import importlib.util
 import io
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
-from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
-from ci_autotest.backends.delegation import BODY, DelegationWatch
+from ci_autotest.backends.body_function import (
+    backward_of_whole,
+    begun,
+    has_leaf,
+    prepared,
+    see,
+    see_outputs,
+    with_refusals,
+)
+from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
+from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.operators.user_operators import UserOperator
-from ci_autotest.backends.protocol import IN_BACKWARD, Backend
+from ci_autotest.backends.protocol import IN_BACKWARD, IN_COMPILING, Backend
 from ci_autotest.backends.torch_steps import TorchSteps, resolve
-from ci_autotest.backends.trace import Failure
+from ci_autotest.backends.trace import Failure, Raised, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
+from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text, is_raised_on_purpose
 from ci_autotest.program.backward_passes import (
     READS_GRADIENT,
     creates_graph,
@@ -40,10 +51,10 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Step
 
 
@@ -99,6 +110,9 @@ class CompileBackend(Backend):
         self.mode = "" if self._is_trained else how.replace("_", " ")
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
+        #: How bodies raise that the compiler refuses to train.
+        self._refusals: KeptCallables[Failure] = KeptCallables()
+        self._bodies = CompiledBodies(self._options, is_kept=not self._has_cuda_graphs())
         # A misspelled compiler is a fault of the configuration; in a case it would look like the candidate's error.
         try:
             torch._dynamo.lookup_backend(self._compiler)
@@ -155,7 +169,8 @@ class CompileBackend(Backend):
             trace.untested = Unsupported(*why)
             trace.shown = frozenset(bound)
             return trace
-        outputs = self._call(program, [trace.values[index] for index in bound], trace)
+        given = [trace.values[index] for index in bound]
+        outputs = self._outputs(program, given, trace)
         if trace.untested is not None and not outputs:
             trace.shown = frozenset(bound)
             return trace
@@ -164,47 +179,133 @@ class CompileBackend(Backend):
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; leaves and parameters only."""
-        if not self._is_trained:
+        if not self._is_trained or trace.backward_lacking is not None:
             return
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
-        backward_of_whole(program, trace, cotangents)
+        backward_of_whole(program, trace, cotangents, self._lacking_backward)
+
+    def _outputs(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
+        """Run a compiled body, without gradients if its compiler refuses to be trained."""
+        key = self._key(program, arguments)
+        trace.failure = self._refusals.get(key)
+        outputs = () if trace.failure is not None else self._call(program, arguments, trace)
+        if trace.failure is None or trace.failure.lacking is not None or not self._may_refuse(program, arguments):
+            return outputs
+        return self._without_training(program, arguments, trace, trace.failure)
+
+    def _lacking_backward(self, error: BaseException) -> Unsupported | None:
+        """Return that a compiler refuses to run a backward pass: its own code raises an error on purpose.
+
+        What torch raises there, for example of a gradient with a wrong shape, is a fault of the compiler. So is what
+        raises in a compiler of torch itself, because all of these can be trained.
+        """
+        if self._compiler in OF_TORCH or not is_raised_on_purpose(error, Path(torch.__file__).parent):
+            return lacking(error)
+        return _refusal(type(error).__name__, error_text(error))
+
+    def _may_refuse(self, program: Program, arguments: Sequence[Any]) -> bool:
+        """Whether a body that raises is trained, by a compiler that may be for inference only."""
+        is_own = self._is_trained and self._compiler not in OF_TORCH
+        return is_own and any(map(has_leaf, arguments)) and all(s.target not in READS_GRADIENT for s in program.steps)
+
+    def _without_training(
+        self, program: Program, arguments: Sequence[Any], trace: Trace, failure: Failure
+    ) -> tuple[Any, ...]:
+        """Run a body again without gradients. If it runs, the compiler has refused to be trained; its values count."""
+        given = [value.detach() if isinstance(value, torch.Tensor) else value for value in arguments]
+        again = Trace()
+        with torch.no_grad():
+            outputs = self._call(program, given, again)
+        if again.failure is not None or again.untested is not None:
+            return ()
+        trace.failure, trace.delegation = None, again.delegation
+        self._refusals.keep(self._key(program, arguments), failure)
+        trace.has_flags = False
+        trace.backward_failure = Raised(failure.kind, failure.message)
+        trace.backward_lacking = _refusal(failure.kind, failure.message)
+        return outputs
 
     def body_calls(self, program: Program, values: Sequence[Any]) -> BodyCalls:
         """Return what runs the compiled body once; its first call compiles."""
-        torch._dynamo.reset()
+        self._bodies.forget()
         written = python_function(program, self.device, self.functions)
         compiled = torch.compile(written, backend=self._compiler, **self._options)
         if not self._is_trained:
             compiled = self._without_gradients()(compiled)
         return BodyCalls(called_with(compiled, program, values))
 
+    def _has_cuda_graphs(self) -> bool:
+        """Whether a second run may write to the results of the first, which a CUDA graph has memory of its own for."""
+        modes = {"reduce-overhead", "max-autotune"}
+        asked = self._options.get("mode") in modes or "triton.cudagraphs" in self._options.get("options", {})
+        return self.device.type == "cuda" and (asked or self._compiler == "cudagraphs")
+
+    def forget_bodies(self) -> None:
+        """Compile bodies anew from now on."""
+        self._bodies.forget()
+
+    def taken_compile_s(self) -> float:
+        """Return the seconds spent compiling since the last call of this method."""
+        return self._bodies.clock.taken()
+
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
-        watch = DelegationWatch(self._compiler, lines_of(program, self.functions), self._delegated)
         first = program.calls[0][0] if program.calls else len(program.steps) - 1
-        if self.on_step is not None:
-            self.on_step(first)
-        written = python_function(program, self.device, self.functions)
+        key = self._key(program, arguments)
+        body = self._bodies.get(key) or self._made(program, key)
         try:
-            torch._dynamo.reset()
-            function = torch.compile(written, backend=watch, **self._options)
-            with nullcontext() if self._is_trained else self._without_gradients():
-                found = function(*arguments)
+            found = self._run_compiled(body, arguments, first)
+            if body.watch.is_outdated:
+                self._bodies.forget()
+                body = self._made(program, key)
+                found = self._run_compiled(body, arguments, first)
             if self._without_gradients is torch.inference_mode:  # such a tensor has no version
                 found = [value.clone() if isinstance(value, torch.Tensor) else value for value in found]
         except FOREIGN as error:
             pass_interrupt(error)
             is_of_shared_graph = type(error) is RuntimeError and self._compiler != _EAGER
-            if is_of_shared_graph and goes_through_earlier_calls(program) and _runs(written, arguments):
+            if is_of_shared_graph and goes_through_earlier_calls(program) and _runs(body.plain, arguments):
                 trace.untested = Unsupported(UnsupportedReason.NO_GRAPH, _SHARED)
                 return ()
             trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
             return ()
-        if not watch.graphs:
+        self._bodies.settle(body, program, key)
+        trace.is_kept = body.watch.is_settled
+        if not body.watch.runs:
             detail = "nothing was compiled: torch.compile ran the body eagerly"
             trace.untested = Unsupported(UnsupportedReason.NOT_COMPILED, detail)
-        trace.delegation = watch.found(program)
+        trace.delegation = body.watch.found(program)
         return tuple(found)
+
+    def _key(self, program: Program, arguments: Sequence[Any]) -> Hashable:
+        """Return what a compiled body holds for; ``None`` if for one run only."""
+        key = body_key(program, arguments)
+        functions = {**_own_functions(program), **self.functions}.items()
+        return key and (key, torch.is_grad_enabled(), *((operator, id(function)) for operator, function in functions))
+
+    def _made(self, program: Program, key: Hashable) -> CompiledBody:
+        """Return a body that its first run compiles."""
+        watch = DelegationWatch(self._compiler, lines_of(program, self.functions), self._delegated)
+        return self._bodies.make(partial(python_function, program, self.device, self.functions), key, watch)
+
+    def _run_compiled(self, body: CompiledBody, arguments: Sequence[Any], first: int) -> Any:
+        """Run a compiled body; ``None`` if what is kept of it does not hold for this run."""
+        if self.on_step is not None:
+            self.on_step(first if body.watch.is_settled else IN_COMPILING)
+        try:
+            with nullcontext() if self._is_trained else self._without_gradients():
+                return self._bodies.run(body, arguments, lambda: self.on_step and self.on_step(first))
+        except FOREIGN as error:
+            pass_interrupt(error)
+            if not body.watch.is_outdated:
+                raise
+        return None
+
+
+def _refusal(kind: str, message: str) -> Unsupported:
+    # Below an empty line torch tells how to report a bug of its own.
+    said = " ".join(message.partition("\n\n")[0].split())
+    return Unsupported(UnsupportedReason.NOT_TRAINED, f"trained, it raises {kind}: {said[:300]}")
 
 
 def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
@@ -225,7 +326,10 @@ def lines_of(program: Program, functions: Mapping[str, Callable[..., Any]] = Map
 
 
 def python_function(
-    program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    program: Program,
+    device: torch.device,
+    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    file: str = BODY,
 ) -> Callable[..., Any]:
     """Return the body as a function of its inputs; calls of replaced operators become calls of the replacements."""
     scope: dict[str, Any] = {"torch": torch, "device": device, "io": io}
@@ -235,7 +339,7 @@ def python_function(
     text = function_text(
         spelled_out(program, frozenset(functions)), rename=lambda target: replacements.get(operator_of(target), target)
     )
-    exec(compile(text, BODY, "exec"), scope)  # noqa: S102 - text of our own making
+    exec(compile(text, file, "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
 

@@ -181,6 +181,7 @@ class Trace:
         distributions: For a group of ranks: how the value of each step lies on them, by index.
         replaced: Steps that a pass over the body's graph replaced or removed.
         expectation: What the run is held against; ``None`` for the reference's run of the whole program.
+        is_kept: Of a compiler: whether another run of the body with these sizes calls what was compiled for this one.
         delegation: Of a compiler: which steps it ran itself; ``None`` for a candidate that runs all that it is given.
     """
 
@@ -208,6 +209,7 @@ class Trace:
     rank_faults: Sequence[RankFault] = ()
     distributions: Mapping[int, Distribution] = MappingProxyType({})
     replaced: frozenset[int] = frozenset()
+    is_kept: bool = False
     delegation: Delegation | None = None
     expectation: Expectation | None = None
 

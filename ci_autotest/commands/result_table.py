@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_autotest.commands.line_width import shortened
+from ci_autotest.values.result import LONG_COMPILING_S
 from ci_autotest.values.verdict import COLUMNS
 
 if TYPE_CHECKING:
@@ -62,8 +63,12 @@ def result_table(result: RunResult, width: int, *, is_whole: bool = False) -> It
 
 def _fitted(items: Sequence[TestResult], width: int) -> Iterator[RenderableType]:
     columns = [name for name in COLUMNS if any(getattr(item.cases, name) for item in items)]
-    heads: _Cells = (*_HEADS, *(Text(name.replace("_", " "), justify="right") for name in columns), _SECONDS)
-    rows = [_full(item, columns) for item in items]
+    is_compiled = any(item.compile_s >= LONG_COMPILING_S for item in items)
+    numbers = [Text(name.replace("_", " "), justify="right") for name in columns]
+    if is_compiled:
+        numbers.append(Text("compiling", justify="right"))
+    heads: _Cells = (*_HEADS, *numbers, _SECONDS)
+    rows = [_full(item, columns, is_compiled=is_compiled) for item in items]
     ids, names = [item.test for item in items], [f"  {_name(item)}" for item in items]
     if max(map(cell_len, ids)) <= _room(heads, rows, width):
         yield _grid([("test", heads), *zip(ids, rows, strict=True)], _all_widths(ids, heads, rows, width))
@@ -104,8 +109,10 @@ def _room(heads: _Cells, rows: Sequence[_Cells], width: int) -> int:
     return width - sum(_GAP + each for each in _widths(heads, rows))
 
 
-def _full(item: TestResult, columns: Sequence[str]) -> tuple[Text, ...]:
+def _full(item: TestResult, columns: Sequence[str], *, is_compiled: bool) -> tuple[Text, ...]:
     counts = [Text(str(getattr(item.cases, name) or ""), justify="right") for name in columns]
+    if is_compiled:
+        counts.append(Text(f"{item.compile_s:.1f}" if item.compile_s else "", justify="right"))
     return *_sides(item, item.outcome.replace("_", " ")), *counts, _time(item)
 
 

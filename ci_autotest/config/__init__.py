@@ -19,6 +19,7 @@ from ci_autotest.config.values import (
     AT_MOST,
     BUILT_IN,
     COMPILE_OPTIONS,
+    COMPILERS,
     DEVICES,
     EXPORT_OPTIONS,
     FILE_NAME,
@@ -45,6 +46,7 @@ from ci_autotest.config.values import (
 __all__ = [
     "AT_MOST",
     "BUILT_IN",
+    "COMPILERS",
     "COMPILE_OPTIONS",
     "DEVICES",
     "EXPORT_OPTIONS",

@@ -368,6 +368,8 @@ class Config(Section, frozen=True, kw_only=True):
     opinfo: OpInfo = OpInfo()
 
 
+#: Backends that compile or export a body, and call what was made of it for later cases, too.
+COMPILERS: Final = frozenset({"torch.compile", "export", "onnxruntime"})
 #: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
 COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
 #: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold; ``dynamo`` chooses between its exporters.

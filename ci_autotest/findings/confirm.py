@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ci_autotest.config import COMPILERS
 from ci_autotest.findings import stateful
 from ci_autotest.findings.crash import lost_again
 from ci_autotest.findings.diagnosis import Diagnosis, Route, flaky, shown_of
@@ -39,7 +40,10 @@ def confirm(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 def confirm_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Look for the calls after which a probe is wrong; it is flaky if nothing shows that again."""
     suspect = diagnosis.suspect
-    found = stateful.of_probe(suspect, inspection.fresh)
+    row = next((each for each in inspection.tools.hello.candidates if each.name == suspect.candidate), None)
+    is_compiled = row is not None and row.backend in COMPILERS
+    find = stateful.by_itself if is_compiled else stateful.of_probe
+    found = find(suspect, inspection.fresh)
     if found is not None:
         return found
     again = inspection.fresh.ask(question(suspect))

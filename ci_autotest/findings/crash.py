@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The step that the progress beacon shows during a backward pass.
 _BACKWARD_STEP: Final = -2
+#: The step that it shows while a body is compiled or exported.
+_COMPILING_STEP: Final = -5
 #: At most this many calls are tried, to find the one whose backward pass ends the worker.
 _TRIED_IN_BACKWARD: Final = 20
 #: The verdict on a lost case before the reference has recorded its program.
@@ -240,7 +242,9 @@ def crash_verdict(verdict: Verdict, lost: WorkerLostError) -> Verdict:
     """
     is_recorded = bool(verdict.operator)
     kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
-    at = BackwardPass() if lost.spot.step == _BACKWARD_STEP else InFlight(target=verdict.target)
+    at: BackwardPass | InFlight = InFlight(target=verdict.target, compiling=lost.spot.step == _COMPILING_STEP)
+    if lost.spot.step == _BACKWARD_STEP:
+        at = BackwardPass()
     misalignment = Misalignment(
         kind=kind, step=verdict.step, at=at, candidate=f"the worker {lost.reason}",  # type: ignore[arg-type]
         reference="returns" if is_recorded else "unknown",

@@ -176,6 +176,8 @@ def _not_shrunk(diagnosis: Diagnosis) -> str:
         return "it was not confirmed, and only what is confirmed is shrunk"
     if diagnosis.verdict.kind == "nondeterminism":
         return "a smaller program would show it only by chance"
+    if diagnosis.no_program == "calls":
+        return "it needs several calls of what was compiled"
     if diagnosis.no_program == "cases":
         return "it needs the cases that ran before it"
     if diagnosis.recording is None:

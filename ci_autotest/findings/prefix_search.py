@@ -51,6 +51,11 @@ class PrefixSearch:
     def _is_over(self) -> bool:
         return self._trials <= 0 or self._cases <= 0
 
+    def shows_alone(self) -> bool:
+        """Whether the case shows it each time in a process that has run no other case: its probe is a part of it."""
+        own = [CaseRun(self._suspect.test, self._suspect.case, 0)]
+        return all(self._shows(own) for _ in range(_REPEATS))
+
     def fewest(self) -> list[CaseRun]:
         """Return the cases that are needed, including the wrong one itself; none if it stays right.
 

@@ -48,6 +48,16 @@ def of_probe(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     return found or after_others(suspect, fresh, is_probe=True)
 
 
+def by_itself(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
+    """Return the diagnosis of what a compiler made of a body, if it is wrong in a later call each time.
+
+    No program shows it, because a program of several calls would be compiled as one.
+    """
+    if not PrefixSearch(suspect, fresh).shows_alone():
+        return None
+    return Diagnosis(suspect, _verdict(suspect), Route.SETTLED, is_confirmed=True, no_program="calls")
+
+
 def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     """Return the diagnosis of a case whose body is wrong when it runs a second time in the same process."""
     recorded = _record(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)

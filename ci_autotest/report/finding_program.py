@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _WHY: Final[Mapping[NoProgram, str]] = {
     "unconfirmed": "it was not run again in a fresh process",
     "flaky": "it did not show again",
+    "calls": "it shows only in a later call of what was compiled, and a program of several calls would be one graph",
     "cases": "it shows only after other cases, and no sequence of their calls shows it",
     "loader": "the fault is in how a data loader draws its numbers",
     "elsewhere": "a few lines cannot run this candidate",
@@ -48,7 +49,7 @@ _WHY: Final[Mapping[NoProgram, str]] = {
     "stops": "the lines that compare both sides end with another error in a fresh process",
 }
 #: Reasons that only a run tells, and not the program itself.
-_OF_A_RUN: Final = frozenset({"flaky", "cases", "passes", "stops"})
+_OF_A_RUN: Final = frozenset({"flaky", "calls", "cases", "passes", "stops"})
 _COMMENT_CHARS: Final = 112
 #: A use of the name ``device`` in printed code, but not as a keyword argument.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")

@@ -18,6 +18,7 @@ from ci_autotest.report.size_budget import Block, BlockForm, Region, fixed
 from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.verdict_line import partial_sentences, partly_compared
 from ci_autotest.values.amounts import plural
+from ci_autotest.values.result import LONG_COMPILING_S
 from ci_autotest.values.verdict import COLUMNS
 
 if TYPE_CHECKING:
@@ -277,4 +278,7 @@ def _test_row(item: TestResult) -> str:
     missing = tuple((", no ", Words(name, 40), f": {_WHY[why]}") for name, why in item.no_profile.items())
     compared = f"{item.cases.aligned:,} / {item.cases.compared:,}"
     names = Code(item.test, 200), Code(item.candidate, 60), item.outcome.replace("_", " ")
-    return row(*names, compared, f"{item.attempts.rejected:,}", (profiles, missing), f"{item.duration_s:.1f} s")
+    seconds = f"{item.duration_s:.1f} s"
+    if item.compile_s >= LONG_COMPILING_S:
+        seconds += f", {item.compile_s:.1f} s of it compiling"
+    return row(*names, compared, f"{item.attempts.rejected:,}", (profiles, missing), seconds)

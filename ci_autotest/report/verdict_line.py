@@ -33,6 +33,7 @@ _REASONS = {
     UnsupportedReason.CONSTANT: "exported as a constant",
     UnsupportedReason.NOT_IMPLEMENTED: "not implemented",
     UnsupportedReason.NOT_COMPILED: "not compiled",
+    UnsupportedReason.NOT_TRAINED: "refuses to be trained",
     UnsupportedReason.NOT_DELEGATED: "not delegated",
     UnsupportedReason.STEP_BY_STEP: "ran step by step instead of as a graph",
     UnsupportedReason.UNCHANGED: "unchanged by the pass",

@@ -37,7 +37,7 @@ class Spot(NamedTuple):
         case: Number of the case, or -1.
         candidate: Position among the candidates of the message; -1 for the reference.
         step: Index of the step; -1 if the backend reports no steps, -2 in a backward pass, -3 while a rejected input
-            runs on a candidate, -4 while the float64 oracle runs.
+            runs on a candidate, -4 while the float64 oracle runs, -5 while a body is compiled.
         attempt: Number of the attempt.
         moves: Grows with every change.
     """

@@ -56,7 +56,7 @@ VARIANTS_AT_MOST: Final = 2
 #: Why a finding has no program that fails when it is pasted; ``report/finding_program.py`` has the sentences.
 NoProgram: TypeAlias = Literal[
     "", "unconfirmed", "flaky", "cases", "loader", "elsewhere", "bands", "checks", "tensors", "unnamed", "unrecorded",
-    "passes", "stops",
+    "passes", "stops", "calls",
 ]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ class ProbeCounts(Struct, frozen=True, kw_only=True):
             backward pass, draws random numbers or has a refused step), `too_large` (over 32,768 elements), `empty`
             (no tensor has an element), `accepted` (a row of `known` accepts a difference that a probe could not tell
             from one of its own), `not_aligned` (no case was aligned), `ranks` (the candidate is a group of
-            ranks), `no_steps` (a compiled body shows no single steps).
+            ranks), `no_steps` (a compiled body shows no single steps, and what was compiled is not called again).
     """
 
     planned: int = 0

@@ -195,6 +195,8 @@ class TestResult(Struct, frozen=True, kw_only=True):
             `rejected` (by the reference, three times), `shapes` (the cases share too few sets of sizes) and
             `few_cases` (its turn is in a later case).
         duration_s: Seconds spent in its cases, on all workers.
+        compile_s: How many of these seconds the candidate spent on compiling or exporting bodies, which each worker
+            does once for a body and its sizes.
         findings: Ids of its findings.
         reason: Why it is not aligned, if no finding says so.
         unsupported: Why cases are unsupported, the most frequent reason first.
@@ -222,6 +224,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     no_profile: dict[str, NoProfile] = msgspec.field(default_factory=dict)
     sizes: ReachedSizes = msgspec.field(default_factory=dict)
     duration_s: float = 0.0
+    compile_s: float = 0.0
     findings: tuple[str, ...] = ()
     reason: str = ""
     unsupported: tuple[UnsupportedCases, ...] = ()
@@ -243,6 +246,10 @@ class TestResult(Struct, frozen=True, kw_only=True):
         """Number of cases that were run: those with an outcome, and those that the reference rejected."""
         counts = self.cases
         return counts.compared + counts.unsupported + min(counts.not_run, self.rejected_cases)
+
+
+#: Seconds of compiling in one test from which on they are shown beside its seconds.
+LONG_COMPILING_S: Final = 0.5
 
 
 class BrokenTest(Struct, frozen=True, kw_only=True):

@@ -120,6 +120,7 @@ class PairTally(Struct, frozen=True, kw_only=True):
         errors: The greatest errors of aligned cases, by operator and dtype.
         probes: Its probes.
         delegation: Its compared cases by how much of them the candidate ran.
+        compile_s: Seconds spent compiling.
         cost: What its cases cost.
     """
 
@@ -129,6 +130,7 @@ class PairTally(Struct, frozen=True, kw_only=True):
     errors: tuple[AlignedError, ...] = ()
     probes: ProbeCounts = ProbeCounts()
     delegation: DelegationCounts = DelegationCounts()
+    compile_s: float = 0.0
     cost: Cost = Cost()
 
     @property
@@ -138,7 +140,7 @@ class PairTally(Struct, frozen=True, kw_only=True):
 
     def __add__(self, other: PairTally) -> PairTally:
         return PairTally(
-            **_sums(self, other, "aligned values_only probes delegation cost"),
+            **_sums(self, other, "aligned values_only probes delegation compile_s cost"),
             unsupported=joined_unsupported((*self.unsupported, *other.unsupported)),
             errors=joined_errors((*self.errors, *other.errors)),
         )  # fmt: skip
@@ -203,6 +205,7 @@ def result_fields(test: TestTally, pair: PairTally) -> dict[str, Any]:
         "errors": pair.errors,
         "probes": pair.probes,
         "delegation": pair.delegation,
+        "compile_s": round(pair.compile_s, 3),
     }
 
 
@@ -220,6 +223,7 @@ def tallies_of(result: TestResult) -> tuple[TestTally, PairTally]:
         errors=result.errors,
         probes=result.probes,
         delegation=result.delegation,
+        compile_s=result.compile_s,
     )
     return test, pair
 

@@ -145,12 +145,18 @@ class BackwardPass(Struct, frozen=True, tag="backward"):
 
 
 class InFlight(Struct, frozen=True, kw_only=True, tag="in flight"):
-    """The operator in which a worker was lost, as the test spelled it."""
+    """The operator in which a worker was lost, as the test spelled it.
+
+    Attributes:
+        target: The operator.
+        compiling: Whether it was lost while the operator was compiled or exported, before anything ran.
+    """
 
     target: str
+    compiling: bool = False
 
     def __str__(self) -> str:
-        return f"in {self.target}"
+        return f"in compiling {self.target}" if self.compiling else f"in {self.target}"
 
 
 class Result(Struct, frozen=True, tag="result"):
@@ -178,6 +184,7 @@ _READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
     ),
     (r"call of (.*)", lambda m: Call(name=m[1])),
     (r"(.*) after the run", lambda m: Value(name=m[1], aspect="end")),
+    (r"in compiling (.*)", lambda m: InFlight(target=m[1], compiling=True)),
     (r"in (.*)", lambda m: InFlight(target=m[1])),
     (r"result", lambda _: Result()),
 )

@@ -170,6 +170,7 @@ OPERATORS = ("tanh", "sin", "nn.functional.relu", "square", "ceil", "floor", "ne
 #: What may differ, with the reason.
 APART: Mapping[str, Callable[[Any], Any]] = {
     "duration_s": lambda _: None,  # a time
+    "compile_s": lambda _: None,  # likewise
     "output": bool,  # numbers of threads, and what else its process had imported
     "replay": lambda value: OUTPUT.sub("", value),  # a path
     "message": lambda value: OUTPUT.sub("", value),  # ends with the line that replays, and its path

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.onnx import _constants
 
-from ci_autotest.backends.exported_body import ExportedBody, ExportingBackend, called_operators, quiet
+from ci_autotest.backends.exported_body import ExportedBody, ExportingBackend, called_operators, export_key, quiet
 from ci_autotest.backends.operator_usage import computing
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -95,10 +95,35 @@ class OnnxBackend(ExportingBackend):
     def _outputs(
         self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
-        called = called_operators(program)
         given = [value for value in bound if isinstance(value, torch.Tensor)]
         named = {f"input_{i}": value.detach().clone() for i, value in enumerate(given)}
         arrays = {name: _array(value) for name, value in named.items()}
+        key = export_key(program, bound)
+        try:
+            session, ran = self._made(key, first, lambda: self._session(body, named, called_operators(program)))
+            found = session.run(None, {item.name: arrays[item.name] for item in session.get_inputs()})
+        except UnsupportedError:
+            raise
+        except FOREIGN as error:
+            pass_interrupt(error)
+            if isinstance(error, _errors().NotImplemented):
+                message = f"onnxruntime {self.version}: {_plain(error_text(error))}"
+                raise UnsupportedError(message) from error
+            trace.failure = Failure(first, type(error).__name__, error_text(error))
+            return [], ()
+        trace.is_kept = key is not None
+        # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
+        trace.delegation = Delegation(computing(program))
+        return [torch.from_numpy(array) for array in found], ran
+
+    def _session(
+        self, body: ExportedBody, named: Mapping[str, torch.Tensor], called: str
+    ) -> tuple[Any, tuple[bool, ...]]:
+        """Return the runtime's session of an exported body, and which outputs the runtime computes itself.
+
+        Raises:
+            UnsupportedError: The body cannot be exported, or the runtime has no kernel for it.
+        """
         data = exported(body, named, self._options, called)
         model = self._onnx.load_from_string(data)
         # Random numbers would be a false alarm, and an output that torch has computed would be green without a test.
@@ -110,31 +135,26 @@ class OnnxBackend(ExportingBackend):
             message = f"the exporter folded the body into constants ({called}), so nothing of it ran on onnxruntime"
             raise UnsupportedError(message, reason=UnsupportedReason.CONSTANT)
         try:
-            session = self._runtime.InferenceSession(data, self._session_options(), providers=["CPUExecutionProvider"])
-            found = session.run(None, {item.name: arrays[item.name] for item in session.get_inputs()})
-        except FOREIGN as error:
-            pass_interrupt(error)
-            if lacking := self._lacking(error, model):
-                message = f"onnxruntime {self.version}: {lacking}"
-                raise UnsupportedError(message) from error
-            trace.failure = Failure(first, type(error).__name__, error_text(error))
-            return [], ran
-        # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
-        trace.delegation = Delegation(computing(program))
-        return [torch.from_numpy(array) for array in found], ran
-
-    def _lacking(self, error: BaseException, model: Any) -> str:
-        """Return that onnxruntime has no kernel for an operator, or ONNX no such operator; empty for other errors."""
-        errors = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-        if isinstance(error, errors.NotImplemented):
-            return _plain(error_text(error))
-        return _undefined(model, self._onnx) if isinstance(error, errors.InvalidGraph) else ""
+            return self._runtime.InferenceSession(
+                data, self._session_options(), providers=["CPUExecutionProvider"]
+            ), ran
+        except _errors().InvalidGraph as error:
+            undefined = _undefined(model, self._onnx)
+            if not undefined:
+                raise
+            message = f"onnxruntime {self.version}: {undefined}"
+            raise UnsupportedError(message) from error
 
     def _session_options(self) -> Any:
         """Return the options of a session: one thread, because torch also has one in a worker."""
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         return options
+
+
+def _errors() -> Any:
+    """Return the module of onnxruntime's errors."""
+    return importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
 
 
 def _imported(name: str) -> Any:

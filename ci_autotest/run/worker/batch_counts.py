@@ -235,6 +235,10 @@ class BatchCounts:
         """Add the cost of a batch on a candidate."""
         self._add(candidate, cost=cost)
 
+    def compiled(self, candidate: str, seconds: float) -> None:
+        """Add the seconds that a candidate spent compiling."""
+        self._add(candidate, compile_s=seconds)
+
     def count_probes(self, probes: Mapping[str, tuple[ProbeCounts, list[str]]]) -> None:
         """Add the counts of probes and the operators that they called, by candidate."""
         for name, (counts, operators) in probes.items():

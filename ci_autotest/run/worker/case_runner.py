@@ -223,6 +223,9 @@ class CaseRunner:
         meters, mapped, before = batch.meters, batch.mapped_bytes, batch.allocated_bytes
         cases, reference_s = len(batch.attempts), batch.reference_s
         self._compare(run, batch, batch_counts)
+        for name, contender in run.contenders.items():
+            if seconds := contender.backend.taken_compile_s():
+                batch_counts.compiled(name, seconds)
         drawn = {
             # Another device has a generator of its own.
             name: meter.drawn(batch.attempts, self._worker_context.reference)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ci_autotest.alignment.accepted import rules_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.probe import is_telling, probe_obstacle, probe_of
+from ci_autotest.alignment.recalls import recalled
 from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.program.ir import GET_ATTR
 from ci_autotest.run.worker.batch import is_aligned
@@ -89,6 +91,9 @@ class ProbeRunner:
                 probe = "accepted"
             if _may_write(run.contenders[name], batch.attempts[position]):
                 probe = "accepted"  # Later calls of a probe would get what an earlier one has left in their inputs.
+            elif is_aligned(verdict) and not run.contenders[name].backend.shows_steps:
+                yield from self._recalled(run, name, batch, position, traces[position])
+                continue
             elif is_aligned(verdict) or _may_be_told_apart(verdict):
                 probe = self._probe(run.contenders[name], batch, position, has_backward=traces[position].has_backward)
             if isinstance(probe, Attempt):
@@ -102,7 +107,31 @@ class ProbeRunner:
                     yield ProbeRun(position, probe, trace, difference)
                     continue
                 probe = "outside_scope"
-            self._windows[window] = min(probe, self._windows.get(window) or probe, key=NO_PROBE.index)
+            self._leave_out(window, probe)
+
+    def _leave_out(self, window: tuple[str, int], why: NoProbe) -> None:
+        """Note why a case of a window has no probe."""
+        self._windows[window] = min(why, self._windows.get(window) or why, key=NO_PROBE.index)
+
+    def _recalled(self, run: TestRun, name: str, batch: Batch, position: int, trace: Trace) -> Iterator[ProbeRun]:
+        """Call what was compiled of a case again, in place of a probe; yield it if it differs."""
+        contender, attempt = run.contenders[name], batch.attempts[position]
+        backend, window = contender.backend, (name, window_of(batch.spots[position][0]))
+        attempt = backend.adapted(attempt)
+        rules = rules_beyond(attempt.program, contender.rules, contender.accepts)
+        enter = self._beacon.entering(run.order[name], [batch.spots[position]])
+        enter(0)
+        found: list[Verdict | NoProbe | None] = []
+        find = partial(recalled, attempt, trace, backend, rules, self._worker_context.reference)
+        with each_step(backend, enter.step):
+            unread = guarded_suspicion(attempt.program, lambda: found.append(find()))
+        answer = found[0] if found else unread
+        if isinstance(answer, str):
+            self._leave_out(window, answer)
+            return
+        self._windows[window] = None
+        if answer is not None:
+            yield ProbeRun(position, attempt, trace, answer)
 
     def _probe(self, contender: Contender, batch: Batch, position: int, *, has_backward: bool) -> Attempt | NoProbe:
         """Return the probe of a case for a candidate, or why it has none. Candidates share what the reference ran."""

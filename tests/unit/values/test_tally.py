@@ -79,6 +79,7 @@ def pair_tally(drawn: random.Random) -> tally.PairTally:
             for reason in some(drawn, list(UnsupportedReason)[:3])
         ),
         errors=tuple(error(drawn, operator) for operator in some(drawn, OPERATORS)),
+        compile_s=seconds(drawn),
         probes=ProbeCounts(planned=drawn.randint(0, 3), run=drawn.randint(0, 3), left_out={drawn.choice(NO_PROBE): 1}),
     )  # fmt: skip
 
