@@ -93,7 +93,7 @@ class OperatorCall(NamedTuple):
         )
 
 
-class ModuleCall:
+class ModuleFunction:
     """The function of a call of a module.
 
     Args:
@@ -109,9 +109,9 @@ class ModuleCall:
         module = deepcopy(self.module) if self._is_copied else self.module
         return module.forward(*args, **kwargs)
 
-    def kept(self) -> ModuleCall:
+    def kept(self) -> ModuleFunction:
         """Return the call with the state that the module has now."""
-        return ModuleCall(deepcopy(self.module), is_copied=True)
+        return ModuleFunction(deepcopy(self.module), is_copied=True)
 
 
 def attempt_of(call: OperatorCall) -> Any:
@@ -127,7 +127,7 @@ def attempt_of(call: OperatorCall) -> Any:
 def _forms(function: Callable[..., Any]) -> tuple[tuple[Parameter, ...], ...]:
     if isinstance(function, UserOperator):
         return (_form_of(function.body),)
-    if isinstance(function, ModuleCall):
+    if isinstance(function, ModuleFunction):
         return (_form_of(function.module.forward),)
     name = public_name(function)
     if name is None:

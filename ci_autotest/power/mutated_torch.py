@@ -12,7 +12,7 @@ from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.user_operators import path_of
 from ci_autotest.backends.substitute import called_operator, overwritten_by
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.power.call import ModuleCall, OperatorCall
+from ci_autotest.power.call import ModuleFunction, OperatorCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ELEMENTS_AT_MOST: Final = 1 << 18
 
 
-class OperatorMode(TorchFunctionMode):
+class CallMode(TorchFunctionMode):
     """Hand every call of an operator of torch or of the user to a method, and every call of a module of the user."""
 
     _hook: RemovableHandle
@@ -57,7 +57,7 @@ class OperatorMode(TorchFunctionMode):
         kind = type(module)
         if kind.__module__.partition(".")[0] == "torch":
             return None  # The functions that it calls are the operators.
-        call = OperatorCall(ModuleCall(module), args, kwargs)
+        call = OperatorCall(ModuleFunction(module), args, kwargs)
         return self.answer_module(path_of(kind), call, result)
 
     def answer(self, operator: str, call: OperatorCall, *, is_in_place: bool) -> Any:
@@ -69,7 +69,7 @@ class OperatorMode(TorchFunctionMode):
         raise NotImplementedError
 
 
-class Mutating(OperatorMode):
+class Mutating(CallMode):
     """Answer the calls of one operator with a mistake.
 
     Args:
@@ -156,7 +156,7 @@ class Noted(NamedTuple):
     asks_gradient: bool
 
 
-class Noting(OperatorMode):
+class Noting(CallMode):
     """Note the calls that return tensors.
 
     Args:
@@ -187,7 +187,7 @@ class Noting(OperatorMode):
     def answer_module(self, operator: str, call: OperatorCall, result: object) -> None:
         """Note a call of a module, whose state is kept as it is after the call."""
         copied = self._copied(operator, call)
-        if copied is not None and isinstance(call.function, ModuleCall):
+        if copied is not None and isinstance(call.function, ModuleFunction):
             self._note(operator, copied._replace(function=call.function.kept()), result, is_in_place=False)
 
     def _copied(self, operator: str, call: OperatorCall) -> OperatorCall | None:
