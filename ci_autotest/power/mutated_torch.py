@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ELEMENTS_AT_MOST: Final = 1 << 18
 
 
-class CallMode(TorchFunctionMode):
+class OperatorCallMode(TorchFunctionMode):
     """Hand every call of an operator of torch or of the user to a method, and every call of a module of the user."""
 
     _hook: RemovableHandle
@@ -69,7 +69,7 @@ class CallMode(TorchFunctionMode):
         raise NotImplementedError
 
 
-class Mutating(CallMode):
+class Mutating(OperatorCallMode):
     """Answer the calls of one operator with a mistake.
 
     Args:
@@ -156,7 +156,7 @@ class Noted(NamedTuple):
     asks_gradient: bool
 
 
-class Noting(CallMode):
+class Noting(OperatorCallMode):
     """Note the calls that return tensors.
 
     Args:
