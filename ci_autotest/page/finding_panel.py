@@ -12,7 +12,7 @@ from ci_autotest.page.graph_drawing import drawing
 from ci_autotest.report.document import one_line, plain, plain_line
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.evidence import Evidence
-from ci_autotest.report.finding_facts import facts
+from ci_autotest.report.finding_facts import PATTERN, facts
 from ci_autotest.report.finding_program import has_backward, mark, missing_program
 from ci_autotest.report.standing import state_of
 from ci_autotest.report.verdict_line import headline
@@ -85,7 +85,7 @@ def panel(finding: Finding, setting: Setting, map_data: dict[str, Any] | None) -
         refusal=one_line(found.refusal or missing_program(finding)),
         forward=drawing(found.nodes, has_backward=False),
         backward=drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
-        facts=tuple((name, plain_line(fact)) for name, fact in told.items()),
+        facts=tuple((name, plain_line(fact)) for name, fact in told.items() if name != PATTERN),  # It has a line above.
         values=tuple((one_line(name, 80), one_line(text, 1500)) for name, text in found.values[:_VALUES_SHOWN]),
         commands=_commands(finding),
         texts=_texts(finding),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.verdict import Difference
 
+PATTERN = "pattern as found"
 _TESTS_SHOWN = 3
 #: What GitHub would change in the name of an anchor.
 _NO_ANCHOR = re.compile(r"[^A-Za-z0-9_-]+")
@@ -49,7 +50,7 @@ def facts(
         candidate: finding.candidate_seen and Words(finding.candidate_seen),
         reference: finding.reference_seen and Words(finding.reference_seen),
         "greatest difference": _greatest(finding),
-        "pattern as found": Words(pattern) if (pattern := pattern_sentence(finding.pattern)) else "",
+        PATTERN: Words(pattern) if (pattern := pattern_sentence(finding.pattern)) else "",
         "notes": Words("; ".join(finding.notes), 600) if finding.notes else "",
         "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
