@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ci_autotest.backends.operator_usage import computing, operators_of
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.errors import error_text
 from ci_autotest.values.delegation import Delegation
 
 if TYPE_CHECKING:
@@ -55,6 +57,10 @@ BODY: Final = "<program>"
 _BEGIN: Final = BODY.removesuffix(">")
 _LINE: Final = re.compile(rf'File "{_BEGIN}[^"]*", line (\d+)')
 _MODES: Final = torch._C._TorchDispatchModeKey  # torch has no public name for it
+
+
+#: Characters of an error that a note has.
+_NOTE_CHARS: Final = 200
 
 
 class DelegationWatch:
@@ -108,7 +114,10 @@ class DelegationWatch:
         finally:
             if self.on_compiled is not None:
                 self.on_compiled()
-        return self._counted(function if self._is_of_torch else self.watched(function))
+        if self._is_of_torch:
+            return self._counted(function)
+        (returned,) = next(node for node in graph.graph.nodes if node.op == "output").args
+        return self._counted(self.watched(function, len(returned) if isinstance(returned, tuple | list) else None))
 
     def begin(self) -> None:
         """Begin another run of what was compiled."""
@@ -144,14 +153,19 @@ class DelegationWatch:
 
         return run
 
-    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a compiled function that is watched while it runs."""
+    def watched(self, function: Callable[..., Any], count: int | None = None) -> Callable[..., Any]:
+        """Return a compiled function that is watched while it runs.
+
+        Args:
+            function: The function.
+            count: Number of results of its graph; dynamo reads that many, and no more. ``None`` if unknown.
+        """
         self._functions.append(function)
 
         def run(*args: Any) -> Any:
             try:
                 with _CallMode(self._seen):
-                    return function(*args)
+                    return _checked_results(function(*args), count)
             except RuntimeError as error:
                 if _OF_SCRIPT not in str(error):
                     raise
@@ -189,7 +203,8 @@ class DelegationWatch:
             names = {_base_name(name) for answer in answers for name in _checked_names(answer)}
         except FOREIGN as error:
             pass_interrupt(error)
-            return Delegation(notes=(f"`delegated` raised {type(error).__name__}",), is_known=False)
+            reason = " ".join(error_text(error).split())[:_NOTE_CHARS]
+            return Delegation(notes=(f"`delegated`: {type(error).__name__}: {reason}",), is_known=False)
         called: dict[int, set[str]] = {
             at: {_base_name(program.steps[at].target), _base_name(name)}
             for at, name in zip(needed, operators_of(program.steps, needed), strict=True)
@@ -236,14 +251,26 @@ class DelegationWatch:
         return self._lines.get(int(lines[-1])) if lines else None
 
 
+def _checked_results(results: Any, count: int | None) -> Any:
+    """Return the results of a graph, of which dynamo reads ``count``.
+
+    Raises:
+        ValueError: There are more.
+    """
+    if count is not None and isinstance(results, tuple | list) and len(results) > count:
+        message = f"the compiled function returns {len(results)} results, and its graph has {count}"
+        raise ValueError(message)
+    return results
+
+
 def _checked_names(answer: Any) -> list[str]:
     """Return the names that a hook gave.
 
     Raises:
         TypeError: They are no list of texts.
     """
-    if isinstance(answer, str) or not all(isinstance(name, str) for name in answer):
-        message = "neither names nor a number"
+    if isinstance(answer, str) or not isinstance(answer, Iterable) or not all(isinstance(name, str) for name in answer):
+        message = "it returned neither names nor a number"
         raise TypeError(message)
     return list(answer)
 
@@ -286,6 +313,7 @@ class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
     def __init__(self, seen: list[TorchCall]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
+        self._frame: FrameType | None = None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -293,8 +321,18 @@ class _CallMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frame = self._frame or sys._getframe(1)
+        # In inference mode an operator that is made of others arrives whole; the body's steps are noted by its parts.
+        before, self._frame = self._frame, frame
+        try:
+            with self:
+                result = func.decompose(*args, **(kwargs or {}))
+        finally:
+            self._frame = before
+        if result is not NotImplemented:
+            return result
         if _is_computing(func) and not _is_traced():
-            self._seen.append(_call_of(func._schema.name, sys._getframe(1)))
+            self._seen.append(_call_of(_operator(func), frame))
         return func(*args, **(kwargs or {}))
 
 
@@ -313,10 +351,15 @@ class _BodyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
         frame: FrameType | None = sys._getframe(1)
         while _is_computing(func) and frame is not None:
             if frame.f_code.co_filename.startswith(_BEGIN):
-                self._calls.append((func._schema.name, frame.f_lineno))
+                self._calls.append((_operator(func), frame.f_lineno))
                 break
             frame = frame.f_back
         return func(*args, **(kwargs or {}))
+
+
+def _operator(func: Any) -> str:
+    """Return the operator of a call: ``exp_`` computes what ``exp`` does, and a compiler may call either."""
+    return str(func._schema.name).rstrip("_")
 
 
 def _is_computing(func: Any) -> bool:
@@ -382,7 +425,7 @@ def _calls_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[tu
     class CalledOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if at and at[0].op.startswith("call") and _is_computing(func):
-                found.append((func._schema.name, at[0]))
+                found.append((_operator(func), at[0]))
             return func(*args, **(kwargs or {}))
 
     fake = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)

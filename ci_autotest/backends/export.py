@@ -65,6 +65,11 @@ class ExportBackend(ExportingBackend):
         self._function, self._path, self._takes = function, path, takes
         self._is_dynamic, self._delegated = is_dynamic, delegated
 
+    def begin_window(self) -> None:
+        """Make callables for several sizes anew: which size was the first must not depend on the number of workers."""
+        if self._is_dynamic:
+            self.forget_bodies()
+
     def _outputs(
         self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:

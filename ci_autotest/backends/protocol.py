@@ -163,6 +163,10 @@ class Backend(Protocol):
         """Compile bodies anew from now on; most backends compile none."""
         return None  # noqa: RET501 - in a protocol, an empty body would make the method abstract
 
+    def begin_window(self) -> None:
+        """Begin a window of cases, in which a callable for several sizes is used again; most backends have none."""
+        return None  # noqa: RET501 - in a protocol, an empty body would make the method abstract
+
     def taken_compile_s(self) -> float:
         """Return the seconds spent compiling since the last call of this method; 0 if this backend compiles nothing."""
         return 0.0

@@ -259,8 +259,10 @@ class CompileBackend(Backend):
                 self._bodies.forget()
                 body = self._made(program, key)
                 found = self._run_compiled(body, arguments, first)
-            if self._without_gradients is torch.inference_mode:  # such a tensor has no version
-                found = [value.clone() if isinstance(value, torch.Tensor) else value for value in found]
+            # A tensor that was made in inference mode, also by the compiler's own choice, has no version.
+            found = [
+                value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value for value in found
+            ]
         except FOREIGN as error:
             pass_interrupt(error)
             is_of_shared_graph = type(error) is RuntimeError and self._compiler != _EAGER

@@ -94,7 +94,7 @@ class Hits:
             return
         weight = (*pattern.weight, -failure.case)
         if at.what not in self.telling or weight > self.telling[at.what][0]:
-            self.telling[at.what] = weight, pattern
+            self.telling[at.what] = weight, msgspec.structs.replace(pattern, case=failure.case)
 
 
 @dataclass(slots=True)

@@ -204,7 +204,7 @@ class Ledger:
         for identity, groups in sorted(self._grouped().items()):
             failures = self._in_order(groups)
             test, first = failures[0]
-            verdict = self._with_pattern(test, first.verdict, groups)
+            verdict = self._with_pattern(test, first, groups)
             ids = tuple(sorted({test for test, _ in failures}))
             found.append(
                 Suspect(
@@ -230,14 +230,17 @@ class Ledger:
         return [(test, item) for _, test, item in kept]
 
     @staticmethod
-    def _with_pattern(test: str, verdict: Verdict, groups: list[tuple[str, bool, Hits]]) -> Verdict:
-        """Return a verdict with the pattern of the case of a test that tells most of the same tensor."""
+    def _with_pattern(test: str, first: CaseFailure, groups: list[tuple[str, bool, Hits]]) -> Verdict:
+        """Return the verdict on a case with the pattern of the case of its test that tells most of the same tensor."""
+        verdict = first.verdict
         at = verdict.misalignment
         what = "" if at is None else at.what
         telling = [hits.telling[what] for name, _, hits in groups if name == test and what in hits.telling]
         if not telling:
             return verdict
         _, pattern = max(telling, key=lambda item: item[0])
+        if pattern.case == first.case:
+            return verdict
         return msgspec.structs.replace(verdict, pattern=pattern)
 
     def _others(self, failures: list[tuple[str, CaseFailure]]) -> tuple[tuple[int, int, TestInfo], ...]:

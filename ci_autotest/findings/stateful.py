@@ -67,12 +67,21 @@ def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     return _of_sequence(_sequence([part, part], recorded), suspect, fresh)
 
 
-def after_others(suspect: Suspect, fresh: SingleWorker, *, is_probe: bool = False) -> Diagnosis | None:
-    """Return the diagnosis of a case, or of its probe, that is right alone, with what ran before it in its process."""
+def after_others(
+    suspect: Suspect, fresh: SingleWorker, *, is_probe: bool = False, has_steps: bool = True
+) -> Diagnosis | None:
+    """Return the diagnosis of a case, or of its probe, that is right alone, with what ran before it in its process.
+
+    Args:
+        suspect: The case.
+        fresh: Runs cases in fresh processes.
+        is_probe: Whether its probe is wrong.
+        has_steps: Whether the candidate runs a program call by call; a compiler makes one graph of several cases.
+    """
     runs = PrefixSearch(suspect, fresh).fewest()
     groups = [_group(list(group), suspect, fresh) for _, group in groupby(runs, key=lambda run: run.message)]
     noted = next((group.own for group in groups if group.own is not None), None)
-    sequences = () if noted is None else _sequences(groups, noted, is_probe=is_probe)
+    sequences = () if noted is None or not has_steps else _sequences(groups, noted, is_probe=is_probe)
     for sequence in sequences:
         found = _of_sequence(sequence, suspect, fresh)
         if found is not None:

@@ -98,20 +98,21 @@ class ModuleFunction:
 
     Args:
         module: The module.
+        call: ``torch.nn.Module.__call__``, which a mode has taken over.
         is_copied: Whether each call has a copy of it, because the calls of a mutant must not change its state.
     """
 
-    def __init__(self, module: torch.nn.Module, *, is_copied: bool = False) -> None:
-        self.module, self._is_copied = module, is_copied
+    def __init__(self, module: torch.nn.Module, call: Callable[..., Any], *, is_copied: bool = False) -> None:
+        self.module, self._call, self._is_copied = module, call, is_copied
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it, without the hooks of all modules."""
+        """Call it."""
         module = deepcopy(self.module) if self._is_copied else self.module
-        return module.forward(*args, **kwargs)
+        return self._call(module, *args, **kwargs)
 
     def kept(self) -> ModuleFunction:
         """Return the call with the state that the module has now."""
-        return ModuleFunction(deepcopy(self.module), is_copied=True)
+        return ModuleFunction(deepcopy(self.module), self._call, is_copied=True)
 
 
 def attempt_of(call: OperatorCall) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.nest import tensors_in
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
-    from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
 
     from ci_autotest.backends.trace import Trace
@@ -31,18 +29,25 @@ _ELEMENTS_AT_MOST: Final = 1 << 18
 class OperatorCallMode(TorchFunctionMode):
     """Hand every call of an operator of torch or of the user to a method, and every call of a module of the user."""
 
-    _hook: RemovableHandle
-
     def __enter__(self) -> Self:
-        """Watch the calls of modules, too."""
-        self._hook = register_module_forward_hook(self._module_called, with_kwargs=True)
+        """Take over the calls of modules, too."""
+        call = self._call = torch.nn.Module.__call__
+
+        def called(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            kind = type(module)
+            if kind.__module__.partition(".")[0] == "torch":
+                return call(module, *args, **kwargs)  # The functions that it calls are the operators.
+            own = OperatorCall(ModuleFunction(module, call), args, kwargs)
+            return self.answer(path_of(kind), own, is_in_place=False)
+
+        torch.nn.Module.__call__ = called  # type: ignore[method-assign]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *how: object) -> None:
-        """End the watch."""
+        """Give them back."""
         super().__exit__(*how)  # type: ignore[no-untyped-call]
-        self._hook.remove()
+        torch.nn.Module.__call__ = self._call  # type: ignore[method-assign]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -51,21 +56,8 @@ class OperatorCallMode(TorchFunctionMode):
         operator, is_in_place = called_operator(func)
         return self.answer(operator, OperatorCall(func, args, kwargs or {}), is_in_place=is_in_place)
 
-    def _module_called(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
-    ) -> Any:
-        kind = type(module)
-        if kind.__module__.partition(".")[0] == "torch":
-            return None  # The functions that it calls are the operators.
-        call = OperatorCall(ModuleFunction(module), args, kwargs)
-        return self.answer_module(path_of(kind), call, result)
-
     def answer(self, operator: str, call: OperatorCall, *, is_in_place: bool) -> Any:
         """Return the result of a call."""
-        raise NotImplementedError
-
-    def answer_module(self, operator: str, call: OperatorCall, result: object) -> Any:
-        """Return what a module gives in place of its result; ``None`` if that stays."""
         raise NotImplementedError
 
 
@@ -86,10 +78,6 @@ class Mutating(OperatorCallMode):
         if operator != self.operator:
             return call.run()
         return answered(self.change, call, is_in_place=is_in_place)
-
-    def answer_module(self, operator: str, call: OperatorCall, result: object) -> Any:  # noqa: ARG002 - as the base
-        """Return what a module of the operator's class gives with the mistake."""
-        return self.change(call) if operator == self.operator else None
 
 
 def answered(change: Callable[[OperatorCall], Any], call: OperatorCall, *, is_in_place: bool) -> Any:
@@ -180,15 +168,11 @@ class Noting(OperatorCallMode):
         if not operator or torch.is_autocast_enabled("cpu"):
             return call.run()
         copied = self._copied(operator, call)
+        before = _version(call)
         result = call.run()
-        self._note(operator, copied, result, is_in_place=is_in_place)
+        # A module does not say by its name what it writes to.
+        self._note(operator, copied, result, is_in_place=is_in_place or _version(call) != before)
         return result
-
-    def answer_module(self, operator: str, call: OperatorCall, result: object) -> None:
-        """Note a call of a module, whose state is kept as it is after the call."""
-        copied = self._copied(operator, call)
-        if copied is not None and isinstance(call.function, ModuleFunction):
-            self._note(operator, copied._replace(function=call.function.kept()), result, is_in_place=False)
 
     def _copied(self, operator: str, call: OperatorCall) -> OperatorCall | None:
         """Return a call with copies of its tensors; ``None`` if they are too large."""
@@ -196,12 +180,20 @@ class Noting(OperatorCallMode):
         if sum(tensor.numel() for tensor in given) > _ELEMENTS_AT_MOST:
             self.unkept.add(operator)
             return None
-        return call.mapped(_copy)
+        kept = call.mapped(_copy)
+        function = call.function
+        return kept._replace(function=function.kept()) if isinstance(function, ModuleFunction) else kept
 
     def _note(self, operator: str, copied: OperatorCall | None, result: object, *, is_in_place: bool) -> None:
         if copied is not None and tensors_in(result):
             noted = Noted(copied, self._case, is_in_place, torch.is_grad_enabled(), self._asks_gradient)
             self.calls.setdefault(operator, []).append(noted)
+
+
+def _version(call: OperatorCall) -> int:
+    """Return how often its first argument has been written to."""
+    receiver = next(iter(call.args), None)
+    return receiver._version if isinstance(receiver, torch.Tensor) else 0  # noqa: SLF001 - documented for autograd
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -44,8 +44,8 @@ def author_name(taken: Collection[str | None] = ()) -> str | None:
 def variable_of(is_held: Callable[[object], bool]) -> str | None:
     """Return the first variable of the author's running function, or of its module, whose value is the right one."""
     frame = _author_frame()
-    held = {} if frame is None else {**frame.f_locals, **frame.f_globals}
-    return next((name for name, value in held.items() if is_held(value)), None)
+    scopes = () if frame is None else (frame.f_locals, frame.f_globals)
+    return next((name for scope in scopes for name, value in scope.items() if is_held(value)), None)
 
 
 def _author_frame() -> FrameType | None:
@@ -93,6 +93,8 @@ def _place_after(instructions: list[dis.Instruction], place: int) -> int | None:
     name, count = each.opname, each.arg or 0
     if name == "ROT_THREE":  # The first goes below the two others.
         return {0: 2, 1: 0, 2: 1}.get(place, place)
+    if (name, count) == ("COPY", place + 1) or (name == "DUP_TOP" and place == 0):
+        return 0  # `x := value` and `x = y = value` bind a copy of it.
     if name in {"SWAP", "ROT_TWO"}:
         distance = count - 1 if name == "SWAP" else 1
         return {0: distance, distance: 0}.get(place, place)

@@ -51,6 +51,9 @@ def check_example(number: int, example: Example, draws: Sequence[Draw]) -> None:
             message = f"examples[{number}] names the draw {site!r}, which its case does not make. It has {names}."
             raise AuthorError(message)
         draw = made[site]
+        if draw.value != value and example.get(draw.site, value) != example.get(draw.name, value):
+            message = f"examples[{number}] gives one draw two values, as {draw.site!r} and as {draw.name!r}. Keep one."
+            raise AuthorError(message)
         if draw.value != value:
             bounds = f"{draw.kind} of [{draw.low:g}, {draw.high:g})"
             message = f"examples[{number}] has {site!r} = {value!r}, which is outside its range: {bounds}."

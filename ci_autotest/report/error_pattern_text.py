@@ -59,7 +59,8 @@ def pattern_sentence(pattern: ErrorPattern | None) -> str:
             where = f"{where} ({inside:,} of these {pattern.covered:,} elements)"
         if pattern.strays:
             where = f"{where}, and {_counted(pattern.strays, 'other')}"
-    return ", ".join(filter(None, (where, how)))
+    said = ", ".join(filter(None, (where, how)))
+    return f"in case {pattern.case}: {said}" if said and pattern.case is not None else said
 
 
 def region_words(region: Region, shape: tuple[int, ...]) -> str:

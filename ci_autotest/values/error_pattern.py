@@ -186,6 +186,7 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
         strays: Number of wrong elements outside of the region.
         relation: What the wrong values are; null if nothing is known of them.
         map: Where the errors are, and how large.
+        case: The case that tells most, if it is another than the finding's.
     """
 
     shape: tuple[int, ...]
@@ -195,6 +196,7 @@ class ErrorPattern(_Part, frozen=True, kw_only=True):
     strays: int = 0
     relation: Relation | None = None
     map: ErrorMap
+    case: int | None = None
 
     @property
     def weight(self) -> tuple[bool, bool, int]:

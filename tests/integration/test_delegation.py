@@ -94,6 +94,21 @@ def own_loop(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
     return run
 
 
+def loop_in_place(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    """Run every node by PyTorch's operator of the same name that writes to its first argument."""
+    nodes = list(graph.graph.nodes)
+
+    def run(*args: Any) -> Any:
+        held = dict(zip([node for node in nodes if node.op == "placeholder"], args, strict=True))
+        for node in nodes:
+            if node.op == "call_function":
+                first, *rest = (held.get(each, each) for each in node.args)
+                held[node] = getattr(first.clone(), f"{node.target.__name__}_")(*rest)
+        return tuple(held[each] for each in nodes[-1].args[0])
+
+    return run
+
+
 def kernels_of_other_operators(graph: real.fx.GraphModule, _: Any) -> Callable[..., Any]:
     """Run every node by a kernel that is written with other operators of PyTorch."""
 
@@ -160,6 +175,7 @@ ROWS = {
     "kernels of its own": (own_kernels, ALL, []),
     "an interpreter of its own that lacks a kernel": (own_interpreter, ["add", "mul"], ["exp"]),
     "a loop of its own over PyTorch's operators": (own_loop, [], ALL),
+    "a loop of its own over operators that write": (loop_in_place, [], ALL),
     "kernels written with other operators": (kernels_of_other_operators, ALL, []),
     "a partition of two operators": (partitioned(is_single=False), ["add", "mul"], ["exp"]),
     "partitions of single operators": (partitioned(), ["add", "mul"], ["exp"]),
@@ -256,6 +272,32 @@ def test_run__torchscript_that_no_mode_bears__is_run_without_one():
 
     seen, *_ = ran(traced, lambda: torch.add(torch.add(positive(), 1.0), 1.0))
     assert seen.part in {"unknown", "nothing"}
+
+
+@pytest.mark.parametrize("how", ["inference", "forward_only"])
+def test_run__operators_made_of_others_without_gradients__are_seen_to_be_pytorchs(how: Any):
+    def layers() -> Any:
+        x = random_tensor(2, 3, 4, requires_grad=False)
+        return torch.softmax(torch.nn.Linear(4, 5)(x), 1), torch.nn.functional.layer_norm(x, (4,))
+
+    def runtime(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        inner = own_loop(graph, inputs)
+        return inner if how == "inference" else real.inference_mode()(inner)
+
+    attempt = record(layers)
+    trace = CompileBackend({"backend": runtime}, how=how).run(attempt.program, attempt.sources)
+    assert trace.failure is None
+    assert trace.delegation.part == "nothing"
+
+
+def test_run__more_results_than_the_graph_has__are_an_error():
+    def more(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        return lambda *args: (*own_kernels(graph, inputs)(*args), real.zeros(1))
+
+    attempt = record(body)
+    trace = CompileBackend({"backend": more}).run(attempt.program, attempt.sources)
+    assert trace.failure is not None
+    assert "returns 2 results, and its graph has 1" in trace.failure.message
 
 
 def test_run__break_of_the_graph__is_left_to_torch():
@@ -359,3 +401,21 @@ def test_judge__operators_that_nothing_separates__are_told():
     assert (verdict.operator, verdict.accumulated) == ("torch.mul", False)
     detail = "the compiler takes torch.add, torch.mul only together; any of them may be at fault"
     assert verdict.misalignment.detail == detail
+
+
+def test_judge__calls_that_are_right_alone_and_wrong_together__are_told():
+    def fused(graph: real.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        targets = {node.target for node in graph.graph.nodes if node.op == "call_function"}
+        inner = own_kernels(graph, inputs)
+        if not {real.add, real.mul} <= targets:
+            return inner
+        return lambda *args: tuple(real.from_numpy(each.numpy() * np.float32(1.5)) for each in inner(*args))
+
+    sides = Contender(CompileBackend({"backend": fused}), Rules())
+    verdict = try_case(
+        record(lambda: torch.exp(torch.add(torch.mul(positive(), 2.0), 1.0))), sides, TorchBackend()
+    ).verdict
+    assert (verdict.operator, verdict.accumulated) == ("torch.add", False)
+    assert verdict.misalignment.detail == (
+        "the compiler is right about each call alone, and wrong about torch.add, torch.mul together"
+    )

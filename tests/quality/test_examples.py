@@ -66,9 +66,10 @@ def test_autotest__wrong_examples__says_what_to_write(examples: Any, said: str):
     [
         ({"rows": 3}, "examples[0] names the draw 'rows', which its case does not make. It has 2, 3.pick, x.dim1."),
         ({"x.dim1": 9}, "examples[0] has 'x.dim1' = 9, which is outside its range: dim of [1, 8)."),
+        ({"x.dim1": 4, "0.dim1": 3}, "examples[0] gives one draw two values, as '0.dim1' and as 'x.dim1'. Keep one."),
         ({"2": 9}, "examples[0] has '2' = 9, which is outside its range: int of [1, 9)."),
     ],
-    ids=["unknown", "out of range by name", "out of range"],
+    ids=["unknown", "out of range by name", "two values", "out of range"],
 )
 def test_examples__draw_that_the_case_does_not_make__breaks_the_test(example: dict[str, Any], said: str):
     with pytest.raises(AuthorError) as raised:

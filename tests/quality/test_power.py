@@ -244,6 +244,54 @@ def test_power__class_of_modules__has_mutants_of_its_calls(monkeypatch: pytest.M
     assert survivors(found) == {(MutantKind.IGNORED, "bias"): (SurvivalReason.ARGUMENT, "bias=1.25")}
 
 
+class _Counting(real.nn.Module):
+    """A layer of the author that writes to its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", real.zeros(()))
+
+    def forward(self, x: real.Tensor) -> real.Tensor:
+        self.calls += 1
+        return x * 2.0 + self.calls
+
+
+Counting = UserClass(f"{__name__}._Counting", _Counting)
+
+
+def test_power__module_with_a_state__is_called_once(monkeypatch: pytest.MonkeyPatch):
+    def body():
+        return Counting()(random_tensor(ndim=2)) * 0.0
+
+    operator = f"{__name__}._Counting"
+    monkeypatch.setattr(sys.modules[__name__], "_Counting", Counting)
+    found = power_of(body, operators=[operator])
+
+    # A module that a mutant called twice would be noticed by its state.
+    assert "state" not in {each.by for each in found.mutants}
+    assert any(each.outcome == "killed" for each in found.mutants)
+
+
+class _Doubling(real.nn.Module):
+    """A layer of the author that writes to its input."""
+
+    def forward(self, x: real.Tensor) -> real.Tensor:
+        return x.mul_(2.0)
+
+
+Doubling = UserClass(f"{__name__}._Doubling", _Doubling)
+
+
+def test_power__module_that_writes_to_its_input__has_mutants_that_count(monkeypatch: pytest.MonkeyPatch):
+    operator = f"{__name__}._Doubling"
+    monkeypatch.setattr(sys.modules[__name__], "_Doubling", Doubling)
+    found = power_of(lambda: Doubling()(random_tensor(ndim=2) * 1.0), operators=[operator])
+
+    assert {MutantKind.ZEROS, MutantKind.BFLOAT16, MutantKind.LAST_ELEMENT} <= {
+        each.kind for each in found.mutants if each.outcome == "killed"
+    }
+
+
 def test_power__dimension_without_large_sizes__is_named_with_its_greatest_one():
     def body():
         n = random(1, 40).to(int)

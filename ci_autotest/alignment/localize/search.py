@@ -7,7 +7,7 @@ the whole program is the finding.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Misalignment
 
 
+#: Times the tolerance from which on a difference is no sum of errors of rounding.
+_FAR: Final = 1_000
 #: Kinds that are so or not: no error accumulates.
 _YES_OR_NO: Final = frozenset({"leniency", "aliasing", "rank"})
 
@@ -81,7 +83,9 @@ class StepSearch:
         alone = None if is_guarded(live.program) or is_expected else self._alone(found, backward=backward)
         if alone is not None:
             return alone
-        together = culprit_of_graph(live, found, sides) if self._is_left_alone and not backward else None
+        has_graph = self._is_left_alone or (not sides.candidate.shows_steps and _is_beyond_rounding(found))
+        how = partial(culprit_of_graph, is_right_alone=not self._is_left_alone)
+        together = how(live, found, sides) if has_graph and not backward else None
         if together is not None:
             return together
         # After a step that only one side refuses, the programs are no longer comparable.
@@ -231,3 +235,12 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
             )
         )
     return tuple(found[:_REPORTED]) if any(item.greatest_absolute != 0 for item in found) else ()
+
+
+def _is_beyond_rounding(found: Misalignment) -> bool:
+    """Whether a difference of elements is so far beyond its tolerance that no errors of rounding add up to it."""
+    difference = found.difference
+    if difference is None or difference.greatest_absolute is None or not (difference.atol or difference.rtol):
+        return False
+    relative = difference.greatest_relative or 0.0
+    return difference.greatest_absolute > _FAR * difference.atol and relative > _FAR * difference.rtol

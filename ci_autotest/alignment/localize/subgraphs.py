@@ -5,7 +5,7 @@ No step alone shows it then, because PyTorch runs a step that the compiler does 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -32,12 +32,25 @@ if TYPE_CHECKING:
     from ci_autotest.values.verdict import Misalignment
 
 
-def culprit_of_graph(live: Live, found: Misalignment, sides: TrialSides) -> Culprit | None:
-    """Return the culprit among calls that a compiler takes only together with others; ``None`` if none is found.
+_SEVERAL: Final = 2
+_TOGETHER_ONLY: Final = "the compiler takes {} only together; any of them may be at fault"
+_WRONG_TOGETHER: Final = "the compiler is right about each call alone, and wrong about {} together"
+
+
+def culprit_of_graph(
+    live: Live, found: Misalignment, sides: TrialSides, *, is_right_alone: bool = False
+) -> Culprit | None:
+    """Return the culprit among calls that a compiler takes together with others; ``None`` if none is found.
 
     The shortest beginning of the program that shows the difference ends with the culprit, or with a call that the
     compiler takes together with it. Then the calls at its start are replaced by their values, one after the other. A
     call is the culprit if the compiler still takes the rest without it, and is right; else the last one is.
+
+    Args:
+        live: The program.
+        found: The difference.
+        sides: The two sides.
+        is_right_alone: Whether the compiler takes each call alone, too, and is right about it.
     """
     calls = [index for index, step in live.program.calls if not is_unpacking(step)][:TRIED_AT_MOST]
     beginnings = [pruned(live._replace(program=ending_at(live.program, end), cotangents={})) for end in calls]
@@ -45,7 +58,8 @@ def culprit_of_graph(live: Live, found: Misalignment, sides: TrialSides) -> Culp
     for at, part in enumerate(beginnings):
         seen = examined(part, sides)
         if any(is_alike(item, found) for item in seen.differences):
-            return _narrowed((part, seen), beginnings[at + 1 :], found, sides, is_last=is_last)
+            culprit = _narrowed((part, seen), beginnings[at + 1 :], found, sides, is_last=is_last)
+            return _with_detail(culprit, _WRONG_TOGETHER) if is_right_alone else culprit
         # The compiler ran what is before the next call, and was right.
         is_last = _is_run(seen.candidate, last_call(part))
     return None
@@ -88,13 +102,20 @@ def _narrowed(
     part, seen = shown
     same = [item for item in seen.differences if is_alike(item, found)]
     step = part.program.calls[0][0] if is_first else last_call(part)
-    delegation, steps = seen.candidate.delegation, part.program.steps
-    operators = sorted({step_operator(steps[at], steps) for at in (delegation.own if delegation is not None else ())})
-    told = same[0]
-    if not (is_first or is_last) and len(operators) > 1:
-        detail = f"the compiler takes {', '.join(operators)} only together; any of them may be at fault"
-        told = msgspec.structs.replace(told, detail=f"{detail}. {told.detail}" if told.detail else detail)
-    return Culprit(part, step, told, seen.candidate, seen.reference, accumulated=False, others=tuple(same[1:]))
+    culprit = Culprit(part, step, same[0], seen.candidate, seen.reference, accumulated=False, others=tuple(same[1:]))
+    return culprit if is_first or is_last else _with_detail(culprit, _TOGETHER_ONLY)
+
+
+def _with_detail(culprit: Culprit, sentence: str) -> Culprit:
+    """Return a culprit with a sentence on the operators of its graph, if these are several."""
+    delegation, steps = culprit.candidate.delegation, culprit.live.program.steps
+    own = delegation.own if delegation is not None else ()
+    operators = sorted({step_operator(steps[at], steps) for at in own})
+    if len(operators) < _SEVERAL:
+        return culprit
+    told = culprit.misalignment
+    detail = ". ".join(filter(None, (sentence.format(", ".join(operators)), told.detail)))
+    return culprit._replace(misalignment=msgspec.structs.replace(told, detail=detail))
 
 
 def _run_by_compiler(

@@ -122,7 +122,7 @@ class Drawer:
         self.names.add(name)
         self.log.append((site, name))
         for key in [key for key in self._edits if key.partition(".")[0] == name]:
-            self._edits[site + key[len(name) :]] = self._edits[key]
+            self._edits.setdefault(site + key[len(name) :], self._edits[key])
 
     def integer(
         self,

@@ -22,7 +22,7 @@ from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
-from ci_autotest.values.case import test_key
+from ci_autotest.values.case import test_key, window_of
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tally import Cost
 
@@ -76,6 +76,8 @@ class CaseRunner:
         self._largest: dict[str, int] = {}
         self._growing: set[str] = set()
         self._usage = OperatorUsage()
+        #: The test and the window of the latest batch, of candidates that compile bodies.
+        self._window: tuple[str, int] | None = None
 
     def run(self, message: RunCases) -> CasesDone:
         """Run cases of a test, and return the last part of their results."""
@@ -91,7 +93,7 @@ class CaseRunner:
         try:
             while left or waiting:
                 if left:
-                    cases = left[: self._cases_at_once(run.test, ahead)]
+                    cases = self._together(run, left[: self._cases_at_once(run.test, ahead)])
                     left = left[len(cases) :]
                     waiting.append(self._begin(run, cases))
                 if len(waiting) > ahead or not left:
@@ -142,6 +144,21 @@ class CaseRunner:
         if test not in self._overwritten:
             return 1
         return cases_at_once(self._largest.get(test, 0), _BATCH_BYTES // (1 + ahead))
+
+    def _together(self, run: TestRun, cases: list[int]) -> list[int]:
+        """Return the cases of a batch. What is compiled for several sizes is made anew in each window.
+
+        Windows are never split between workers, so that it has the same first size in any run.
+        """
+        backends = [one.backend for one in run.contenders.values() if not one.backend.shows_steps]
+        if not backends:
+            return cases
+        own = [case for case in cases if window_of(case) == window_of(cases[0])]
+        if (run.test, window_of(own[0])) != self._window:
+            self._window = run.test, window_of(own[0])
+            for backend in backends:
+                backend.begin_window()
+        return own
 
     def _begin(self, run: TestRun, cases: list[int]) -> Batch:
         """Run cases on the reference, phase by phase so that each phase's code stays warm, and submit them."""

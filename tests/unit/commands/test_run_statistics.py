@@ -77,7 +77,8 @@ def test_suspects__patterns_of_several_cases__the_one_that_tells_most_is_the_fin
         for case in order:
             held.part(FIRST.id, done([case], every[case]))
         (suspect,) = held.suspects()
-        assert (suspect.case, suspect.verdict.pattern) == (4, every[6].pattern)
+        pattern = msgspec.structs.replace(every[6].pattern, case=6)
+        assert (suspect.case, suspect.verdict.pattern) == (4, pattern)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,34 @@ def test_author_name__values_of_one_statement__have_the_name_that_each_is_bound_
     assert inputs_of(body) == ["left", "right", "first", "rows", "last", *"abcd", *"qkv"]
 
 
+def test_author_name__copy_that_is_bound__is_the_tensors_name():
+    def body():
+        one = other = random_tensor(1, 4)
+        return torch.neg(x := random_tensor(1, 4)) + x + one + other
+
+    assert inputs_of(body) == ["other", "x"] or inputs_of(body) == ["one", "x"]
+
+
+size = 3
+
+
+def test_draws__generator_of_a_function__hides_the_modules_variable():
+    def body():
+        size = random(2, 100).to(int)
+        return torch.exp(random_tensor(1, size))
+
+    assert [draw.label for draw in record(body, edits={"size": 7}).draws] == ["size"]
+
+
+def test_draws__edit_by_number_and_by_name__the_number_counts():
+    def body():
+        x = random_tensor(ndim=1)
+        return torch.exp(x)
+
+    found = record(body, edits={"x.dim0": 5, "0.dim0": 3})
+    assert [(draw.label, draw.value) for draw in found.draws] == [("x.dim0", 3)]
+
+
 def test_author_name__part_of_a_longer_expression__is_not_the_variables():
     def body():
         total = random_tensor(1, 4) + random_tensor(1, 4)
