@@ -35,9 +35,8 @@ def issue(finding: str, output: Path, stream: TextIO) -> int:
         message = f"'{output}' holds no {REPORT}. '{folder / 'README.md'}' has the form of a bug report."
         raise UsageError(message)
     if not (output / REPORT).is_file():
-        message = (
-            f"'{output}' holds no {REPORT}. Give the folder of a finding, as autotest-report/{FINDINGS}/exp-123456."
-        )
+        own = "" if folder.parent.name == FINDINGS else f"'{given}' is no folder of a finding, and "
+        message = f"{own}'{output}' holds no {REPORT}. Give the folder of a finding, as autotest-report/{FINDINGS}/exp-123456."
         raise UsageError(message)
     findings = {item.id: item for item in report_json.read(output / REPORT).findings}
     found = findings.get(folder.name)

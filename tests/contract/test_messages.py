@@ -228,6 +228,10 @@ ARGUMENTS = {
         "issue nowhere/findings/exp-123456",
         "'nowhere' holds no report.json. Give the folder of a finding, as autotest-report/findings/exp-123456.",
     ),
+    "issue of no folder": Row(
+        "issue nowhere",
+        "'nowhere' is no folder of a finding, and 'autotest-report' holds no report.json. Give the folder of a finding",
+    ),
     "replay of nothing": Row("replay autotests", "'autotests' holds no program.json. Give the folder of a finding."),
 }
 CAPTURE = {
