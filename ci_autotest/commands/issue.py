@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.commands.output_writer import REPORT
 from ci_autotest.errors import UsageError
@@ -14,6 +14,8 @@ from ci_autotest.report.finding_text import issue_text
 
 if TYPE_CHECKING:
     from typing import TextIO
+
+_EXAMPLE: Final = f"autotest-report/{FINDINGS}/exp-123456"
 
 
 def issue(finding: str, output: Path, stream: TextIO) -> int:
@@ -36,7 +38,7 @@ def issue(finding: str, output: Path, stream: TextIO) -> int:
         raise UsageError(message)
     if not (output / REPORT).is_file():
         own = "" if folder.parent.name == FINDINGS else f"'{given}' is no folder of a finding, and "
-        message = f"{own}'{output}' holds no {REPORT}. Give the folder of a finding, as autotest-report/{FINDINGS}/exp-123456."
+        message = f"{own}'{output}' holds no {REPORT}. Give the folder of a finding, as {_EXAMPLE}."
         raise UsageError(message)
     findings = {item.id: item for item in report_json.read(output / REPORT).findings}
     found = findings.get(folder.name)

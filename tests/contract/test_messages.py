@@ -229,8 +229,9 @@ ARGUMENTS = {
         "'nowhere' holds no report.json. Give the folder of a finding, as autotest-report/findings/exp-123456.",
     ),
     "issue of no folder": Row(
-        "issue nowhere",
-        "'nowhere' is no folder of a finding, and 'autotest-report' holds no report.json. Give the folder of a finding",
+        "issue nowhere --output elsewhere",
+        "'nowhere' is no folder of a finding, and 'elsewhere' holds no report.json. Give the folder of a finding, as "
+        "autotest-report/findings/exp-123456.",
     ),
     "replay of nothing": Row("replay autotests", "'autotests' holds no program.json. Give the folder of a finding."),
 }
