@@ -9,9 +9,11 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.written_inputs import WrittenInputs
 from ci_autotest.errors import OutOfScopeError, by_user
+from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.values.kernel_scope import EVERYTHING
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ class CallScope:
     """
 
     def __init__(self, scope: KernelScope = EVERYTHING) -> None:
-        self._forward_only = frozenset(map(operator_of, scope.forward_only))
+        classes = frozenset(filter(is_module_class, scope.forward_only))
+        self._of_classes = frozenset(operator_of(name, CALL_MODULE) for name in classes)
+        self._forward_only = self._of_classes.union(map(operator_of, {*scope.forward_only} - classes))
         self._dtypes = frozenset(scope.dtypes)
         self._layouts = scope.layouts
         self._devices = frozenset(scope.devices)
@@ -48,6 +52,10 @@ class CallScope:
     def is_forward_only(self, calls: Mapping[str, int]) -> bool:
         """Whether any of the operators that were answered has no backward pass."""
         return any(calls.get(operator) for operator in self._forward_only)
+
+    def lacks_flags(self, calls: Mapping[str, int]) -> bool:
+        """Whether any of the modules that were answered has no backward pass: its results may be without a graph."""
+        return any(calls.get(operator) for operator in self._of_classes)
 
     def refuse(self, operator: str, given: tuple[Any, Any]) -> None:
         """Refuse a call that is outside the scope.

@@ -113,6 +113,7 @@ class SubstituteBackend(Backend):
         # A module without the reference's state gives other results, which say nothing about it.
         trace.untested = next((each.unfit for each in self._classes.values() if each.unfit), trace.untested)
         trace.has_backward = trace.has_backward and not self.scope.is_forward_only(mode.counts)
+        trace.has_flags = trace.has_flags and not self.scope.lacks_flags(mode.counts)
         return trace
 
     @property

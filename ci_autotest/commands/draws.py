@@ -20,7 +20,7 @@ from ci_autotest.run.pool import Pool
 from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.case import made_by_name
-from ci_autotest.values.judgement import NOTHING
+from ci_autotest.values.judgement import FAILED, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 
 
 def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
-    """Print the draws, the program and the verdict of a case; edited draws replace the test's own.
+    """Print the draws, the program and the verdict of a case on each candidate; edited draws replace the test's own.
 
     Raises:
         UsageError: The path does not name exactly one test, or an edit names a draw that the case does not make.
         AuthorError: The test cannot be run.
     """
-    candidate = request.candidates[0].name
+    names = [each.name for each in request.candidates]
     with single_processes(request, environ, duration_s(request.config.case_timeout, "case_timeout")) as executor:
         test = _test(log, request, executor)
         with closing(SingleWorker(lambda: executor.start(None), hello_for(request, log.seed))) as fresh:
-            log = _placed(log, fresh, test, candidate)
-            answer = fresh.ask(_confirm(log, test, candidate))
-    if not isinstance(answer, Tried):
-        return say(answer, candidate, stream)
+            log = _placed(log, fresh, test, names[0])
+            answers = {name: fresh.ask(_confirm(log, test, name)) for name in names}
+    answer = next((each for each in answers.values() if isinstance(each, Tried)), None)
+    if answer is None:
+        return max(say(each, name, stream) for name, each in answers.items())
     # Only the attempt shows which draws the case makes, so the edits are checked after it.
     _refuse_unknown(log, answer)
     stream.write(render(log, answer.draws, answer.profile))
@@ -53,7 +54,8 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
         stream.write("the reference rejects this case: there is nothing to compare\n")
         return NOTHING
     stream.write(f"\n{function_text(decode(answer.whole_program, answer.whole_tensors, is_own).program)}\n")
-    return say(answer, candidate, stream)
+    statuses = {say(each, name, stream) for name, each in answers.items()}
+    return FAILED if FAILED in statuses else min(statuses)
 
 
 def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:

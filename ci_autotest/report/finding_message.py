@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _UNSEEN: Final[Mapping[str, str]] = {"crash": "it ends its process", "timeout": "it does not return"}
 #: Facts that the first line tells, or that are told beside the message.
 _ELSEWHERE: Final = frozenset({"operator", "kernel", "seen", "status", "files"})
+#: Lines of an exception that a terminal shows; the others are on the page.
+_DETAIL_LINES: Final = 3
+_NOT_FINITE: Final = frozenset({"nan", "inf"})
 #: How the detail of a finding begins whose candidate gives a tensor without a gradient.
 _NO_GRADIENT: Final = "requires_grad: candidate False, reference True"
 #: What PyTorch says where a kernel asks a tensor with a gradient for its NumPy array.
@@ -106,7 +109,7 @@ def headline(finding: Finding) -> str:
         return f"{subject}: {_UNSEEN.get(finding.kind, f'{finding.kind} differs')}"
     if finding.kind in {"value", "gradient", "state"} and difference is not None:
         amount = (
-            "not finite"
+            _unlike(finding)
             if difference.greatest_absolute is None
             else f"off by up to {amount_of(difference.greatest_absolute, '.2g')}"
         )
@@ -138,6 +141,13 @@ def headline(finding: Finding) -> str:
     return sentences.get(finding.kind, otherwise)
 
 
+def _unlike(finding: Finding) -> str:
+    """Return how a tensor differs of which one side is not finite."""
+    pair = finding.difference.first_pair_decimal if finding.difference is not None else ("", "")
+    is_reference = pair[1].lstrip("-") in _NOT_FINITE
+    return f"{pair[0]} where the reference is {pair[1]}" if is_reference else "not finite"
+
+
 def _subject(finding: Finding) -> str:
     """Return the name of the value or parameter whose shape, dtype or other kind the headline states."""
     at = place_of(finding.where)
@@ -166,8 +176,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
     else:
         lines = [f"{word_of(finding)}: {headline(finding)}"]
         lines += [f"  {name}: {plain_line(fact)}" for name, fact in told.items() if name not in _ELSEWHERE]
-    if finding.detail:
-        lines.append(f"  {finding.detail.splitlines()[0][:300]}")
+    lines += [f"  {line[:300]}" for line in _telling_lines(finding.detail)]
     if finding.earlier:
         lines.append(f"  {earlier_sentence(finding)}")
     if finding.growth:
@@ -177,6 +186,11 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         whose = "the reference is off" if finding.blame == "reference" else "both sides round as they may"
         lines.append(f"  accepted: {whose}, so this fails no run")
     return [*lines, *_replay_line(finding, folder)]
+
+
+def _telling_lines(detail: str) -> list[str]:
+    """Return the first lines of a detail: a compiler's own error stands below that of torch, which only wraps it."""
+    return [line for line in detail.splitlines() if line.strip()][:_DETAIL_LINES]
 
 
 def advice(finding: Finding, note: Mapping[str, object]) -> list[str]:

@@ -110,6 +110,19 @@ def test_tried__forward_only_kernel_that_is_not_declared__is_misaligned():
     assert tried(unary, kernels(KernelScope(), exp=in_numpy)).outcome == "misaligned"
 
 
+class PlainTanh(real.nn.Module):
+    """A layer that knows nothing of autograd."""
+
+    def forward(self, x):
+        return x.detach().tanh()
+
+
+@pytest.mark.parametrize(("names", "outcome"), [(("torch.nn.Tanh",), "aligned"), ((), "misaligned")])
+def test_tried__class_of_modules_that_is_forward_only__is_aligned_where_its_row_says_so(names, outcome):
+    backend = SubstituteBackend({"torch.nn.Tanh": f"{__name__}.PlainTanh"}, scope=KernelScope(forward_only=names))
+    assert tried(lambda: torch.nn.Tanh()(random_tensor(2, 3, 4)), backend).outcome == outcome
+
+
 def test_is_sure__forward_only_kernel__needs_no_second_run():
     assert is_sure(record(unary), kernels(FORWARD_ONLY, exp=in_numpy))
 
