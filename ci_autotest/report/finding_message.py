@@ -172,7 +172,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
         where = f"{finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
         lines = [f"{verb}: {finding.operator} on {finding.candidate}: {finding.candidate_seen} {where}"]
-        lines += [f"  blame: {plain_line(told['blame'])}"] if "blame" in told else []
+        lines += [f"  {name}: {plain_line(told[name])}" for name in ("notes", "blame") if name in told]
     else:
         lines = [f"{word_of(finding)}: {headline(finding)}"]
         lines += [f"  {name}: {plain_line(fact)}" for name, fact in told.items() if name not in _ELSEWHERE]

@@ -97,4 +97,4 @@ def test_pytest__expectation_that_pytorch_does_not_meet__fails_the_test(ran: tup
     project.tests(TESTS.replace("def ", "def test_"), "test_expected.py")
     done = python(project, "-m", "pytest", "-q", "test_expected.py", "--autotest-candidate", "torch")
     assert "1 failed, 1 passed" in done.out
-    assert "misaligned: torch.sin on torch: value of sin is" in done.out
+    assert "misaligned: torch.sin on torch: " in done.out

@@ -352,7 +352,7 @@ def test_run__another_operator_of_a_case_differs_from_itself__hides_no_fault(tmp
         "torch.add": ("nondeterminism", True), "torch.nn.functional.relu": ("value", True),
     }, done.said  # fmt: skip
     assert [test.rpartition("::")[2] for test in told["torch.add"]["tests"]] == ["chain"]
-    assert done.out.count("misaligned: torch.add on kernels: ") == 1  # one line while it goes on
+    assert done.out.count("misaligned: torch.add on kernels: ") == 2  # while it goes on, and above its facts
     # What is told is what lies in its folder.
     page = (tmp_path / "autotest-report" / "findings" / told["torch.add"]["id"] / "README.md").read_text("utf-8")
     assert f"case {told['torch.add']['case']}, seed" in page

@@ -40,7 +40,7 @@ def test_run__finding_of_a_body_with_notes__shows_them_everywhere(tmp_path: Path
     assert first.startswith("size ")
     assert second == "two lines | and a bar"
     for text in (done.said, finding["message"], (tmp_path / "autotest-report" / "junit.xml").read_text("utf-8")):
-        assert f"  note: {first}" in text
+        assert f"  notes: {first}; {second}" in text
     page = (tmp_path / "autotest-report" / "findings" / finding["id"] / "README.md").read_text("utf-8")
     assert f"{first}; two lines &#124; and a bar" in page
 
@@ -69,7 +69,7 @@ def test_run__crash_of_a_body_with_notes__shows_them(tmp_path: Path):
     done = project.run()
     (finding,) = project.report()["findings"]
     assert (finding["kind"], len(finding["notes"])) == ("crash", 2)
-    assert f"  note: {finding['notes'][0]}" in done.said
+    assert f"  notes: {finding['notes'][0]}" in done.said
 
 
 def test_pytest__finding_of_a_body_with_notes__shows_them(tmp_path: Path):
@@ -82,4 +82,4 @@ def test_pytest__finding_of_a_body_with_notes__shows_them(tmp_path: Path):
         env=environment({}), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "  note: size " in done.stdout
+    assert "  notes: size " in done.stdout

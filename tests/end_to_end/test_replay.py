@@ -83,7 +83,7 @@ def test_replay__finding__is_misaligned_until_the_kernel_is_fixed(project: Proje
         "  differs: value of softmax: 1 / 1 element (100 %)\n"
         "  candidate: float32[1, 1] on cpu\n"
         "  reference: float32[1, 1] on cpu\n"
-        "  greatest difference: absolute 0.5, relative 0.5"
+        "  greatest difference: absolute 0.5 at [0, 0], relative 0.5"
     ), before.out
     assert (after.status, after.out, after.err) == (0, "aligned on kernels\n", "")
 
