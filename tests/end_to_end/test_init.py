@@ -34,11 +34,11 @@ def test_init__new_repository__has_a_test_that_runs_and_two_workflows(project: P
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[: len(FILES)] == [f"wrote {name}" for name in FILES]
     assert "works only once it is on the default branch" in done.out
-    run = project.run()
+    run = project.run("--cases", "4")  # Each case is compiled.
     assert run.status == 0, run.said
     (result,) = project.report()["results"]
-    assert (result["outcome"], result["cases"]["aligned"]) == ("aligned", 20)
-    done = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no")
+    assert (result["outcome"], result["cases"]["aligned"]) == ("aligned", 4)
+    done = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--autotest-cases=4")
     assert (done.status, "1 passed" in done.out) == (0, True), done.said
 
 
