@@ -11,7 +11,7 @@ from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.elements import close, difference, has_any, metric_of, mismatches
 from ci_autotest.backends.sameness import same_bits
 from ci_autotest.values.tolerance import Tolerance
-from ci_autotest.values.verdict import Misalignment
+from ci_autotest.values.verdict import NO_TENSOR, Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Metadata, Observation
@@ -145,8 +145,7 @@ def _misalignment(kind: Kind, candidate: Observation, reference: Observation) ->
 
 def _plain(candidate: Observation, reference: Observation) -> Misalignment | None:
     if candidate.metadata is not None or reference.metadata is not None:
-        shown = [str(side.metadata) if side.metadata else repr(side.data)[:200] for side in (candidate, reference)]
-        return Misalignment(kind="shape", step=-1, candidate=shown[0], reference=shown[1])
+        return Misalignment(kind="shape", step=-1, candidate=_shape_of(candidate), reference=_shape_of(reference))
     left, right = candidate.data, reference.data
     if isinstance(right, torch.device) or left is right or left == right:
         return None
@@ -155,6 +154,13 @@ def _plain(candidate: Observation, reference: Observation) -> Misalignment | Non
     if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
         return None
     return Misalignment(kind="value", step=-1, candidate=repr(left)[:200], reference=repr(right)[:200])
+
+
+def _shape_of(side: Observation) -> str:
+    """Return what a side has where one of them has a tensor; of a sequence of values nothing is observed."""
+    if side.metadata is not None:
+        return str(side.metadata)
+    return NO_TENSOR if side.data is None else repr(side.data)[:200]
 
 
 def placed(misalignment: Misalignment | None, kind: Kind, step: int, at: Place) -> list[Misalignment]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ci_autotest.values.finding import Finding, Location
-    from ci_autotest.values.result import BrokenTest, RunResult
+    from ci_autotest.values.result import BrokenTest, RunResult, TestResult
 
 #: Width of the table where there is no terminal.
 _PLAIN_WIDTH: Final = 160
@@ -148,11 +148,15 @@ def _broken(wrong: BrokenTest, width: int | None, verbosity: Verbosity) -> Itera
 def _uncompared(result: RunResult) -> list[str]:
     """Return why nothing was compared, a reason that holds for many tests only once."""
     printed = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
+    silent = [item for item in result.results if item.reason and not item.cases.compared]
+    by_reason: dict[str, list[TestResult]] = {}
+    for item in silent:
+        by_reason.setdefault(item.reason, []).append(item)
     lines = []
-    for item in result.results:
-        if item.reason and not item.cases.compared and item.reason not in printed:
-            printed.add(item.reason)
-            lines.append(f"not compared: {item.test} on {item.candidate}: {item.reason}")
+    for reason, items in by_reason.items():
+        if reason not in printed:
+            rest = f" and {len(items) - 1:,} more" if len(items) > 1 else ""
+            lines.append(f"not compared: {items[0].test} on {items[0].candidate}{rest}: {reason}")
     return lines
 
 

@@ -12,7 +12,7 @@ from ci_autotest.report.finding_facts import earlier_sentence, facts
 from ci_autotest.report.standing import word_of
 from ci_autotest.values.amounts import amount_of
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, Location, counts_against
-from ci_autotest.values.verdict import Call, State, Value, place_of
+from ci_autotest.values.verdict import NO_TENSOR, Call, State, Value, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,6 +133,8 @@ def headline(finding: Finding) -> str:
         return f"{subject}: {finding.candidate_seen}"
     if finding.kind == "mutation" and difference is None:
         return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"
+    if finding.kind == "shape" and NO_TENSOR in {finding.candidate_seen, finding.reference_seen}:
+        return f"{subject}: {_subject(finding)} is {finding.candidate_seen}, not {finding.reference_seen}"
     if finding.lacks_gradient:
         return f"{subject}: {_subject(finding)} has the right values and no gradient"
     otherwise = (

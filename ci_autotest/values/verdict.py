@@ -213,6 +213,10 @@ def is_of_backward(at: Place | None) -> bool:
     return isinstance(at, Gradient | Cotangent | BackwardPass)
 
 
+#: What a side has that returned something else where the other one has a tensor.
+NO_TENSOR: Final = "no tensor"
+
+
 class Misalignment(Struct, frozen=True, kw_only=True):
     """How a candidate differs from the reference at one place of a program.
 

@@ -75,6 +75,8 @@ def test_show_result__quiet__says_why_nothing_was_compared_or_the_run_could_not_
     assert brief(**run, exit_code=3)[:2] == [not_available, not_compared]
     assert brief(**run, exit_code=4)[0] == "note: the cluster is gone"
     assert not {not_available, not_compared} & set(brief(**run, exit_code=1))
+    many = {**run, "results": (untested, msgspec.structs.replace(untested, test="a.py::other"))}
+    assert not_compared.replace(": softmax", " and 1 more: softmax") in brief(**many, exit_code=3)
 
 
 def test_show_result__note_with_special_characters__is_the_verdict_as_it_stands():
