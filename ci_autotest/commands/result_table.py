@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_autotest.commands.line_width import shortened
-from ci_autotest.values.result import LONG_COMPILING_S
 from ci_autotest.values.verdict import COLUMNS
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def result_table(result: RunResult, width: int, *, is_whole: bool = False) -> It
 
 def _fitted(items: Sequence[TestResult], width: int) -> Iterator[RenderableType]:
     columns = [name for name in COLUMNS if any(getattr(item.cases, name) for item in items)]
-    is_compiled = any(item.compile_s >= LONG_COMPILING_S for item in items)
+    is_compiled = any(item.compile_s for item in items)
     numbers = [Text(name.replace("_", " "), justify="right") for name in columns]
     if is_compiled:
         numbers.append(Text("compiling", justify="right"))
