@@ -67,5 +67,5 @@ def test_result_table__time_of_compiling__has_a_column():
     rows = (samples.outcome("a.py::exp", compile_s=1.24), samples.outcome("a.py::sin"))
     assert lines(160)[0].split() == ["test", "candidate", "outcome", "aligned", "misaligned", "s"]
     assert lines(160, *rows)[0].split()[-2:] == ["compiling", "s"]
-    assert [line.split()[-2:] for line in lines(160, *rows)[1:]] == [["1.2", "1.5"], ["0.1", "1.5"]]
+    assert [line.split()[-2:] for line in lines(160, *rows)[1:]] == [["1.2", "1.5"], ["20", "1.5"]]
     assert "compiling" not in lines(160, rows[1])[0]
