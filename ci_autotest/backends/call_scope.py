@@ -9,7 +9,6 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.written_inputs import WrittenInputs
 from ci_autotest.errors import OutOfScopeError, by_user
@@ -17,7 +16,7 @@ from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.values.kernel_scope import EVERYTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import NoReturn
 
     from ci_autotest.values.kernel_scope import KernelScope
@@ -30,12 +29,13 @@ class CallScope:
 
     Args:
         scope: What the configuration says.
+        classes: The replaced classes of modules.
     """
 
-    def __init__(self, scope: KernelScope = EVERYTHING) -> None:
-        classes = frozenset(filter(is_module_class, scope.forward_only))
-        self._of_classes = frozenset(operator_of(name, CALL_MODULE) for name in classes)
-        self._forward_only = self._of_classes.union(map(operator_of, {*scope.forward_only} - classes))
+    def __init__(self, scope: KernelScope = EVERYTHING, classes: Collection[str] = ()) -> None:
+        own = {name for name in scope.forward_only if name in classes}
+        self._of_classes = frozenset(operator_of(name, CALL_MODULE) for name in own)
+        self._forward_only = self._of_classes.union(map(operator_of, {*scope.forward_only} - own))
         self._dtypes = frozenset(scope.dtypes)
         self._layouts = scope.layouts
         self._devices = frozenset(scope.devices)

@@ -75,13 +75,13 @@ class SubstituteBackend(Backend):
         state: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._torch = TorchBackend(device, is_candidate=True)
-        self.scope = CallScope(scope)
-        self.profiles, self.writes_inputs = self.scope.profiles, bool(scope.writes)
-        # A graph calls the functions where nobody can ask what they take.
-        self.lacks_graph = "" if self.scope.is_everything else LACKS_GRAPH
         self.device = self._torch.device
         found = {operator: load_function(path) for operator, path in replace.items()}
         classes = {operator for operator in found if is_module_class(operator)}
+        self.scope = CallScope(scope, classes)
+        self.profiles, self.writes_inputs = self.scope.profiles, bool(scope.writes)
+        # A graph calls the functions where nobody can ask what they take.
+        self.lacks_graph = "" if self.scope.is_everything else LACKS_GRAPH
         self.functions = {operator_of(operator): found[operator] for operator in found if operator not in classes}
         self._classes = {
             operator: ReplacedClass(
