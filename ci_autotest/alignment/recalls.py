@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from ci_autotest.alignment.probe import other_values, probe_obstacle
 from ci_autotest.alignment.repeats import is_to_be_repeated
@@ -73,6 +73,5 @@ def _with_other_values(attempt: Attempt, reference: Backend) -> Attempt | None:
 
 
 def _told(found: Verdict, detail: str) -> Verdict:
-    misalignment = found.misalignment
-    assert misalignment is not None  # noqa: S101 - a suspicion has one
-    return msgspec.structs.replace(found, misalignment=msgspec.structs.replace(misalignment, detail=detail))
+    at = found.misalignment
+    return found if at is None else replace(found, misalignment=replace(at, detail=detail))

@@ -29,9 +29,15 @@ _ELEMENTS_AT_MOST: Final = 1 << 18
 class OperatorCallMode(TorchFunctionMode):
     """Hand every call of an operator of torch or of the user to a method, and every call of a module of the user."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: How modules were called before, the latest last: a step of a hook enters the mode within a backward pass.
+        self._before: list[Callable[..., Any]] = []
+
     def __enter__(self) -> Self:
         """Take over the calls of modules, too."""
-        call = self._call = torch.nn.Module.__call__
+        self._before.append(torch.nn.Module.__call__)
+        call = self._before[0]
 
         def called(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             kind = type(module)
@@ -47,7 +53,7 @@ class OperatorCallMode(TorchFunctionMode):
     def __exit__(self, *how: object) -> None:
         """Give them back."""
         super().__exit__(*how)  # type: ignore[no-untyped-call]
-        torch.nn.Module.__call__ = self._call  # type: ignore[method-assign]
+        torch.nn.Module.__call__ = self._before.pop()  # type: ignore[method-assign]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

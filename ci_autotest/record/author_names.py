@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
 #: Modules whose frames lie between the recorder and the author's code.
@@ -26,11 +26,12 @@ _COMPREHENSIONS: Final = ("<genexpr>", "<listcomp>")
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 
 
-def author_name(taken: Collection[str | None] = ()) -> str | None:
+def author_name(is_taken: Callable[[str], bool]) -> str | None:
     """Return the variable that the author's running statement binds to the value being made; ``None`` if to none.
 
     Args:
-        taken: Names of the values before: of ``q, k, v = (random_tensor(2) for _ in range(3))``, the next one is free.
+        is_taken: Whether a value before has a name, which is asked where a statement binds several: of
+            ``q, k, v = (random_tensor(2) for _ in range(3))``, the value gets the next one that is free.
     """
     frame = _author_frame()
     while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
@@ -38,7 +39,7 @@ def author_name(taken: Collection[str | None] = ()) -> str | None:
     if frame is None:
         return None
     names = _bound(frame.f_code, frame.f_lasti)
-    return next((name for name in names if name not in taken), names[-1] if names else None)
+    return next((name for name in names[:-1] if not is_taken(name)), names[-1] if names else None)
 
 
 def variable_of(is_held: Callable[[object], bool]) -> str | None:

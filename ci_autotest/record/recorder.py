@@ -166,13 +166,16 @@ class Recorder:
         key, unnamed = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", usual_name(count))
         self.sources[key] = source
         value = place(source, spec, self.device)
-        name = name or author_name([step.name for step in self.steps]) or unnamed
+        name = name or author_name(self._is_name) or unnamed
         self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name, (), None, False, None)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))
         if self.watched and index in self.watched:
             keep_copy(self.trace, index, value)
         return RecordedTensor(value, ref_to(index), self)
+
+    def _is_name(self, name: str) -> bool:
+        return any(step.name == name for step in self.steps)
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a function, or the construction of a module."""

@@ -75,7 +75,7 @@ def draw_tensor(
     slot = drawer.next_site
     drawer.next_site = slot + 1
     if drawer.names is not None:
-        drawer.name(str(slot), author_name(drawer.names))
+        drawer.name(str(slot), author_name(drawer.names.__contains__))
     if dtype is float and recorder.dtype is not None:
         dtype = recorder.dtype
     kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))

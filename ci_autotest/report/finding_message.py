@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: What is said of a kind if nothing was seen but that it is one.
 _UNSEEN: Final[Mapping[str, str]] = {"crash": "it ends its process", "timeout": "it does not return"}
-#: Facts that the first line tells, or that are told beside the message.
+#: Facts that are in the first line, or that are shown beside the message.
 _ELSEWHERE: Final = frozenset({"operator", "kernel", "seen", "status", "files"})
 #: Lines of an exception that a terminal shows; the others are on the page.
 _DETAIL_LINES: Final = 3

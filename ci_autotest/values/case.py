@@ -29,7 +29,8 @@ _CHECKED: Final = frozenset({0, 6, 12})
 #: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
 
-#: Number of fields of an open size in the log of draws.
+#: Number of fields of a name, and of an open size, in the log of draws.
+_NAME: Final = 2
 _SIZE: Final = 3
 
 DrawnValue: TypeAlias = bool | int | float | str | None
@@ -67,7 +68,7 @@ def draws_of(log: Sequence[tuple[Any, ...]]) -> list[Draw]:
 
     In it, ``(slot, dimension, size)`` is a tensor's open size, and ``(site, name)`` the name of a tensor or generator.
     """
-    names: dict[str, str] = dict(entry for entry in log if len(entry) == 2)  # noqa: PLR2004
+    names: dict[str, str] = dict(entry for entry in log if len(entry) == _NAME)
     draws = [Draw(*entry) if len(entry) > _SIZE else _size(*entry) for entry in log if len(entry) >= _SIZE]
     if not names:
         return draws

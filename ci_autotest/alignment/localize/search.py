@@ -7,7 +7,7 @@ the whole program is the finding.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -84,10 +84,10 @@ class StepSearch:
         if alone is not None:
             return alone
         has_graph = self._is_left_alone or (not sides.candidate.shows_steps and _is_beyond_rounding(found))
-        how = partial(culprit_of_graph, is_right_alone=not self._is_left_alone)
-        together = how(live, found, sides) if has_graph and not backward else None
-        if together is not None:
-            return together
+        if has_graph and not backward:
+            together = culprit_of_graph(live, found, sides, is_right_alone=not self._is_left_alone)
+            if together is not None:
+                return together
         # After a step that only one side refuses, the programs are no longer comparable.
         is_cut = (found.kind == "leniency" and not backward) or is_expected
         if is_cut:

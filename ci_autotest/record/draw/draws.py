@@ -112,7 +112,7 @@ class Drawer:
         """Return the site of a new tensor, which gets the name of the variable that it is bound to."""
         site = self.site()
         if self.names is not None:
-            self.name(site, author_name(self.names))
+            self.name(site, author_name(self.names.__contains__))
         return site
 
     def name(self, site: str, name: str | None) -> None:
