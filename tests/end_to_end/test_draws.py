@@ -44,6 +44,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+def test_draws__several_candidates__the_case_runs_on_each(project: Project):
+    done = project.command("draws", f"{FILE}::exp", "--edit", "0.dim0=2")
+    names = project.command("draws", f"{FILE}::exp", "--edit", "0.dim0=2", "--candidate", "torch").out
+    assert (done.status, done.out.count("def program"), "misaligned: torch.exp" in done.out) == (1, 1, True), done.said
+    assert names.rstrip().endswith("aligned on torch")
+
+
 def test_draws__printed_log__replays_to_the_same_program(project: Project):
     first = project.command("draws", f"{FILE}::flatten", "--case", "2", "--candidate", "torch")
     assert first.status == 0, first.said

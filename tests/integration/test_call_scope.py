@@ -8,6 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.protocol import out_of_scope
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -108,6 +109,12 @@ def test_run_test__forward_only_kernel__is_aligned_and_its_wrong_values_are_foun
 
 def test_tried__forward_only_kernel_that_is_not_declared__is_misaligned():
     assert tried(unary, kernels(KernelScope(), exp=in_numpy)).outcome == "misaligned"
+
+
+def test_call_scope__kernel_of_an_operator_that_no_module_has_yet__is_forward_only():
+    scope = CallScope(KernelScope(forward_only=("references.rope",)))
+    assert scope.is_forward_only({"references.rope": 1})
+    assert not scope.lacks_flags({"references.rope": 1})
 
 
 class PlainTanh(real.nn.Module):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.config import Candidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
@@ -50,13 +51,17 @@ def with_an_assumption():
 """
 
 
-def bench_in(folder: Path, send=lambda _: None) -> Dispatcher:
+TORCH = Candidate(name="torch", backend="torch")
+COMPILED = Candidate(name="compiled", backend="torch.compile", options={"backend": "aot_eager"})
+
+
+def bench_in(folder: Path, send=lambda _: None, candidate: Candidate = TORCH) -> Dispatcher:
     (folder / "bodies.py").write_text(BODIES)
     dispatcher = Dispatcher(ProgressBeacon.create(), send)
     dispatcher.answer(
         Hello(
             root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
-            candidates=[Candidate(name="torch", backend="torch")], tolerances=[],
+            candidates=[candidate], tolerances=[],
         )
     )  # fmt: skip
     return dispatcher
@@ -84,6 +89,21 @@ def test_small_tensors__run_many_at_a_time__but_for_the_first_of_a_test(tmp_path
 def test_large_tensors__run_as_few_as_memory_allows(tmp_path, monkeypatch):
     monkeypatch.setattr(case_runner, "_BATCH_BYTES", 6 << 20)
     assert max(len(cases) for cases in batches_of("large", tmp_path, monkeypatch)) == 3
+
+
+def test_compiled_bodies__batches_are_windows__which_begin_with_callables_made_anew(tmp_path, monkeypatch):
+    dispatcher = bench_in(tmp_path, candidate=COMPILED)
+    begun, seen = [], []
+    monkeypatch.setattr(CompileBackend, "begin_window", lambda _: begun.append(len(seen)))
+    prefetch = dispatcher.worker_context.attempts.prefetch
+    monkeypatch.setattr(
+        dispatcher.worker_context.attempts, "prefetch",
+        lambda key, cases: (seen.extend(cases), prefetch(key, cases)),
+    )  # fmt: skip
+    test = next(test for test in dispatcher.answer(Discover("bodies.py")).tests if test.name == "small")
+    dispatcher.answer(RunCases(test=test, cases=list(range(22)), candidates=["compiled"]))
+    assert seen == list(range(22))
+    assert begun == [0, 1, 10, 20]
 
 
 @pytest.mark.parametrize("size", [1, 80])

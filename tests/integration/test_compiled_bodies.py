@@ -96,6 +96,18 @@ def test_body_key__weights_of_a_module__belong_to_it():
     assert body_key(program, [object()]) is None
 
 
+def test_begin_window__callable_for_several_sizes__is_made_anew():
+    counted = Counted()
+    backend = ExportBackend(counted.export, "counted", delegated=everything, is_dynamic=True)
+    attempts = [record(lambda size=size: torch.exp(random_tensor(2, size, 5))) for size in (3, 4)]
+    made = []
+    for _ in range(2):
+        backend.begin_window()
+        assert {judged(attempt, backend).verdict.outcome for attempt in attempts} == {"aligned"}
+        made.append(counted.graphs)
+    assert made == [1, 2]
+
+
 def test_run__many_bodies__all_are_right_and_the_oldest_is_forgotten():
     counted = Counted()
     backend = compiled(counted)

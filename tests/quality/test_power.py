@@ -11,6 +11,7 @@ from ci_autotest import random, random_bool, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.power.mutated_torch import Noting
 from ci_autotest.power.trial import MutantTrial, Terms
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.record.user_operators import UserClass
@@ -290,6 +291,13 @@ def test_power__module_that_writes_to_its_input__has_mutants_that_count(monkeypa
     assert {MutantKind.ZEROS, MutantKind.BFLOAT16, MutantKind.LAST_ELEMENT} <= {
         each.kind for each in found.mutants if each.outcome == "killed"
     }
+
+
+def test_noting__entered_again_while_it_is_in_force__gives_calls_of_modules_back():
+    before, mode = real.nn.Module.__call__, Noting(0, asks_gradient=False)
+    with mode, mode:
+        assert real.nn.Module.__call__ is not before
+    assert real.nn.Module.__call__ is before
 
 
 def test_power__dimension_without_large_sizes__is_named_with_its_greatest_one():

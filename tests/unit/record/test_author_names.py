@@ -8,7 +8,7 @@ import torch as real
 from ci_autotest import index_tensor, oneof, permutation_tensor, random, random_tensor, torch
 from ci_autotest.program.codegen import body_lines, names
 from ci_autotest.program.ir import PLACEHOLDER
-from tests.engine import record, substitute, tried
+from tests.engine import judged, record, substitute, tried
 
 
 def inputs_of(body) -> list[str]:
@@ -116,6 +116,18 @@ def test_author_name__gradient__is_of_that_name():
 
     verdict = tried(body, substitute(exp=Wrong.apply))
     assert verdict.misalignment.what == "gradient of bias"
+
+
+def test_author_name__in_a_step_alone__is_kept():
+    def body():
+        x, w = random_tensor(1, 4), random_tensor(1, 4)
+        return torch.exp(torch.mul(x, w))
+
+    program = judged(record(body), substitute(mul=lambda a, b: a * b * 2)).live.program
+    assert [name for name, step in zip(names(program), program.steps, strict=True) if step.op == PLACEHOLDER] == [
+        "x",
+        "w",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from ci_autotest import random_tensor, torch
@@ -65,6 +66,22 @@ def test_message_lines__lost_worker__begins_with_what_happened(outcome, verb):
     found = samples.finding(outcome=outcome, difference=None, where="in step 2", candidate_seen="it ended")
     assert message_lines(found)[0].startswith(verb)
     assert f"case 7 of {samples.TEST}, seed 1729" in message_lines(found)[0]
+
+
+def test_message_lines__exception_of_a_compiler__has_the_line_below_that_of_torch():
+    detail = "BackendCompilerFailed: backend='vendor' raised:\n\nRuntimeError: no kernel of exp\nmore\nleft out"
+    lines = message_lines(samples.finding(detail=detail))
+    assert "  RuntimeError: no kernel of exp" in lines
+    assert "  left out" not in lines
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [(("0", "nan"), "is 0 where the reference is nan"), (("nan", "1"), "is not finite"), (("3", "-inf"), "is 3 where")],
+)
+def test_headline__one_side_is_not_finite__says_which(pair: tuple[str, str], said: str):
+    difference = msgspec.structs.replace(samples.difference(), greatest_absolute=None, first_pair_decimal=pair)
+    assert said in headline(samples.finding(difference=difference, headline=""))
 
 
 def test_message_lines__long_detail__is_one_line():

@@ -107,6 +107,18 @@ def test_check__worker_is_lost_there_again_and_again__is_not_asked_where_it_was(
     assert (len(executor.started), slot.is_listening) == (3, False)
 
 
+def test_waiting__no_progress_for_a_while__names_the_case_and_how_long(monkeypatch):
+    slot, _ = slot_of()
+    slot.begin(Task(TEST, (0,), ("k",)))
+    heard(slot, done(0, last=False))
+    assert list(slot.waiting()) == []
+    later = time.monotonic() + 12
+    monkeypatch.setattr("ci_autotest.run.slot.time.monotonic", lambda: later)
+    ((task, position, seconds),) = slot.waiting()
+    assert (task.test, round(seconds)) == (TEST, 12)
+    assert position == "case 0 of a::t on k"
+
+
 def test_check__worker_killed_three_times__the_next_one_starts_after_a_pause(monkeypatch):
     slot, executor = slot_of()
     slot.begin(Task(TEST, (0,), ("k",)))
