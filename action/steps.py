@@ -270,7 +270,10 @@ STEPS = {"plan": plan, "prepare": prepare, "install": install, "run": run, "publ
 def main(argv: list[str], environ: Mapping[str, str]) -> int:
     """Carry out the step that ``argv`` names and return its exit status."""
     try:
-        return STEPS[argv[1]](environ)
+        name = argv[1] if len(argv) > 1 else ""
+        is_step = name in STEPS and "RUNNER_TEMP" in environ
+        refuse("only a runner of GitHub calls this: run `ci-autotest` at a terminal.", when=not is_step)
+        return STEPS[name](environ)
     except StepError as error:
         say(outputs.workflow_command("error", str(error)))
         return 2

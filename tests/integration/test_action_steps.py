@@ -531,3 +531,13 @@ def test_refuse_foreign_head__base_branch_is_checked_out__is_let_through(job: Jo
     steps.refuse_foreign_head(environ)
     with pytest.raises(StepError):
         steps.refuse_foreign_head({**environ, "GITHUB_SHA": "5f" * 20})
+
+
+@pytest.mark.parametrize("argv", [[], ["plan"], ["plam"]])
+def test_step__outside_of_a_runner__is_refused_in_a_sentence(argv: list[str]):
+    done = subprocess.run(
+        [sys.executable, "-I", str(ROOT / "action"), *argv], env={"PATH": os.environ["PATH"]}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "only a runner of GitHub calls this: run `ci-autotest` at a terminal." in done.stdout
