@@ -148,9 +148,9 @@ def _broken(wrong: BrokenTest, width: int | None, verbosity: Verbosity) -> Itera
 def _uncompared(result: RunResult) -> list[str]:
     """Return why nothing was compared, a reason that holds for many tests only once."""
     printed = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
-    silent = [item for item in result.results if item.reason and not item.cases.compared]
+    uncompared = [item for item in result.results if item.reason and not item.cases.compared]
     by_reason: dict[str, list[TestResult]] = {}
-    for item in silent:
+    for item in uncompared:
         by_reason.setdefault(item.reason, []).append(item)
     lines = []
     for reason, items in by_reason.items():
