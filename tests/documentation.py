@@ -45,15 +45,16 @@ _VARYING: Final = (
     (re.compile(r"\d[\d,.]* (cases|tests)/s"), r"N \1/s"),
     (re.compile(r"\b\d[\d,.]* (s|ms|min|MB|MiB|GB|GiB)\b"), r"N \1"),
     (re.compile(r"(?<=in )\d+\.\d+s\b"), "Ns"),
-    (re.compile(r"(?<=[ \d])\d+\.\d+$"), "N"),
-    (re.compile(r" +s$"), " s"),  # The column of seconds is as wide as the longest time.
+    (re.compile(r" +\d+\.\d+(?=( +\d+\.\d+)*$)"), " N"),
+    (re.compile(r"( +compiling)? +s$"), r"\1 s"),  # Columns of seconds are as wide as the longest time.
+    (re.compile(r"(?<= left)  \S+$"), ""),  # Which test a line of progress names is a matter of speed.
     (re.compile(r"\b2\.\d+\.\d+(\+\w+)?"), "VERSION"),
     (re.compile(r"[ \t]+$"), ""),
 )
 
 
-#: What a command says of a finding only where that takes long.
-_WHILE_IT_LASTS: Final = re.compile(r"finding \d+ of \d+, about ")
+#: What a command says only while something takes long.
+_WHILE_IT_LASTS: Final = re.compile(r"finding \d+ of \d+, about |importing the tests: ")
 
 
 @dataclass(frozen=True)

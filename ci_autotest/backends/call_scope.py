@@ -8,6 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ci_autotest.backends.case_scope import is_contiguous
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.written_inputs import WrittenInputs
@@ -77,7 +78,7 @@ class CallScope:
             _refuse(operator, "dtype", seen - self._dtypes, self._dtypes)
         if self._devices:
             _refuse(operator, "device", {value.device.type for value in tensors} - self._devices, self._devices)
-        if self._layouts and not all(_is_contiguous(value) for value in tensors):
+        if self._layouts and not all(is_contiguous(value) for value in tensors):
             message = f"{operator}: a tensor is not contiguous; the candidate's row has layouts: contiguous"
             raise OutOfScopeError(message)
 
@@ -153,7 +154,3 @@ def _refuse(operator: str, what: str, outside: set[str], taken: frozenset[str]) 
         names = ", ".join(sorted(outside))
         message = f"{operator}: {what} {names}; the candidate's row has {what}s: {', '.join(sorted(taken))}"
         raise OutOfScopeError(message)
-
-
-def _is_contiguous(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.is_contiguous()

@@ -28,7 +28,7 @@ from ci_autotest.program.refusal import refused_as
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
 Made = TypeVar("Made")
@@ -50,6 +50,10 @@ class ExportingBackend(Backend):
         self.on_step: Callable[[int], None] | None = None
         self._kept: KeptCallables[Any] = KeptCallables()
         self._clock = CompileClock()
+
+    def adapted(self, attempt: Attempt) -> Attempt:
+        """Return the attempt as it is: an exported body has no gradients whatever the row says."""
+        return attempt
 
     def run(
         self,

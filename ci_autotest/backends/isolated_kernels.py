@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.call_scope import CallScope
+from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.remote.backend import RemoteBackend
@@ -54,7 +55,8 @@ class IsolatedBackend(RemoteBackend):
             start=lambda own: HostProcess(own, forks=next(first, False)),
         )
         self.scope = CallScope(interpreter.scope)
-        self.profiles, self.writes_inputs = self.scope.profiles, bool(interpreter.scope.writes)
+        self.case_scope = CaseScope(frozenset(interpreter.scope.profiles))
+        self.writes_inputs = bool(interpreter.scope.writes)
 
     def has_operators(self) -> bool:
         """Return true, because only the host imports the functions and knows which of them are operators."""

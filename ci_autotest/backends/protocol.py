@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
+from ci_autotest.backends.case_scope import EVERY_CASE
 from ci_autotest.backends.trace import Trace
-from ci_autotest.errors import Unsupported, UnsupportedReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.backends.body_call import BodyCalls
+    from ci_autotest.backends.case_scope import CaseScope
     from ci_autotest.backends.trace import Attempt
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
 
 
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 IN_BACKWARD: Final = -2
 #: The index that it is called with before a body is compiled or exported.
 IN_COMPILING: Final = -5
-#: Two of the profiles in ``record/draw/profiles.py``, which backends do not import.
-_ORDINARY, _LARGE_SHAPES = "ordinary", "large_shapes"
 
 
 class Enter(Protocol):
@@ -72,7 +72,7 @@ class Backend(Protocol):
         functions: The user's functions that replace operators in this process, by operator.
         is_in_process: Whether the framework's code runs in this process.
         lacks_graph: Why a test that asks for a graph is not compared; empty if it is, or if this is a graph mode.
-        profiles: The profiles of the cases that the candidate takes; empty for all.
+        case_scope: What the candidate takes of cases as a whole.
     """
 
     shows_steps: bool = True
@@ -88,7 +88,7 @@ class Backend(Protocol):
     functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     is_in_process: bool = True
     lacks_graph: str = ""
-    profiles: frozenset[str] = frozenset()
+    case_scope: CaseScope = EVERY_CASE
 
     @abstractmethod
     def run(
@@ -109,7 +109,7 @@ class Backend(Protocol):
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt as this candidate runs it; a group of ranks adds how its inputs lie on the ranks."""
-        return attempt
+        return self.case_scope.narrowed(attempt)
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch, forward and backward; it may begin at once, or when its traces are read.
@@ -118,7 +118,7 @@ class Backend(Protocol):
             attempts: Accepted attempts with the reference's gradients.
             enter: Called with the position of each attempt when it begins.
         """
-        return _Deferred(self, attempts, enter)
+        return _Deferred(self, list(map(self.adapted, attempts)), enter)
 
     def again(
         self,
@@ -245,14 +245,8 @@ def each_step(backend: Backend, enter: Callable[[int], None]) -> Iterator[None]:
 
 
 def out_of_scope(backend: Backend, attempt: Attempt) -> Unsupported | None:
-    """Return that a candidate does not take an attempt's profile; ``None`` if it does."""
-    # Timed cases are ordinary ones at larger sizes; no row can name their profile.
-    profile = _ORDINARY if attempt.profile == _LARGE_SHAPES else attempt.profile
-    if not backend.profiles or profile in backend.profiles:
-        return None
-    taken = ", ".join(sorted(backend.profiles))
-    detail = f"profile {attempt.profile}; the candidate's row has profiles: {taken}"
-    return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail)
+    """Return what of an attempt a candidate does not take; ``None`` if it takes the attempt."""
+    return backend.case_scope.refusal(attempt)
 
 
 def run_forward(backend: Backend, attempt: Attempt) -> Trace:
@@ -264,8 +258,11 @@ def run_forward(backend: Backend, attempt: Attempt) -> Trace:
         return trace
     copies = attempt.trace.copies
     if copies and backend.takes_copies:
-        return backend.run(attempt.program, attempt.sources, copied=copies)
-    return backend.run(attempt.program, attempt.sources)
+        trace = backend.run(attempt.program, attempt.sources, copied=copies)
+    else:
+        trace = backend.run(attempt.program, attempt.sources)
+    backend.case_scope.mark(trace)
+    return trace
 
 
 def run_backward(backend: Backend, attempt: Attempt, trace: Trace) -> None:

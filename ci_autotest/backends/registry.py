@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
+from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.fx import FxBackend
@@ -141,6 +142,17 @@ def build(
         UnavailableError: The device is missing, or a module or interpreter cannot be used.
     """
     worker = WorkerSide(isolated, on_wait)
+    backend = _built(candidate, device, folders, worker, is_fresh=is_fresh)
+    if not candidate.replace:  # whose functions are asked call by call
+        backend.case_scope = CaseScope(
+            frozenset(candidate.profiles), frozenset(candidate.dtypes), frozenset(candidate.layouts), candidate.run_mode
+        )
+        plain = "" if backend.case_scope.is_trained else candidate.run_mode.replace("_", " ")
+        backend.mode = ", ".join(part for part in dict.fromkeys((backend.mode, plain)) if part)
+    return backend
+
+
+def _built(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide, *, is_fresh: bool) -> Backend:
     if candidate.backend == "module":
         return _remote(candidate, device, folders, worker)
     if candidate.is_isolated:
@@ -150,7 +162,7 @@ def build(
         )
         table = MappingTable("torch", "", "torch", like_torch=True, rows={})
         return IsolatedBackend(
-            interpreter, Translator(table, takes_float8=True), ends_with_host=isolated, is_fresh=is_fresh
+            interpreter, Translator(table, takes_float8=True), ends_with_host=worker.is_isolated, is_fresh=is_fresh
         )
     register(candidate)
     if candidate.backend in _GROUPS:  # whose ranks may have devices that this process has not

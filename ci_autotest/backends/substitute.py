@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.call_scope import CallScope
+from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.operator_checks import checked, library_operator
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
 from ci_autotest.backends.operators.numpy_functions import NumpyFunction, takes_arrays
@@ -79,7 +80,7 @@ class SubstituteBackend(Backend):
         found = {operator: load_function(path) for operator, path in replace.items()}
         classes = {operator for operator in found if is_module_class(operator)}
         self.scope = CallScope(scope, classes)
-        self.profiles, self.writes_inputs = self.scope.profiles, bool(scope.writes)
+        self.case_scope, self.writes_inputs = CaseScope(frozenset(scope.profiles)), bool(scope.writes)
         # A graph calls the functions where nobody can ask what they take.
         self.lacks_graph = "" if self.scope.is_everything else LACKS_GRAPH
         self.functions = {operator_of(operator): found[operator] for operator in found if operator not in classes}

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -27,6 +27,7 @@ from ci_autotest.backends.body_function import (
     see_outputs,
     with_refusals,
 )
+from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
 from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch
 from ci_autotest.backends.devices import lacking
@@ -53,9 +54,9 @@ from ci_autotest.program.written_values import is_in_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
-    from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Step
+    from ci_autotest.values.kernel_scope import RunMode
 
 
 #: With torch 2.13 and ``aot_eager``, a hook does not find what another one left in a list, and the gradient is zero.
@@ -71,7 +72,6 @@ _SHARED: Final = (
     "a backward pass goes through calls that were made before another pass, and what they saved was written to in "
     "between, which one compiled graph does not allow"
 )
-_UNTRAINED: Final = "the body asks for a gradient; the candidate's row has forward_only or inference"
 #: The compiler that runs the graph as it is; all others differentiate it ahead of time.
 _EAGER: Final = "eager"
 
@@ -97,7 +97,7 @@ class CompileBackend(Backend):
         options: Mapping[str, Any],
         device: str = "cpu",
         delegated: Callable[..., Any] | None = None,
-        how: Literal["training", "forward_only", "inference"] = "training",
+        how: RunMode = "training",
     ) -> None:
         self._torch = TorchSteps(device)
         self.device = self._torch.device
@@ -105,9 +105,8 @@ class CompileBackend(Backend):
         # Replacements by operator; they are compiled together with the body.
         self.functions: Mapping[str, Callable[..., Any]] = {}
         self._delegated = delegated
-        self._is_trained = how == "training"
+        self.case_scope = CaseScope(run_mode=how)
         self._without_gradients = torch.inference_mode if how == "inference" else torch.no_grad
-        self.mode = "" if self._is_trained else how.replace("_", " ")
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
         #: How bodies raise that the compiler refuses to train.
@@ -136,10 +135,6 @@ class CompileBackend(Backend):
         program = attempt.program
         return attempt if refusals(program.steps) else attempt._replace(program=with_kept_graphs(program))
 
-    def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
-        """Submit a batch of attempts whose backward passes keep their graphs."""
-        return super().submit(list(map(self.adapted, attempts)), enter)
-
     def run(
         self,
         program: Program,
@@ -152,7 +147,7 @@ class CompileBackend(Backend):
         if refusals(program.steps):
             return with_refusals(self.run, program, sources, snapshots=snapshots)
         trace = begun(program, snapshots=snapshots)
-        trace.has_flags = trace.has_backward = self._is_trained
+        self.case_scope.mark(trace)
         # Tensors of inference have no version and are copied, so that it is not known which memory they share.
         trace.is_remote = self._without_gradients is torch.inference_mode
         if not prepared(self._torch, program, sources, trace):
@@ -160,9 +155,6 @@ class CompileBackend(Backend):
         bound = [index for _, index in inputs(program)]
         for index in bound:
             see(trace, index, snapshots=snapshots)
-        if not self._is_trained and any(step.target in READS_GRADIENT for step in program.steps):
-            trace.untested, trace.shown = Unsupported(UnsupportedReason.OUT_OF_SCOPE, _UNTRAINED), frozenset(bound)
-            return trace
         is_curved = self._compiler != _EAGER and any(map(creates_graph, program.steps))
         if is_curved or kept_names(program.steps, names(program)):
             why = (UnsupportedReason.NO_KERNEL, _CURVED) if is_curved else (UnsupportedReason.NO_GRAPH, _KEPT)
@@ -179,7 +171,7 @@ class CompileBackend(Backend):
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; leaves and parameters only."""
-        if not self._is_trained or trace.backward_lacking is not None:
+        if not self.case_scope.is_trained or trace.backward_lacking is not None:
             return
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
@@ -206,7 +198,7 @@ class CompileBackend(Backend):
 
     def _may_refuse(self, program: Program, arguments: Sequence[Any]) -> bool:
         """Whether a body that raises is trained, by a compiler that may be for inference only."""
-        is_own = self._is_trained and self._compiler not in OF_TORCH
+        is_own = self.case_scope.is_trained and self._compiler not in OF_TORCH
         return is_own and any(map(has_leaf, arguments)) and all(s.target not in READS_GRADIENT for s in program.steps)
 
     def _without_training(
@@ -231,7 +223,7 @@ class CompileBackend(Backend):
         self._bodies.forget()
         written = python_function(program, self.device, self.functions)
         compiled = torch.compile(written, backend=self._compiler, **self._options)
-        if not self._is_trained:
+        if not self.case_scope.is_trained:
             compiled = self._without_gradients()(compiled)
         return BodyCalls(called_with(compiled, program, values))
 
@@ -295,7 +287,7 @@ class CompileBackend(Backend):
         if self.on_step is not None:
             self.on_step(first if body.watch.is_settled else IN_COMPILING)
         try:
-            with nullcontext() if self._is_trained else self._without_gradients():
+            with nullcontext() if self.case_scope.is_trained else self._without_gradients():
                 return self._bodies.run(body, arguments, lambda: self.on_step and self.on_step(first))
         except FOREIGN as error:
             pass_interrupt(error)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 PROFILES: Final = (
     "ordinary", "zero_dim", "zero_size", "size_one", "boundary", "non_contiguous", "zeros_and_ties", "large", "special",
 )  # fmt: skip
-#: Keys of a row that say what its kernels take.
-SCOPE_KEYS: Final = ("forward_only", "dtypes", "profiles", "layouts", "devices", "writes")
+#: Keys of a row that are asked of each call, and so need functions that answer calls.
+_OF_CALLS: Final = ("devices", "writes")
 
 
 def check_scope(candidate: Candidate, where: str) -> None:
@@ -35,20 +35,20 @@ def check_scope(candidate: Candidate, where: str) -> None:
             "run. Write backend: torch.compile, or remove it."
         )
         raise ConfigError(message)
-    is_compiler = candidate.backend == "torch.compile"
-    if is_compiler and isinstance(candidate.forward_only, tuple):
-        message = f"{named} has forward_only with names of operators. Of a whole compiler, write forward_only: true."
+    if candidate.backend != "substitute" and isinstance(candidate.forward_only, tuple):
+        message = (
+            f"{named} has forward_only with names of operators. Without `replace`, write forward_only: true, which "
+            "holds for every body."
+        )
         raise ConfigError(message)
     if candidate.inference and candidate.forward_only:
         message = f"{named} has both inference and forward_only. Remove one: inference leaves out gradients, too."
         raise ConfigError(message)
-    keys = [key for key in SCOPE_KEYS if getattr(candidate, key) and not (is_compiler and key == "forward_only")]
-    given = keys[0] if keys else None
+    given = next((key for key in _OF_CALLS if getattr(candidate, key)), None)
     if given is not None and candidate.backend != "substitute":
         message = (
-            f"{where}: candidate {candidate.name!r} has {given!r}, which backend {candidate.backend} does not use. "
-            f"It says what the functions of `replace` take: write backend: substitute{_or_compiler(given)}, or remove "
-            "it."
+            f"{named} has {given!r}, which backend {candidate.backend} does not use. It says what the functions of "
+            "`replace` take: write backend: substitute, or remove it."
         )
         raise ConfigError(message)
     if candidate.guard is not None and candidate.backend != "substitute":
@@ -72,10 +72,6 @@ def check_scope(candidate: Candidate, where: str) -> None:
     if wrong is not None:
         message = f"{named} has devices: {wrong[:80]!r}. Write kinds of devices without an index, such as cpu or cuda."
         raise ConfigError(message)
-
-
-def _or_compiler(key: str) -> str:
-    return " or torch.compile" if key == "forward_only" else ""
 
 
 def _check_names(names: tuple[str, ...], known: Collection[str], what: str, why: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import DISPATCHER, OVERLOADS, is_own
-from ci_autotest.values.kernel_scope import KernelScope, Layout
+from ci_autotest.values.kernel_scope import KernelScope, Layout, RunMode
 from ci_autotest.values.result import REFERENCE_CANDIDATE, FailOn
 from ci_autotest.values.tolerance import Metric, Scale, Strictness
 
@@ -104,17 +104,16 @@ class Candidate(Section, frozen=True, kw_only=True):
             runs; the candidate then has a process of its own.
         inference: For backend ``torch.compile``: whether the body is compiled and run within
             ``torch.inference_mode()``, as a model in use is; only values are compared.
-        forward_only: For backend ``torch.compile``: whether the compiler has no backward pass, so that the body runs
-            within ``torch.no_grad()`` and only values are compared. For backend ``substitute``: whether the functions
-            of ``replace`` have no backward pass, or the operators of ``replace`` whose functions have none. They get
-            tensors without a graph, and of a case that calls one only values are compared.
-        dtypes: For backend ``substitute``: dtypes that the functions of ``replace`` take, for example ``float16``. A
-            call's dtypes are those of its floating-point and complex tensors, or of all its tensors if it has none of
-            these. Empty for all dtypes.
-        profiles: For backend ``substitute``: profiles that the functions of ``replace`` take, for example
-            ``ordinary``. Empty for all profiles.
-        layouts: For backend ``substitute``: layouts that the functions of ``replace`` take; ``contiguous`` is the only
-            one. Empty for all layouts.
+        forward_only: Whether the candidate has no backward pass, so that bodies run within ``torch.no_grad()`` and only
+            values are compared. For backend ``substitute``: whether the functions of ``replace`` have none, or the
+            operators of ``replace`` whose functions have none. They get tensors without a graph, and of a case that
+            calls one only values are compared.
+        dtypes: Dtypes that the candidate takes, for example ``float16``. A case's dtypes are those of its
+            floating-point and complex tensors, or of all its tensors if it has none of these. For backend
+            ``substitute``, each call of a function of ``replace`` is asked instead. Empty for all dtypes.
+        profiles: Profiles that the candidate takes, for example ``ordinary``. Empty for all profiles.
+        layouts: Layouts of the tensors that the candidate takes, asked like ``dtypes``; ``contiguous`` is the only one.
+            Empty for all layouts.
         devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
             example ``cuda``. Empty for all devices.
         writes: For backend ``substitute``: parameters of the operators that the functions of ``replace`` write to by
@@ -208,8 +207,8 @@ class Candidate(Section, frozen=True, kw_only=True):
         return self.backend == "substitute" and self.opcheck is not False
 
     @property
-    def run_mode(self) -> Literal["training", "forward_only", "inference"]:
-        """How a compiler runs bodies: with gradients, or without; functions of ``replace`` have their own scope."""
+    def run_mode(self) -> RunMode:
+        """How bodies run: with gradients, or without; functions of ``replace`` have their own scope."""
         if self.inference:
             return "inference"
         return "forward_only" if self.forward_only is True and not self.replace else "training"

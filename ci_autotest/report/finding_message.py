@@ -202,12 +202,8 @@ def advice(finding: Finding, note: Mapping[str, object]) -> list[str]:
         finding: Any.
         note: That of its program.
     """
-    if (
-        note.get("backend") == "torch.compile"
-        and finding.kind == "metadata"
-        and finding.detail.startswith(_NO_GRADIENT)
-    ):
-        return ["If this compiler has no backward pass, write forward_only: true into its row: then only values count."]
+    if note.get("backend") != "substitute" and finding.kind == "metadata" and finding.detail.startswith(_NO_GRADIENT):
+        return ["If this candidate has no backward pass, write forward_only: true in its row: then only values count."]
     lacks_gradient = finding.lacks_gradient or (finding.kind == "error" and _NUMPY_OF_GRADIENT in finding.detail)
     if not lacks_gradient or note.get("backend") != "substitute":
         return []

@@ -41,7 +41,7 @@ _REASONS = {
     UnsupportedReason.OUTSIDE: "computed outside the recorded steps",
     UnsupportedReason.COPIED: "writes to a tensor that is a copy on the device",
     UnsupportedReason.NO_SAMPLES: "gives no sample",
-    UnsupportedReason.OUT_OF_SCOPE: "outside the kernels' declared scope",
+    UnsupportedReason.OUT_OF_SCOPE: "outside the declared scope",
     UnsupportedReason.RANKS: "needs several ranks",
     UnsupportedReason.OTHER_API: "calls what torch does not have",
     UnsupportedReason.NO_SHARDING_RULE: "no sharding rule",
@@ -152,7 +152,7 @@ def verdict(result: RunResult) -> str:
     accepted += sum(item.known is not None for item in result.speed)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
     if outside := _out_of_scope(result):
-        tail += f"; {plural(outside, 'case')} outside the kernels' declared scope"
+        tail += f"; {plural(outside, 'case')} outside the declared scope"
     if skipped := sum(item.outcome == "skipped" for item in result.results):
         tail += f"; {plural(skipped, 'pair')} of test and candidate skipped"
     if in_part := sum(item.delegation.in_part for item in result.results):

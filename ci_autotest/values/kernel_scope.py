@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 Layout: TypeAlias = Literal["contiguous"]
+#: How bodies are run: with gradients, within ``torch.no_grad()``, or within ``torch.inference_mode()``.
+RunMode: TypeAlias = Literal["training", "forward_only", "inference"]
 LAYOUTS: Final[tuple[str, ...]] = get_args(Layout)
 
 

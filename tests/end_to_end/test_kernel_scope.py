@@ -65,7 +65,7 @@ def test_run__forward_only_kernels_of_one_dtype__are_aligned_and_the_rest_is_cou
     assert [(item["reason"], item["cases"]) for item in exp["unsupported"]] == [
         ("out_of_scope", 12 - exp["cases"]["aligned"])
     ]
-    assert "outside the kernels' declared scope" in done.out
+    assert "outside the declared scope" in done.out
     assert rows["values_only"] == 0
 
 

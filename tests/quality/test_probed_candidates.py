@@ -20,8 +20,8 @@ from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config.candidate_scope import SCOPE_KEYS
 from ci_autotest.config.values import BackendName
+from ci_autotest.values.kernel_scope import KernelScope
 from ci_autotest.values.probes import ProbeCounts
 from tests.quality import remembering
 from tests.quality.kernel_runs import run_of_kernel
@@ -66,7 +66,7 @@ def test_kind__in_the_table__is_probed_as_it_says(name):
 
 
 def test_keys__of_the_table__are_all_keys_of_a_scope():
-    assert {*SCOPE_KEYS, "isolated", "env", "guard", "opcheck"} == table("key").keys()
+    assert {*KernelScope._fields, "isolated", "env", "guard", "opcheck"} == table("key").keys()
 
 
 @pytest.mark.parametrize("key", TAKEN)

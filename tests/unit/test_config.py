@@ -132,12 +132,10 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "candidate 'a' has 'inference', which backend torch does not use: it says how a compiled body is run. Write "
          "backend: torch.compile, or remove it."),
         ("candidates: [{name: a, backend: torch.compile, forward_only: [torch.exp]}]",
-         "candidate 'a' has forward_only with names of operators. Of a whole compiler, write forward_only: true."),
+         "candidate 'a' has forward_only with names of operators. Without `replace`, write forward_only: true, which holds "
+         "for every body."),
         ("candidates: [{name: a, backend: torch.compile, forward_only: true, inference: true}]",
          "candidate 'a' has both inference and forward_only. Remove one: inference leaves out gradients, too."),
-        ("candidates: [{name: a, backend: torch.compile, forward_only: true, dtypes: [float16]}]",
-         "candidate 'a' has 'dtypes', which backend torch.compile does not use. It says what the functions of `replace` "
-         "take: write backend: substitute, or remove it."),
         ("candidates: [{name: a, backend: torch.compile, delegated: names}]",
          "candidate 'a' has delegated 'names'. Write module.function."),
         ("candidates: [{name: a, backend: torch, transform: my.fuse}]",

@@ -79,12 +79,14 @@ class DTensorBackend(Backend):
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs have a distribution, drawn unless the candidate's row gives one."""
-        return attempt._replace(program=distributed(attempt, self._meshes, self._placements))
+        own = super().adapted(attempt)
+        return own._replace(program=distributed(own, self._meshes, self._placements))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch, whole runs at once if the ranks are processes."""
-        own = list(map(self.adapted, attempts))
-        return super().submit(own, enter) if self._launcher is None else WholeRuns(self.whole_run, own, enter)
+        if self._launcher is None:
+            return super().submit(attempts, enter)
+        return WholeRuns(self.whole_run, list(map(self.adapted, attempts)), enter)
 
     def whole_run(self, attempt: Attempt) -> Trace:
         """Run an attempt forward and backward at once, as ranks in processes of their own do."""
@@ -92,7 +94,9 @@ class DTensorBackend(Backend):
         group = self._group(attempt.program)
         if outside is not None or not isinstance(group, Processes):
             return self.run(attempt.program, attempt.sources)
-        return group.whole_run(attempt.program, attempt.sources, attempt.cotangents).with_arrays(attempt.program)
+        trace = group.whole_run(attempt.program, attempt.sources, attempt.cotangents).with_arrays(attempt.program)
+        self.case_scope.mark(trace)
+        return trace
 
     def run(
         self,

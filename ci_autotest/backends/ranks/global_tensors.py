@@ -267,8 +267,9 @@ class GlobalTensorBackend(RemoteBackend):
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs have a distribution."""
-        program = distributed(attempt, Meshes(self._ranks, (self._ranks,)), ())
-        return attempt._replace(program=program.with_steps(_placeable(step, self._ranks) for step in program.steps))
+        own = super().adapted(attempt)
+        program = distributed(own, Meshes(self._ranks, (self._ranks,)), ())
+        return own._replace(program=program.with_steps(_placeable(step, self._ranks) for step in program.steps))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch of whole runs."""

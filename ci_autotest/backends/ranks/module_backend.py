@@ -101,7 +101,8 @@ class ModuleBackend(Backend):
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs are split over the ranks."""
-        return attempt._replace(program=distributed(attempt, self._count))
+        own = super().adapted(attempt)
+        return own._replace(program=distributed(own, self._count))
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch of whole runs."""
@@ -113,7 +114,9 @@ class ModuleBackend(Backend):
             trace = Trace()
             trace.untested = outside
             return trace
-        return self._ran(attempt.program, attempt.sources, attempt.cotangents, snapshots=False)
+        trace = self._ran(attempt.program, attempt.sources, attempt.cotangents, snapshots=False)
+        self.case_scope.mark(trace)
+        return trace
 
     def run(
         self,

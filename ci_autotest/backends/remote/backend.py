@@ -95,12 +95,13 @@ class RemoteBackend(Backend):
         """
         message, traces = HostMessage(), []
         for number, attempt in enumerate(attempts):
-            trace = ResponseTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
+            own = self.case_scope.narrowed(attempt)
+            trace = ResponseTrace(own.program, attempt.trace, is_graph=self.is_graph)
             traces.append(trace)
             outside_scope = out_of_scope(self, attempt)
             if outside_scope is not None:
                 _left_out(trace, outside_scope)
-            elif self._prepare(attempt.program, attempt.sources, trace):
+            elif self._prepare(own.program, attempt.sources, trace):
                 trace.loader = self._load
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.has_backward else None
@@ -236,6 +237,7 @@ class RemoteBackend(Backend):
             trace.shown = frozenset(i for i in outside(program) if moved[i] >= 0)
         elif -1 in moved:  # Lowered modules and idle hooks have no counterpart.
             trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
+        self.case_scope.mark(trace)
         return True
 
     def _load(self, trace: ResponseTrace, reader: Reader) -> None:

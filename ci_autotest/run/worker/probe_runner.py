@@ -147,7 +147,7 @@ class ProbeRunner:
         if (obstacle := probe_obstacle(attempt)) is not None:
             return obstacle
         # A candidate that takes no ordinary case has few others in a window.
-        has_others = not backend.profiles or "ordinary" in backend.profiles
+        has_others = not (profiles := backend.case_scope.profiles) or "ordinary" in profiles
         if has_others and not (is_late(case) or is_telling(attempt)):
             return "same_values"  # A later case of the window may tell more.
         key = position, backend.is_in_process, has_backward

@@ -56,7 +56,10 @@ WRONG = {
         {"backend": "torch", "replace": {}, "writes": ["input"]},
         "has 'writes', which backend torch does not use",
     ),
-    "another backend": ({"backend": "torch", "replace": {}, "dtypes": ["float16"]}, "which backend torch does not use"),
+    "devices of another backend": (
+        {"backend": "torch", "replace": {}, "devices": ["cuda"]},
+        "has 'devices', which backend torch does not use",
+    ),
 }
 
 
