@@ -1,185 +1,256 @@
-"""The backend ``export``: a function of the user's makes a callable of each exported body, and that is run.
+"""The backends ``export`` and ``onnxruntime``: torch runs the setup, and an exporter makes a model of the body.
 
-``torch.export`` exports the body, so that any exporter or runtime is one row: the function gets the
-``ExportedProgram``, or the module and its example inputs. What torch runs in its place is seen as for a compiler.
+Exporter and runtime together are the candidate, so that a wrong translation is a finding like a wrong kernel. Only
+outputs are visible; there is no backward pass, and inputs are never written to. An output that the exporter folded into
+a constant was computed by torch and is not compared. If nothing else is left of a body, the case is unsupported.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from abc import abstractmethod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
+from ci_autotest.backends.body_function import begun, prepared, see
+from ci_autotest.backends.compiled_bodies import CompileClock, KeptCallables, body_key
 from ci_autotest.backends.delegation import DelegationWatch
-from ci_autotest.backends.exported_body import ExportingBackend, called_operators, export_key, quiet
+from ci_autotest.backends.exported_body import ExportedBody, called_operators, one_line, refuse_unexportable
+from ci_autotest.backends.operator_usage import computing
+from ci_autotest.backends.protocol import IN_COMPILING, Backend
 from ci_autotest.backends.sameness import same_bits
-from ci_autotest.backends.torch_compile import lines_of
+from ci_autotest.backends.torch_compile import lines_of, python_function
+from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import UnavailableError, UnsupportedError, UnsupportedReason, error_text
-from ci_autotest.program.codegen import function_text
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedError, UnsupportedReason, error_text
+from ci_autotest.program.codegen import inputs
+from ci_autotest.program.ir import output_refs
+from ci_autotest.values.delegation import Delegation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
-    from ci_autotest.backends.exported_body import ExportedBody
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
-#: Sizes that an exporter always takes for constants.
-_SPECIAL_SIZES: Final = frozenset({0, 1})
-#: Characters of an error that a report shows.
-_SHOWN: Final = 300
+
+class Model(NamedTuple):
+    """What an exporter made of a body.
+
+    Attributes:
+        function: Takes the body's tensors, and returns one or several.
+        ran: For each output, whether the model computes it; the exporter may have made it a constant.
+        holds: Whether the model may be used for other tensors of the same key.
+    """
+
+    function: Callable[..., Any]
+    ran: tuple[bool, ...]
+    holds: Callable[[Sequence[torch.Tensor]], bool] = lambda _: True
 
 
-class ExportBackend(ExportingBackend):
-    """Export each body, and run what the user's function makes of it.
+class Exporter(Protocol):
+    """Makes a model of a body.
+
+    Attributes:
+        name: What messages call it.
+        version: Version of the runtime.
+        libraries: Versions of other libraries that matter, by name.
+        is_dynamic: Whether a model is used again for other sizes.
+        runs_all: Whether the runtime has no way back to PyTorch, so that it runs all that is left of a body.
+    """
+
+    name: str
+    version: str = str(torch.__version__)
+    libraries: Mapping[str, str] = MappingProxyType({})
+    is_dynamic: bool = False
+    runs_all: bool = False
+
+    def key(self, program: Program, bound: Sequence[Any]) -> Hashable:
+        """Return what a model holds for; ``None`` if for this run only: a module in training changes itself."""
+        is_training = any(isinstance(value, torch.nn.Module) and value.training for value in bound)
+        return None if is_training else body_key(program, bound)
+
+    @abstractmethod
+    def model(self, body: ExportedBody, tensors: Sequence[torch.Tensor], called: str) -> Model:
+        """Return the model of a body.
+
+        Args:
+            body: The body.
+            tensors: Its inputs; they are not written to.
+            called: The operators that it calls, in case a reason names none.
+
+        Raises:
+            UnsupportedError: The body cannot be exported, or the runtime has no kernel for it.
+        """
+
+
+class ExportBackend(Backend):
+    """Export each body, and run what a runtime makes of it.
 
     Args:
-        function: Takes an ``ExportedProgram``, or a module and a tuple of its inputs, and returns a callable that takes
-            tensors and returns one or several.
-        path: Its dotted path, for messages.
-        takes: What the function takes.
-        is_dynamic: Whether bodies are exported for all sizes, and a callable is used again for others.
-        delegated: As for ``CompileBackend``.
+        exporter: Makes the model.
         device: ``cpu``.
+        delegated: As for ``CompileBackend``.
 
     Raises:
         UnavailableError: The device is not ``cpu``.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        path: str,
-        takes: Literal["program", "module"] = "program",
-        *,
-        is_dynamic: bool = False,
-        delegated: Callable[..., Any] | None = None,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__()
+    shows_steps = False
+    mode = "forward only"
+
+    def __init__(self, exporter: Exporter, device: str = "cpu", delegated: Callable[..., Any] | None = None) -> None:
         if device != "cpu":
-            message = f"a candidate of backend 'export' asks for device '{device}': it runs on cpu. Write device: cpu."
+            message = f"a candidate that exports bodies asks for device '{device}': it runs on cpu. Write device: cpu."
             raise UnavailableError(message)
-        self._function, self._path, self._takes = function, path, takes
-        self._is_dynamic, self._delegated = is_dynamic, delegated
+        self._exporter, self._delegated = exporter, delegated
+        self.version, self.libraries = exporter.version, exporter.libraries
+        self._torch = TorchBackend(is_candidate=True)
+        self.on_step: Callable[[int], None] | None = None
+        self._kept: KeptCallables[Model | Unsupported] = KeptCallables()
+        self._clock = CompileClock()
+
+    def adapted(self, attempt: Attempt) -> Attempt:
+        """Return the attempt as it is: an exported body has no gradients whatever the row says."""
+        return attempt
+
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        copied: Collection[int] = (),  # noqa: ARG002 - a model shows its outputs only when it ends
+    ) -> Trace:
+        """Run the setup, then the exported body."""
+        trace = begun(program, snapshots=snapshots)
+        trace.is_remote, trace.has_flags, trace.has_backward = True, False, False
+        trace.shown = frozenset()
+        try:
+            refuse_unexportable(program)
+            self._run_model(program, sources, trace, snapshots=snapshots)
+        except UnsupportedError as error:
+            trace.untested, trace.shown = error.why, frozenset()
+        return trace
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Do nothing: an exported body has no backward pass (``Trace.has_backward``)."""
 
     def begin_window(self) -> None:
         """Make callables for several sizes anew: which size was the first must not depend on the number of workers."""
-        if self._is_dynamic:
+        if self._exporter.is_dynamic:
             self.forget_bodies()
+
+    def forget_bodies(self) -> None:
+        """Export bodies anew from now on."""
+        self._kept.clear()
+
+    def taken_compile_s(self) -> float:
+        """Return the seconds spent exporting and compiling since the last call of this method."""
+        return self._clock.taken()
+
+    def _model(
+        self, key: Hashable, first: int, body: ExportedBody, tensors: Sequence[torch.Tensor], called: str
+    ) -> Model:
+        """Return what was made of a body: what is kept of it if that holds, else made now. A refusal is kept, too.
+
+        Args:
+            key: What it is kept by; ``None`` if it is not.
+            first: Index of the first call, which is the step in flight afterwards.
+            body: The body.
+            tensors: Its inputs.
+            called: The operators that it calls, in case the exporter's reason names none.
+
+        Raises:
+            UnsupportedError: The exporter or the compiler refuses the body.
+        """
+        found = self._kept.get(key)
+        if found is None or (isinstance(found, Model) and not found.holds(tensors)):
+            self._enter(IN_COMPILING)
+            try:
+                with self._clock.running():
+                    found = self._exporter.model(body, tensors, called)
+            except UnsupportedError as error:
+                found = error.why
+            self._kept.keep(key, found)
+        self._enter(first)
+        if isinstance(found, Unsupported):
+            raise UnsupportedError(found.detail, reason=found.reason)
+        return found
+
+    def _enter(self, step: int) -> None:
+        if self.on_step is not None:
+            self.on_step(step)
+
+    def _run_model(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
+        # Torch runs the program first, with modules of its own, to find out which outputs are tensors.
+        plain = self._torch.run(program, sources)
+        if plain.failure is not None or not prepared(self._torch.steps, program, sources, trace):
+            trace.failure = trace.failure or plain.failure
+            return
+        refs = output_refs(program)
+        kept = [i for i, ref in enumerate(refs) if isinstance(plain.values[ref.index], torch.Tensor)]
+        if not kept:
+            message = "the body has no tensor among its outputs, and a model can have no other outputs"
+            raise UnsupportedError(message)
+        first = program.calls[0][0] if program.calls else len(program.steps) - 1
+        bound = [trace.values[index] for _, index in inputs(program)]
+        # The exporter's tracing may write to these values, but the model's run does not, so they are not shown.
+        trace.values = [None] * len(trace.values)
+        function = python_function(program, self._torch.device)
+        outputs, ran = self._outputs(program, ExportedBody(function, bound, kept), bound, trace, first)
+        if trace.failure is not None:
+            return
+        trace.shown = frozenset(refs[place].index for place, own in zip(kept, ran, strict=True) if own)
+        for place, value in zip(kept, outputs, strict=True):
+            trace.values[refs[place].index] = value
+            see(trace, refs[place].index, snapshots=snapshots)
 
     def _outputs(
         self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
     ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
+        """Return what the runtime gives, and which of it the runtime computes itself.
+
+        Args:
+            program: The program.
+            body: Its body as a module.
+            bound: The body's inputs.
+            trace: Gets an error of the runtime, and what it ran itself.
+            first: Index of the first call, to which an error belongs.
+
+        Raises:
+            UnsupportedError: The body cannot be exported.
+        """
+        name = self._exporter.name
         tensors = tuple(value.detach().clone() for value in bound if isinstance(value, torch.Tensor))
-        key = _key_of(program, bound) if self._is_dynamic else export_key(program, bound)
-
-        def make() -> tuple[Callable[..., Any], Any]:
-            graph = self._exported(body, tensors, called_operators(program))
-            return self._compiled(body, tensors, graph), graph
-
-        function, graph = self._made(key, first, make, lambda made: _fits(made[1], tensors))
-        ran = _computed(graph)
-        watch = DelegationWatch(self._path, lines_of(program), self._delegated)
+        key = self._exporter.key(program, bound)
         given = [tensor.clone() for tensor in tensors]
-        watch.capture_run(body, [tensor.clone() for tensor in tensors])
+        watch = None if self._exporter.runs_all else DelegationWatch(name, lines_of(program), self._delegated)
         try:
+            model = self._model(key, first, body, tensors, called_operators(program))
+            if watch is not None:
+                watch.capture_run(body, [tensor.clone() for tensor in tensors])
             with torch.no_grad():
-                returned = watch.watched(function)(*given)
+                returned = (watch.watched(model.function) if watch is not None else model.function)(*given)
+        except UnsupportedError:
+            raise
         except FOREIGN as error:
             pass_interrupt(error)
             if isinstance(error, NotImplementedError):
-                message = f"{self._path}: {_reason(error)}"
+                message = f"{name}: {one_line(error)}"
                 raise UnsupportedError(message, reason=UnsupportedReason.NOT_IMPLEMENTED) from error
             trace.failure = Failure(first, type(error).__name__, error_text(error))
-            return [], ran
+            return [], ()
         outputs = _tensors_of(returned)
-        wrong = _contract_error(outputs, len(ran), tensors, given)
+        wrong = _contract_error(outputs, len(model.ran), tensors, given)
         if wrong:
-            trace.failure = Failure(first, "ContractError", f"{self._path}: {wrong}")
-            return [], ran
+            trace.failure = Failure(first, "ContractError", f"{name}: {wrong}")
+            return [], model.ran
         trace.is_kept = key is not None
-        trace.delegation = watch.found(program)
-        return [output.detach().clone() for output in outputs], ran
-
-    def _exported(self, body: ExportedBody, tensors: Sequence[torch.Tensor], called: str) -> Any:
-        sizes = tuple(dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO) for tensor in tensors)
-        shapes = (sizes,) if self._is_dynamic else None
-        try:
-            with quiet("torch"), torch.no_grad():
-                program = torch.export.export(body, tuple(tensors), strict=False, dynamic_shapes=shapes)
-        except FOREIGN as error:
-            pass_interrupt(error)
-            message = f"torch.export: {_reason(error)} (the body calls {called})"
-            raise UnsupportedError(message) from error
-        if draws := _drawing(program):
-            message = f"the exported graph draws random numbers ({draws}), which differ from torch's"
-            raise UnsupportedError(message)
-        if not any(_computed(program)):
-            message = f"torch.export has made constants of the body ({called}), so that nothing of it is left to run"
-            raise UnsupportedError(message, reason=UnsupportedReason.CONSTANT)
-        return program
-
-    def _compiled(self, body: ExportedBody, tensors: Sequence[torch.Tensor], program: Any) -> Callable[..., Any]:
-        """Return what the user's function makes of a body.
-
-        Raises:
-            UnsupportedError: It refuses the body, or returns nothing that can be called.
-        """
-        given = (program,) if self._takes == "program" else (body, tuple(tensor.clone() for tensor in tensors))
-        try:
-            with quiet("torch"):
-                function = self._function(*given)
-        except FOREIGN as error:
-            pass_interrupt(error)
-            message = f"{self._path}: {_reason(error)}"
-            raise UnsupportedError(message) from error
-        if not callable(function):
-            message = f"{self._path} returned {type(function).__name__}, which cannot be called"
-            raise UnsupportedError(message)
-        return function  # type: ignore[no-any-return]
-
-
-def _key_of(program: Program, bound: Sequence[Any]) -> Hashable:
-    """Return what a callable for several sizes holds for: the body's text, dtypes, and which sizes are special."""
-    if not all(isinstance(each, torch.Tensor) for each in bound):
-        return None  # The exporter takes other values, and the weights of modules, for constants.
-    kinds = tuple(
-        (str(each.dtype), tuple(size if size in _SPECIAL_SIZES else -1 for size in each.shape)) for each in bound
-    )
-    return function_text(program), kinds
-
-
-def _fits(program: Any, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether an exported program holds for tensors: each size that the exporter took for a constant is the same."""
-    names = program.graph_signature.user_inputs
-    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    return all(
-        type(size) is not int or size == given
-        for name, tensor in zip(names, tensors, strict=True)
-        for size, given in zip(inputs[name].meta["val"].shape, tensor.shape, strict=True)
-    )
-
-
-def _computed(program: Any) -> tuple[bool, ...]:
-    """Return for each output whether it is an input, or the result of a call."""
-    inputs = set(program.graph_signature.user_inputs)
-    (returned,) = next(node for node in program.graph.nodes if node.op == "output").args
-    count = len(program.graph_signature.user_outputs)
-    return tuple(
-        isinstance(node, torch.fx.Node) and (node.op == "call_function" or node.name in inputs)
-        for node in returned[len(returned) - count :]
-    )
-
-
-def _drawing(program: Any) -> str:
-    """Return the first operator of an exported program that draws random numbers; empty if none does."""
-    for node in program.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            return str(node.target)
-    return ""
+        trace.delegation = Delegation(computing(program)) if watch is None else watch.found(program)
+        return [output.detach().clone() for output in outputs], model.ran
 
 
 def _tensors_of(returned: Any) -> list[Any]:
@@ -199,9 +270,3 @@ def _contract_error(
         return f"the callable returns {others[0]} in place of a tensor"
     changed = [at for at, (one, now) in enumerate(zip(inputs, given, strict=True)) if not same_bits(now, one)]
     return f"the callable changes its input {changed[0]}" if changed else ""
-
-
-def _reason(error: BaseException) -> str:
-    """Return an error in one line."""
-    first = next((line.strip() for line in error_text(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}{f': {first[:_SHOWN]}' if first else ''}"

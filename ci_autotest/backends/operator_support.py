@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.backends.devices import devices_here, lacks
-from ci_autotest.backends.exported_body import ExportingBackend
+from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.operators.identity import operator_of, spellings
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.program.ir import CALL_MODULE
@@ -41,7 +41,7 @@ def standing(backend: Backend, operators: Sequence[str]) -> OperatorSupport:
         backend: The candidate's backend.
         operators: Canonical names.
     """
-    if isinstance(backend, ExportingBackend):
+    if isinstance(backend, ExportBackend):
         return OperatorSupport(["cpu"], [])
     if not isinstance(backend, RemoteBackend):
         device = str(getattr(backend, "device", "cpu"))

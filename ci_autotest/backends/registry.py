@@ -12,11 +12,12 @@ import torch
 from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.export import ExportBackend
+from ci_autotest.backends.exporters.onnx import OnnxExporter
+from ci_autotest.backends.exporters.user_function import UserExporter
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.isolated_kernels import IsolatedBackend
 from ci_autotest.backends.mapping.table import MappingTable, has_table, load_table
 from ci_autotest.backends.mapping.translation import Translator
-from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.identity import refuse_unknown
 from ci_autotest.backends.operators.user_operators import find, is_module_class, register
 from ci_autotest.backends.ranks.worker_side import WorkerSide
@@ -89,6 +90,11 @@ def _compiled(candidate: Candidate, device: str) -> Backend:
         raise ConfigError(message) from error
 
 
+def _user_exporter(candidate: Candidate) -> UserExporter:
+    function = load_function(candidate.compile, "compile")
+    return UserExporter(function, candidate.compile, candidate.takes, is_dynamic=candidate.dynamic)
+
+
 def _hook(candidate: Candidate) -> Callable[..., Any] | None:
     """Return the function that says what a compiler runs itself; ``None`` if that is to be seen."""
     return load_function(candidate.delegated, "delegated") if candidate.delegated else None
@@ -98,15 +104,8 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device, is_candidate=True),
     "torch.compile": _compiled,
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
-    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device, candidate.name),
-    "export": lambda candidate, device: ExportBackend(
-        load_function(candidate.compile, "compile"),
-        candidate.compile,
-        candidate.takes,
-        is_dynamic=candidate.dynamic,
-        delegated=_hook(candidate),
-        device=device,
-    ),
+    "onnxruntime": lambda candidate, device: ExportBackend(OnnxExporter(candidate.options, candidate.name), device),
+    "export": lambda candidate, device: ExportBackend(_user_exporter(candidate), device, _hook(candidate)),
     "substitute": lambda candidate, device: SubstituteBackend(
         _replaced(candidate), device, candidate.scope, candidate.state
     ),

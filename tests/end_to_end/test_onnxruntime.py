@@ -13,7 +13,8 @@ import pytest
 import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.onnx.backend import OnnxBackend
+from ci_autotest.backends.export import ExportBackend
+from ci_autotest.backends.exporters.onnx import OnnxExporter
 from ci_autotest.environments import BESIDE_TORCH
 from tests.engine import judged, record
 from tests.projects import Project, finding_of, outcomes
@@ -30,7 +31,7 @@ functional = torch.nn.functional
 
 @pytest.fixture(scope="module")
 def exported():
-    return OnnxBackend({})
+    return ExportBackend(OnnxExporter({}))
 
 
 def of(*dims, **how):
@@ -71,7 +72,9 @@ def test_exported__operators_of_many_families_are_aligned(exported, body):
 
 
 def test_exported__by_the_other_exporter__is_aligned():
-    found = judged(record(ALIGNED["a convolution"], profile="ordinary"), OnnxBackend({"dynamo": True})).verdict
+    found = judged(
+        record(ALIGNED["a convolution"], profile="ordinary"), ExportBackend(OnnxExporter({"dynamo": True}))
+    ).verdict
     assert found.outcome == "aligned", (found.oracle, found.misalignment)
 
 

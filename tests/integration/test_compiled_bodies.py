@@ -10,6 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.compiled_bodies import body_key
 from ci_autotest.backends.export import ExportBackend
+from ci_autotest.backends.exporters.user_function import UserExporter
 from ci_autotest.backends.torch_compile import CompileBackend
 from tests.engine import judged, record
 
@@ -66,7 +67,7 @@ def of_any_size() -> object:
 BACKENDS = {
     "torch.compile": lambda counted: compiled(counted),
     "forward_only": lambda counted: compiled(counted, how="forward_only"),
-    "export": lambda counted: ExportBackend(counted.export, "counted", delegated=everything),
+    "export": lambda counted: ExportBackend(UserExporter(counted.export, "counted"), delegated=everything),
 }
 
 
@@ -98,7 +99,7 @@ def test_body_key__weights_of_a_module__belong_to_it():
 
 def test_begin_window__callable_for_several_sizes__is_made_anew():
     counted = Counted()
-    backend = ExportBackend(counted.export, "counted", delegated=everything, is_dynamic=True)
+    backend = ExportBackend(UserExporter(counted.export, "counted", is_dynamic=True), delegated=everything)
     attempts = [record(lambda size=size: torch.exp(random_tensor(2, size, 5))) for size in (3, 4)]
     made = []
     for _ in range(2):
@@ -162,6 +163,6 @@ def test_run__exporter_that_refuses__is_asked_once():
         message = "no such operator"
         raise ValueError(message)
 
-    found = verdicts(of_one_size, ExportBackend(refuse, "refuse"))
+    found = verdicts(of_one_size, ExportBackend(UserExporter(refuse, "refuse")))
     assert {(each.outcome, each.oracle) for each in found} == {("unsupported", "refuse: ValueError: no such operator")}
     assert len(asked) == 1

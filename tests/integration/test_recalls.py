@@ -12,6 +12,7 @@ from ci_autotest.alignment.cases import Contender, differentiate
 from ci_autotest.alignment.recalls import recalled
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.export import ExportBackend
+from ci_autotest.backends.exporters.user_function import UserExporter
 from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -76,7 +77,9 @@ BACKENDS: dict[str, Callable[[Callable[..., Any]], Backend]] = {
     "torch.compile": lambda wrap: CompileBackend(
         {"backend": lambda graph, _: wrap(graph.forward)}, how="forward_only", delegated=lambda _: 1000
     ),
-    "export": lambda wrap: ExportBackend(lambda program: wrap(program.module()), "made", delegated=lambda _: 1000),
+    "export": lambda wrap: ExportBackend(
+        UserExporter(lambda program: wrap(program.module()), "made"), delegated=lambda _: 1000
+    ),
 }
 
 

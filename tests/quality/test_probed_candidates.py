@@ -12,7 +12,6 @@ import torch
 from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.isolated_kernels import IsolatedBackend
-from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
 from ci_autotest.backends.ranks.module_backend import ModuleBackend
@@ -30,7 +29,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "stateful.md").read
 BACKENDS = {
     "substitute": SubstituteBackend, "substitute with isolated or env": IsolatedBackend, "torch": TorchBackend,
     "module, mode: eager": RemoteBackend, "module with ranks": GlobalTensorBackend, "torch.compile": CompileBackend,
-    "fx": FxBackend, "onnxruntime": OnnxBackend, "export": ExportBackend, "dtensor": DTensorBackend, "ddp": ModuleBackend, "fsdp": ModuleBackend,
+    "fx": FxBackend, "onnxruntime": ExportBackend, "export": ExportBackend, "dtensor": DTensorBackend, "ddp": ModuleBackend, "fsdp": ModuleBackend,
 }  # fmt: skip
 TEST = """
 from ci_autotest import autotest, random_tensor, torch

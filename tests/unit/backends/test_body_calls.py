@@ -10,8 +10,8 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.body_call import BodyCalls, versions
 from ci_autotest.backends.body_function import begun, prepared
+from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import record, substitute
@@ -114,7 +114,7 @@ def test_body_calls__of_a_pass__has_the_graph_before_it():
 
 
 def test_body_calls__of_another_backend__are_not_timed():
-    assert OnnxBackend.body_calls is Backend.body_calls
+    assert ExportBackend.body_calls is Backend.body_calls
 
 
 def test_versions__after_a_write__differ():

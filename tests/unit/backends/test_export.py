@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 
+from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.exported_body import ExportedBody
-from ci_autotest.backends.onnx.backend import OnnxBackend, reason
+from ci_autotest.backends.exporters.onnx import reason
+from ci_autotest.backends.exporters.user_function import UserExporter
 from ci_autotest.errors import UnavailableError
 
 
@@ -49,4 +51,4 @@ def test_body__modules_and_tensors__are_put_where_the_function_takes_them():
 
 def test_backend__on_another_device__is_not_available():
     with pytest.raises(UnavailableError, match="asks for device 'cuda': it runs on cpu"):
-        OnnxBackend({}, "cuda")
+        ExportBackend(UserExporter(str, "str"), "cuda")

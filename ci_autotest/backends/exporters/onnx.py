@@ -1,8 +1,7 @@
-"""The backend ``onnxruntime``: torch runs the setup, and ONNX Runtime runs the exported body.
+"""The exporter of the backend ``onnxruntime``: ``torch.onnx.export``, and ONNX Runtime, which runs the models.
 
-The candidate is exporter and runtime together, so that a wrong translation is a finding like a wrong kernel. Only
-outputs are visible; there is no backward pass, and inputs are never written to. An output that the exporter folded into
-a constant was computed by torch and is not compared. If nothing else is left of a body, the case is unsupported.
+What an exported graph computes itself is read from the graph: torch may have folded constants, and random numbers
+differ. Source: ONNX 1.23, ``docs/IR.md`` (graphs, initializers, subgraphs) and ``docs/Operators.md``.
 """
 
 from __future__ import annotations
@@ -10,25 +9,23 @@ from __future__ import annotations
 import importlib
 import io
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.onnx import _constants
 
-from ci_autotest.backends.exported_body import ExportedBody, ExportingBackend, called_operators, export_key, quiet
-from ci_autotest.backends.operator_usage import computing
-from ci_autotest.backends.trace import Failure
+from ci_autotest.backends.export import Exporter, Model
+from ci_autotest.backends.exported_body import quiet
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
-from ci_autotest.values.delegation import Delegation
 from ci_autotest.values.dtypes import BITS, COMPLEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Program
+    from ci_autotest.backends.exported_body import ExportedBody
 
 
 _OPTIONS: Final = {"dynamo": bool, "opset_version": int}
@@ -37,27 +34,23 @@ _NAME: Final = "onnxruntime"
 _NOT_TAKEN: Final = frozenset(getattr(torch, name) for name in COMPLEX | BITS.keys())
 
 
-class OnnxBackend(ExportingBackend):
-    """Export each body, and run the model.
+class OnnxExporter(Exporter):
+    """Translate bodies by ``torch.onnx.export``, and run the models by ONNX Runtime.
 
     Args:
         options: Arguments of ``torch.onnx.export``: ``opset_version``, and ``dynamo``, which selects the exporter. The
             default is ``False``, because the other one takes about half a second for each body.
-        device: ``cpu``.
         candidate: The candidate's name, for messages.
 
     Raises:
         ConfigError: An option has the wrong type, or the exporter does not know the opset.
-        UnavailableError: A package is missing, or the device is not ``cpu``.
+        UnavailableError: A package is missing.
     """
 
-    def __init__(self, options: Mapping[str, Any], device: str = "cpu", candidate: str = _NAME) -> None:
-        if device != "cpu":
-            message = (
-                f"candidate of backend 'onnxruntime' asks for device '{device}': it runs on cpu. Write device: cpu."
-            )
-            raise UnavailableError(message)
-        super().__init__()
+    name = _NAME
+    runs_all = True
+
+    def __init__(self, options: Mapping[str, Any], candidate: str = _NAME) -> None:
         self._options = {"dynamo": False, **options}
         if any(type(value) is not _OPTIONS[name] for name, value in self._options.items()):
             message = (
@@ -65,12 +58,38 @@ class OnnxBackend(ExportingBackend):
             )
             raise ConfigError(message)
         self._runtime, self._onnx = _imported(_NAME), _imported("onnx")
-        self.libraries = {"onnx": str(self._onnx.__version__), "torch": str(torch.__version__)}
+        libraries = {"onnx": str(self._onnx.__version__), "torch": str(torch.__version__)}
         self._check_opset(candidate)
         if self._options["dynamo"]:
-            self.libraries["onnxscript"] = str(_imported("onnxscript").__version__)
-        self.version = str(self._runtime.__version__)
+            libraries["onnxscript"] = str(_imported("onnxscript").__version__)
+        self.libraries, self.version = libraries, str(self._runtime.__version__)
         self._runtime.set_default_logger_severity(4)  # Its errors already contain what it would log.
+
+    def model(self, body: ExportedBody, tensors: Sequence[torch.Tensor], called: str) -> Model:
+        """Return a session of the runtime."""
+        named = {f"input_{i}": tensor.clone() for i, tensor in enumerate(tensors)}
+        for tensor in tensors:
+            _refuse_dtype(tensor)
+        with self._naming_what_it_lacks():
+            session, ran = self._session(body, named, called)
+        names = [item.name for item in session.get_inputs()]
+
+        def run(*given: torch.Tensor) -> list[torch.Tensor]:
+            arrays = dict(zip(named, map(_array, given), strict=True))
+            with self._naming_what_it_lacks():
+                found = session.run(None, {name: arrays[name] for name in names})
+            return [torch.from_numpy(array) for array in found]
+
+        return Model(run, ran)
+
+    @contextmanager
+    def _naming_what_it_lacks(self) -> Iterator[None]:
+        """Raise what the runtime has no kernel for as ``UnsupportedError``."""
+        try:
+            yield
+        except _errors().NotImplemented as error:
+            message = f"onnxruntime {self.version}: {_plain(error_text(error))}"
+            raise UnsupportedError(message) from error
 
     def _check_opset(self, candidate: str) -> None:
         """Refuse an opset that torch cannot export, because every test would be unsupported or use another opset.
@@ -91,30 +110,6 @@ class OnnxBackend(ExportingBackend):
                 f"{oldest} to {newest} with dynamo: {str(is_dynamo).lower()}. Give one of these, or leave it out."
             )
             raise ConfigError(message)
-
-    def _outputs(
-        self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
-    ) -> tuple[list[torch.Tensor], tuple[bool, ...]]:
-        given = [value for value in bound if isinstance(value, torch.Tensor)]
-        named = {f"input_{i}": value.detach().clone() for i, value in enumerate(given)}
-        arrays = {name: _array(value) for name, value in named.items()}
-        key = export_key(program, bound)
-        try:
-            session, ran = self._made(key, first, lambda: self._session(body, named, called_operators(program)))
-            found = session.run(None, {item.name: arrays[item.name] for item in session.get_inputs()})
-        except UnsupportedError:
-            raise
-        except FOREIGN as error:
-            pass_interrupt(error)
-            if isinstance(error, _errors().NotImplemented):
-                message = f"onnxruntime {self.version}: {_plain(error_text(error))}"
-                raise UnsupportedError(message) from error
-            trace.failure = Failure(first, type(error).__name__, error_text(error))
-            return [], ()
-        trace.is_kept = key is not None
-        # The runtime has no way back to PyTorch, so that it runs whatever the exporter has not computed.
-        trace.delegation = Delegation(computing(program))
-        return [torch.from_numpy(array) for array in found], ran
 
     def _session(
         self, body: ExportedBody, named: Mapping[str, torch.Tensor], called: str
@@ -178,8 +173,8 @@ def _imported(name: str) -> Any:
         raise UnavailableError(message) from error
 
 
-def _array(tensor: torch.Tensor) -> Any:
-    """Return a copy of an input as an array, which is what onnxruntime takes.
+def _refuse_dtype(tensor: torch.Tensor) -> None:
+    """Refuse an input that onnxruntime cannot be given.
 
     Raises:
         UnsupportedError: NumPy has no such dtype, or onnxruntime no kernels for it.
@@ -187,18 +182,16 @@ def _array(tensor: torch.Tensor) -> Any:
     if tensor.dtype in _NOT_TAKEN:
         message = f"onnxruntime takes NumPy arrays and has no kernels for {str(tensor.dtype).removeprefix('torch.')}"
         raise UnsupportedError(message)
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """Return a copy of an input as an array, which is what onnxruntime takes."""
     return tensor.clone(memory_format=torch.contiguous_format).resolve_neg().numpy()
 
 
 def _plain(text: str) -> str:
     """Return the text of onnxruntime's error without its prefix, ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
     return text.splitlines()[0].rpartition(" : ")[2].rstrip(".")
-
-
-# Export a body to ONNX with ``torch.onnx.export``; if the exporter refuses, give its reason in one sentence.
-#
-# What an exported graph computes itself is read from the graph: torch may have folded constants, and random numbers
-# differ. Source: ONNX 1.23, ``docs/IR.md`` (graphs, initializers, subgraphs) and ``docs/Operators.md``.
 
 
 #: What the exporters append to a reason: requests to the user, and the place of the value in their own graph.

@@ -1,1 +1,0 @@
-"""The backend ``onnxruntime``: bodies exported to ONNX by torch's exporter, and run by ONNX Runtime."""
