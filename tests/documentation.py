@@ -54,7 +54,9 @@ _VARYING: Final = (
 
 
 #: What a command says only while something takes long.
-_WHILE_IT_LASTS: Final = re.compile(r"finding \d+ of \d+, about |importing the tests: ")
+_WHILE_IT_LASTS: Final = re.compile(
+    r"finding \d+ of \d+, about |importing the tests: |(?P<done>[\d,]+) / (?!(?P=done) )[\d,]+ (?:cases|tests), "
+)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ci_autotest.report.document import plain_line
+from ci_autotest.report.finding_facts import PATTERN, facts
 from ci_autotest.values.finding import HITS_LISTED, VARIANTS_AT_MOST, Finding, Hit, Variant, representative
 
 if TYPE_CHECKING:
@@ -29,9 +31,37 @@ def merged_finding(parts: Sequence[Finding], run: Mapping[str, int]) -> Finding:
     of_cases = sum(hit.of_cases for hit in hits) if hits else sum(part.of_cases for part in parts)
     tests = (hit.test for hit in hits) if hits else sorted({test for part in parts for test in part.tests})
     return msgspec.structs.replace(
-        kept, cases=cases, of_cases=max(cases, of_cases), tests=tuple(tests), hits=hits,
+        _with_pattern(kept, parts), cases=cases, of_cases=max(cases, of_cases), tests=tuple(tests), hits=hits,
         variants=_variants(kept, parts, {hit.test: hit.cases[0] for hit in hits if hit.cases}),
     )  # fmt: skip
+
+
+def _with_pattern(kept: Finding, parts: Sequence[Finding]) -> Finding:
+    """Return a finding with the pattern of the case of its test that tells most of the same tensor."""
+    patterns = [
+        msgspec.structs.replace(part.pattern, case=part.case if part.pattern.case is None else part.pattern.case)
+        for part in parts
+        if part.pattern is not None and (part.test, part.where) == (kept.test, kept.where)
+    ]
+    if kept.pattern is None or not patterns:
+        return kept
+    found = max(patterns, key=lambda pattern: (*pattern.weight, -(pattern.case or 0)))
+    if found.case == kept.case:
+        found = msgspec.structs.replace(found, case=None)
+    merged = msgspec.structs.replace(kept, pattern=found)
+    return msgspec.structs.replace(merged, message=_message(merged))
+
+
+def _message(finding: Finding) -> str:
+    """Return the message of a finding with the line of the pattern that it has now."""
+    lines = [line for line in finding.message.split("\n") if not line.startswith(f"  {PATTERN}: ")]
+    told = facts(finding)
+    if PATTERN in told:
+        names = [*told]
+        after = tuple(f"  {name}: " for name in names[names.index(PATTERN) + 1 :])
+        at = next((at for at, line in enumerate(lines) if line.startswith(after)), len(lines))
+        lines.insert(at, f"  {PATTERN}: {plain_line(told[PATTERN])}")
+    return "\n".join(lines)
 
 
 def _variants(kept: Finding, parts: Sequence[Finding], first: Mapping[str, int]) -> tuple[Variant, ...]:

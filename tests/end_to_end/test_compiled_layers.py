@@ -29,5 +29,5 @@ def test_run__fault_of_inductor__names_the_layer_and_its_repro_shows_the_ablatio
     )  # fmt: skip
     assert "torch.compile(program" in finding["program"]
     said = project.repro(finding).out
-    for line in ("backend='eager': aligned", "backend='aot_eager': aligned", "layer: inductor"):
+    for line in ("backend='eager': aligned", "backend='aot_eager': aligned", "the layer at fault is inductor"):
         assert line in said

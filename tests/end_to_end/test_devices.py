@@ -124,7 +124,7 @@ def test_run__operator_of_the_device_is_wrong__is_found_named_and_blamed(ran: tu
     assert (finding["operator"], finding["kind"], finding["blame"]) == ("torch.sigmoid", "value", "candidate")
     assert (finding["confirmed"], finding["shrunk"], finding["repro_verified"]) == (True, True, True)
     assert finding["steps"] == 1
-    assert "candidate float32[1, 1] on npu:0; reference float32[1, 1] on cpu" in done.out
+    assert "  candidate: float32[1, 1] on npu:0\n  reference: float32[1, 1] on cpu\n" in done.out
     assert "    import toy_npu\n" in done.out
     assert "    found = run(torch.device('npu'))\n" in done.out
 
