@@ -37,8 +37,9 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)  ## what a run looks like: a few tests on a compiler with known differences, then kernels of which one has a fault
 	$(BIN)/python examples/demo.py
 
-survey: $(READY)  ## the whole shipped suite on torch itself and on a compiler, then the kernels: a quarter of an hour
+survey: $(READY)  ## the whole shipped suite on torch itself and on a compiler, the kernels, runtimes of other projects: half an hour
 	$(BIN)/python examples/demo.py --whole
+	$(BIN)/python examples/runtimes
 
 test: check  ## everything that needs torch only
 	$(ONE_THREAD) $(BIN)/python -m pytest $(SLOWEST) $(PARTS)
