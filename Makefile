@@ -11,7 +11,6 @@ unexport PYTHONDONTWRITEBYTECODE
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 ONE_MORE   := -n $(shell expr $(PROCESSORS) + 1)
 TWO_MORE   := -n $(shell expr $(PROCESSORS) + 2)
-THREE_MORE := -n $(shell expr $(PROCESSORS) + 3)
 PARTS      := $(ONE_MORE) --maxprocesses 8 tests/unit tests/contract tests/integration tests/quality
 # What times kernels and what kills workers as they start need a machine that does nothing else.
 ALONE      := $(addprefix tests/end_to_end/test_,speed.py chaos.py)
@@ -51,7 +50,7 @@ test-all: $(WRITER)  ## what needs an image, npm packages, a cluster or other fr
 	$(BIN)/python -c 'import ray, onnxruntime, onnxscript, triton, numba, ninja' 2> /dev/null || \
 	  $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt $(BESIDE)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(PARTS)
-	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(THREE_MORE) $(END_TO_END)
+	$(BIN)/python -m pytest -m $(HEAVY) $(SLOWEST) $(TWO_MORE) $(END_TO_END)
 	$(BIN)/python -m pytest -m $(HEAVY) $(ALONE)
 
 matrix: $(READY)  ## the rows of large tables that the tests above leave out

@@ -26,7 +26,7 @@ T = TypeVar("T")
 #: What a test file begins with.
 HEAD = "from ci_autotest import autotest, constant, nothing, oneof, random, random_bool, random_tensor, torch\n\n"
 #: Seconds after which a command that should have ended is a failure of the test.
-GREATEST_S = 300
+GREATEST_S = 900
 #: Runs a script as somebody without this package would.
 ALONE = (
     "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path[:0] = sys.argv[2:]; script = sys.argv[1]; "

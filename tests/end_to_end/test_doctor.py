@@ -25,7 +25,7 @@ MAPPING = {
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Done]:
     """Return what is said of a framework with torch's names that lacks two operators of the suite."""
-    project = Project(tmp_path_factory.mktemp("doctor"), greatest_s=400)
+    project = Project(tmp_path_factory.mktemp("doctor"))
     project.write("toy.py", TOY)
     project.configure(candidates=[{"name": "toy", "backend": "module", "module": "toy", "mapping": MAPPING}])
     return project, project.command("doctor", "toy")

@@ -58,7 +58,7 @@ def run_of(project: Project, what: str, *words: str, n: int = 3, off: int = 1) -
     ],
 )
 def test_run__float64_ends_the_worker__is_a_value_finding_of_unknown_blame(tmp_path: Path, what: str, *, is_lost: bool):
-    project = Project(tmp_path, greatest_s=400)
+    project = Project(tmp_path)
     done = run_of(project, what)
     report = project.report()
     found = finding_of(report, "tanh")
@@ -77,7 +77,7 @@ def test_run__float64_ends_the_worker_on_a_right_kernel__is_never_asked(tmp_path
 
 
 def test_run__kernel_hangs_once__is_flaky_and_fails_nothing(tmp_path: Path):
-    project = Project(tmp_path, greatest_s=400)
+    project = Project(tmp_path)
     project.substitute({"torch.tanh": "mykernels.tanh"}, case_timeout="8s")
     project.write(
         "mykernels.py",

@@ -95,7 +95,7 @@ def bench_of(folder: Path, place: ProgressBeacon) -> Dispatcher:
 
 
 def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return all that a bench says of 70 cases of each test, in batches of a size, what is measured aside."""
+    """Return all that a bench says of 40 cases of each test, in batches of a size, what is measured aside."""
     monkeypatch.setattr(memory, "BATCH", size)
     monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
     dispatcher = bench_of(folder, ProgressBeacon.create())
@@ -103,7 +103,7 @@ def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     assert isinstance(found, Discovered), found
     told = []
     for test in found.tests:
-        done = dispatcher.answer(RunCases(test=test, cases=list(range(70)), candidates=["torch", "lookalike"]))
+        done = dispatcher.answer(RunCases(test=test, cases=list(range(40)), candidates=["torch", "lookalike"]))
         assert isinstance(done, CasesDone), done
         told.append(re.sub(r'"(\w*_s|watched)":[0-9.e+-]+', "", msgspec.json.encode(done).decode()))
     dispatcher.worker_context.backends["lookalike"].close()
@@ -127,7 +127,7 @@ ENDS = "@autotest(n=200, profiles=[])\ndef one_shape():\n    return torch.abs(ra
 def test_run__host_ends_in_a_later_batch__the_cases_are_those_that_would_raise(tmp_path: Path):
     told = []
     for number, ends in enumerate(("raise ValueError('five by seven')", "os.abort()")):
-        project = Project(tmp_path / str(number), greatest_s=300)
+        project = Project(tmp_path / str(number))
         project.configure(candidates=[HOST], case_timeout="20s")
         project.write("lookalike.py", FRAMEWORK.replace("ENDS", ends))
         project.tests(ENDS)

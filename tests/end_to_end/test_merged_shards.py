@@ -180,7 +180,7 @@ OUTPUT = re.compile(r"\b[\w-]+/(?=findings/)")
 
 def sharded(folder: Path, count: int) -> Project:
     """Return a project with many faults, run in shards and whole from the same durations."""
-    made = Project(folder, 500)
+    made = Project(folder)
     made.write("mykernels.py", KERNELS)
     made.substitute(
         {f"torch.{name}": f"mykernels.{name.rpartition('.')[2]}" for name in OPERATORS},

@@ -284,7 +284,7 @@ def test_oneflow__check_graph_of_a_test__is_answered_by_its_graphs(oneflow):
 
 
 def test_run__mode_graph__says_what_was_compared_and_ends_with_its_kind(tmp_path: Path):
-    project = Project(tmp_path, greatest_s=400)
+    project = Project(tmp_path)
     project.configure(
         candidates=[
             {"name": name, "backend": "module", "module": "oneflow", "python": str(PYTHON), "mode": name}

@@ -229,7 +229,7 @@ def test_to_static__planted_fault_of_the_compiler__is_no_pass(patch: str, expect
 
 
 def test_run__to_static__compares_gradients_and_its_repro_shows_the_graph(tmp_path: Path):
-    project = Project(tmp_path, greatest_s=400)
+    project = Project(tmp_path)
     project.configure(
         candidates=[{"name": "static", "backend": "module", "module": "paddle", "python": str(PYTHON), "mode": "graph"}]
     )

@@ -61,7 +61,7 @@ def run(tmp_path_factory) -> tuple[Project, list[str]]:
             {"name": "ddp", "backend": "ddp", "ranks": 2, "import": ["rank_operators"]},
             {"name": "host", "backend": "module", "module": "oneflow", "python": sys.executable, "ranks": 2},
         ],
-        case_timeout="10s",
+        case_timeout="20s",
         memory="1GiB",
     )  # fmt: skip
     environ = {

@@ -98,7 +98,7 @@ def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project
     killed: list[int] = []
 
     def kill() -> None:
-        assert wait_until((project.folder / f"entered-{mark}").exists, 200)
+        assert wait_until((project.folder / f"entered-{mark}").exists, 600)
         pid = workers(mark)[0]
         if victim == "agent":
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -107,7 +107,7 @@ def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project
 
     thread = threading.Thread(target=kill)
     thread.start()
-    done = ended(process, 300)
+    done = ended(process, 900)
     thread.join()
     assert (len(killed), done.status) == (1, 1), done.said
     results, findings = shown(project.report("local"))

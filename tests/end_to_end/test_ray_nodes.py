@@ -52,7 +52,7 @@ def {name}():
 """
 MARK = "CI_AUTOTEST_RAY"
 CASES = {"exp": 60, "tanh": 40}
-_GREATEST_S = 400
+_GREATEST_S = 900
 _STORE_BYTES = 80 * 1024 * 1024
 
 
@@ -149,7 +149,7 @@ def run(project: Project, output: str, nodes: Nodes, losses: dict[int, int], *wo
 
     def lose() -> None:
         for at, count in losses.items():
-            assert wait_until(workers if at == 0 else lambda at=at: calls(project) >= before + at, 200)
+            assert wait_until(workers if at == 0 else lambda at=at: calls(project) >= before + at, _GREATEST_S)
             nodes.lose(count)
             lost.append(at)
 
@@ -158,7 +158,7 @@ def run(project: Project, output: str, nodes: Nodes, losses: dict[int, int], *wo
     done = ended(process, _GREATEST_S)
     thread.join()
     assert lost == list(losses)
-    assert wait_until(lambda: workers() == 0, 30)
+    assert wait_until(lambda: workers() == 0, 120)
     return done
 
 
@@ -182,8 +182,8 @@ LOSSES = {
 }
 
 
-#: The others in ``make matrix``: each takes a minute, and each shard below loses a node in the middle.
-ALWAYS = ("start", "all-but-one")
+#: The others in ``make matrix``: each takes a minute, and each shard below loses a node early.
+ALWAYS = ("all-but-one",)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_run__ranks_on_three_nodes_of_which_one_is_lost__costs_one_case_and_leav
     assert len({node for _, node in before}) == 2
     after = {node for _, node in ran(project)[-2:]}
     assert (len(after), lost in after) == (2, False)
-    assert wait_until(lambda: marked("rank_node") == [], 60)
+    assert wait_until(lambda: marked("rank_node") == [], 120)
 
 
 def ran(project: Project) -> list[tuple[int, int]]:

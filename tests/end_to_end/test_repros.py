@@ -197,7 +197,7 @@ def as_framework(project: Project) -> None:
 
 @pytest.mark.parametrize("configure", [as_functions, as_framework])
 def test_repro__flags_mutation_gradients_and_state__is_1_with_the_fault_and_0_without(configure, tmp_path: Path):
-    project = Project(tmp_path, greatest_s=300)
+    project = Project(tmp_path)
     configure(project)
     project.write("faults.py", FAULTS + STATISTICS)
     project.tests(TESTS)

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from ci_autotest.errors import UnsupportedReason, UsageError
+from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.merge import merge, summarize
+from ci_autotest.values.error_pattern import Box, ErrorMap, ErrorPattern, Everything, Span
 from ci_autotest.values.finding import Hit
 from ci_autotest.values.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary, UnsupportedCases
 from tests import report_samples as samples
@@ -64,6 +66,30 @@ def test_merge__one_shard_has_it_from_an_earlier_run_only__the_case_of_this_run_
     earlier = samples.finding(case=1, cases=0, of_cases=0, earlier=True)
     merged = merge([shard(1, findings=(earlier,)), shard(2, findings=(samples.finding(case=9),))])
     assert [(item.case, item.cases, item.of_cases, item.earlier) for item in merged.findings] == [(9, 3, 20, False)]
+
+
+def test_merge__case_of_another_shard_tells_more__its_pattern_is_the_findings():
+    def found(case, pattern):
+        lines = [
+            "misaligned: exp",
+            *([f"  pattern as found: {pattern_sentence(pattern)}"] if pattern else []),
+            "  blame: candidate",
+        ]
+        return samples.finding(case=case, pattern=pattern, message="\n".join(lines))
+
+    def off(wrong, region):
+        no_map = ErrorMap(cells=(), block=(), levels=b"", counts=())
+        return ErrorPattern(shape=(2, 88), mismatched=wrong, region=region, map=no_map)
+
+    tail = Box(parts=(Span(axis=1, start=64, stop=88, size=88),))
+    low, high = found(1, off(2, Everything())), found(6, off(48, tail))
+    for parts in ((low, high), (high, low)):
+        (merged,) = merge([shard(at, findings=(part,)) for at, part in enumerate(parts, 1)]).findings
+        assert (merged.case, merged.pattern) == (1, msgspec.structs.replace(high.pattern, case=6))
+        assert merged.message.splitlines() == [
+            "misaligned: exp", f"  pattern as found: {pattern_sentence(merged.pattern)}", "  blame: candidate",
+        ]  # fmt: skip
+        assert "in case 6: only the last 24" in merged.message
 
 
 def test_merge__weak_in_one_shard__what_the_reference_said_stays():
