@@ -124,7 +124,9 @@ class SpeedRequests:
         if verdict.outcome != "aligned":
             raise _differing(verdict)
         try:
-            found = sides_of(live_of(attempt), contender.backend, context.reference)
+            # Both sides without gradients where the candidate has none.
+            own = contender.backend.case_scope.narrowed(attempt)
+            found = sides_of(live_of(own), contender.backend, context.reference)
         except FOREIGN as error:
             pass_interrupt(error)
             reason = f"its body does not run as one function: {error_text(error)}"
