@@ -14,8 +14,10 @@ from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
 from ci_autotest.alignment.localize.examination import TrialSides
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
+from ci_autotest.backends.case_scope import without_gradients
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forward
+from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config.known_differences import nothing_accepted
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import output_refs
@@ -199,8 +201,13 @@ def judge_refusal(attempt: Attempt, contender: Contender) -> Judged | None:
     if outside is not None:
         return Judged(unsupported_verdict(outside), live_of(attempt))
     attempt = contender.backend.adapted(attempt)
-    trace = contender.backend.run(attempt.program, attempt.sources)
     index = output_refs(attempt.program)[0].index
+    # The reference may have refused it only because of gradients, which the candidate is not asked for.
+    if not contender.backend.case_scope.is_trained:
+        program = without_gradients(attempt.program)
+        if not TorchBackend().run(program, attempt.sources).values[index]:
+            return None
+    trace = contender.backend.run(attempt.program, attempt.sources)
     if trace.untested is not None:
         return Judged(unsupported_verdict(trace.untested), live_of(attempt))
     if trace.failure is not None or attempt.refused is None:

@@ -117,7 +117,7 @@ def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]
 
 
 def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    if candidate.facts != reference.facts:
+    if not _has_facts(candidate, reference):
         return False
     is_tolerant = rules.is_tolerant
     # Without a tolerance beyond rounding, a write to an input shows in its values.
@@ -132,8 +132,7 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
             and not _was_aligned(index, (candidate, reference), program, rules)
         ) or (
             left._version != right._version
-            or left.requires_grad is not right.requires_grad
-            or left.is_leaf is not right.is_leaf
+            or (candidate.has_flags and not _has_flags(left, right))
             or left._is_view() is not right._is_view()
             # A write to an input that no tolerance excuses.
             or (index in inputs and left.device == right.device and not same_bits(left, right))
@@ -163,13 +162,25 @@ def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: 
         if reference.facts[index] is None:
             if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
                 return False
-        elif (
-            left.requires_grad is not right.requires_grad
-            or left.is_leaf is not right.is_leaf
-            or not tensors_aligned(left, right, program.steps, rules, index)
+        elif (candidate.has_flags and not _has_flags(left, right)) or not tensors_aligned(
+            left, right, program.steps, rules, index
         ):
             return False
     return True
+
+
+def _has_flags(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.requires_grad is right.requires_grad and left.is_leaf is right.is_leaf
+
+
+def _has_facts(candidate: Trace, reference: Trace) -> bool:
+    """Whether the candidate's values were what the reference's were at their steps; gradients count if it has any."""
+    if candidate.has_flags:
+        return candidate.facts == reference.facts
+    pairs = zip(candidate.facts, reference.facts, strict=False)
+    return len(candidate.facts) == len(reference.facts) and all(
+        left is right or (left is not None and right is not None and left[2] == right[2]) for left, right in pairs
+    )
 
 
 def _reported_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.backward_passes import READS_GRADIENT
-from ci_autotest.program.ir import HOOK, NO_GRAD, REGISTERS, Program
+from ci_autotest.program.ir import HOOK, NO_GRAD, REGISTERS, Program, step_refs
+from ci_autotest.values.dtypes import COMPLEX, FLOATING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Step
     from ci_autotest.values.kernel_scope import RunMode
 
 #: Two of the profiles in ``record/draw/profiles.py``, which backends do not import.
 _ORDINARY, _LARGE_SHAPES = "ordinary", "large_shapes"
+_GRADIENT: Final = "the body asks for a gradient; the candidate's row has forward_only or inference"
+_LAYOUT: Final = "a call gets a tensor that is not contiguous; the candidate's row has layouts: contiguous"
+#: Attributes of a tensor that differ where no gradient is asked.
+_FLAGS: Final = frozenset({"requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad"})
 
 
 class CaseScope(NamedTuple):
@@ -27,8 +34,8 @@ class CaseScope(NamedTuple):
 
     Attributes:
         profiles: Profiles of cases.
-        dtypes: Names of the dtypes of a case's floating-point and complex tensors.
-        layouts: Layouts of a case's tensors.
+        dtypes: Names of the dtypes of a case's floating-point and complex tensors, results included.
+        layouts: Layouts of the tensors that calls get.
         run_mode: ``training``, or how bodies are run if only values are compared.
     """
 
@@ -44,14 +51,20 @@ class CaseScope(NamedTuple):
 
     def refusal(self, attempt: Attempt) -> Unsupported | None:
         """Return what of an attempt the candidate does not take; ``None`` if it takes the attempt."""
-        detail = self._profile(attempt) or self._tensors(attempt) or self._gradient(attempt)
-        return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail) if detail else None
+        return _outside(
+            self._profile(attempt) or self._tensors(attempt.program, attempt.trace.values),
+            self.needs_gradient(attempt.program),
+        )
 
-    def narrowed(self, attempt: Attempt) -> Attempt:
-        """Return an attempt as the candidate runs it: a body that is not trained runs within ``torch.no_grad()``."""
-        if self.is_trained or self._gradient(attempt):
-            return attempt
-        return attempt._replace(program=without_gradients(attempt.program), cotangents={})
+    def refusal_of_program(self, program: Program) -> Unsupported | None:
+        """Return what of a saved program the candidate does not take, by its inputs; ``None`` if it takes it."""
+        # A part of a body may have whole numbers only, which do not count in the body.
+        dtypes = {spec.dtype for spec in program.specs.values()} & (FLOATING | COMPLEX)
+        return _outside(self._dtypes(dtypes), self.needs_gradient(program))
+
+    def needs_gradient(self, program: Program) -> bool:
+        """Whether a body asks for gradients, or whether there are any, of a candidate that is not trained."""
+        return not self.is_trained and any(map(_needs_gradient, program.steps))
 
     def mark(self, trace: Trace) -> None:
         """Note in the trace of a run that it has no gradients, if the candidate is not trained."""
@@ -65,24 +78,29 @@ class CaseScope(NamedTuple):
             return ""
         return f"profile {attempt.profile}; the candidate's row has profiles: {', '.join(sorted(self.profiles))}"
 
-    def _tensors(self, attempt: Attempt) -> str:
+    def _tensors(self, program: Program, values: Sequence[Any]) -> str:
         if not (self.dtypes or self.layouts):
             return ""
-        tensors = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
-        # Indices and masks beside the data do not count, so integers are looked at only if there is nothing else.
-        inexact = [value for value in tensors if value.is_floating_point() or value.is_complex()]
-        outside = {DTYPE_NAMES[value.dtype] for value in inexact or tensors} - self.dtypes if self.dtypes else ()
-        if outside:
-            names = ", ".join(sorted(outside))
-            return f"dtype {names}; the candidate's row has dtypes: {', '.join(sorted(self.dtypes))}"
-        if self.layouts and not all(map(is_contiguous, tensors)):
-            return "a tensor is not contiguous; the candidate's row has layouts: contiguous"
-        return ""
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        outside = self._dtypes({DTYPE_NAMES[value.dtype] for value in tensors})
+        if outside or not self.layouts:
+            return outside
+        taken = {ref.index for _, step in program.calls for ref in step_refs(step) if ref.index < len(values)}
+        given = (value for value in map(values.__getitem__, taken) if isinstance(value, torch.Tensor))
+        return "" if all(map(is_contiguous, given)) else _LAYOUT
 
-    def _gradient(self, attempt: Attempt) -> str:
-        if self.is_trained or not any(map(_needs_gradient, attempt.program.steps)):
+    def _dtypes(self, seen: Collection[str]) -> str:
+        # Indices and masks beside the data do not count, so integers are looked at only if there is nothing else.
+        inexact = {name for name in seen if name in FLOATING or name in COMPLEX}
+        outside = sorted((inexact or {*seen}) - self.dtypes) if self.dtypes else []
+        if not outside:
             return ""
-        return "the body asks for a gradient; the candidate's row has forward_only or inference"
+        return f"dtype {', '.join(outside)}; the candidate's row has dtypes: {', '.join(sorted(self.dtypes))}"
+
+
+def _outside(detail: str, needs_gradient: bool) -> Unsupported | None:  # noqa: FBT001
+    detail = detail or (_GRADIENT if needs_gradient else "")
+    return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail) if detail else None
 
 
 #: The scope of a candidate that takes every case.
@@ -100,7 +118,8 @@ def without_gradients(program: Program) -> Program:
 
 
 def _needs_gradient(step: Step) -> bool:
-    return step.target in READS_GRADIENT or not {*HOOK, *REGISTERS}.isdisjoint(step.modes)
+    is_read = step.target == "builtins.getattr" and len(step.args) > 1 and step.args[1] in _FLAGS
+    return is_read or step.target in READS_GRADIENT or not {*HOOK, *REGISTERS}.isdisjoint(step.modes)
 
 
 def is_contiguous(tensor: torch.Tensor) -> bool:

@@ -32,7 +32,7 @@ from ci_autotest.values.delegation import Delegation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
-    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
 
@@ -112,9 +112,9 @@ class ExportBackend(Backend):
         self._kept: KeptCallables[Model | Unsupported] = KeptCallables()
         self._clock = CompileClock()
 
-    def adapted(self, attempt: Attempt) -> Attempt:
-        """Return the attempt as it is: an exported body has no gradients whatever the row says."""
-        return attempt
+    def untrained(self, program: Program) -> Program:
+        """Return the program as it is: an exported body has no gradients whatever the row says."""
+        return program
 
     def run(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from ci_autotest.backends.case_scope import EVERY_CASE
+from ci_autotest.backends.case_scope import EVERY_CASE, without_gradients
 from ci_autotest.backends.trace import Trace
 
 if TYPE_CHECKING:
@@ -109,7 +109,18 @@ class Backend(Protocol):
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt as this candidate runs it; a group of ranks adds how its inputs lie on the ranks."""
-        return self.case_scope.narrowed(attempt)
+        return self.narrowed(attempt)
+
+    def narrowed(self, attempt: Attempt) -> Attempt:
+        """Return an attempt without gradients, if this candidate is not trained and the body does not ask for any."""
+        scope = self.case_scope
+        if scope.is_trained or scope.needs_gradient(attempt.program):
+            return attempt
+        return attempt._replace(program=self.untrained(attempt.program), cotangents={})
+
+    def untrained(self, program: Program) -> Program:
+        """Return a program as this candidate runs it without gradients."""
+        return without_gradients(program)
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Submit a batch, forward and backward; it may begin at once, or when its traces are read.

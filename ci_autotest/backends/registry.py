@@ -147,7 +147,7 @@ def build(
             frozenset(candidate.profiles), frozenset(candidate.dtypes), frozenset(candidate.layouts), candidate.run_mode
         )
         plain = "" if backend.case_scope.is_trained else candidate.run_mode.replace("_", " ")
-        backend.mode = ", ".join(part for part in dict.fromkeys((backend.mode, plain)) if part)
+        backend.mode = ", ".join(part for part in dict.fromkeys((*backend.mode.split(", "), plain)) if part)
     return backend
 
 

@@ -126,6 +126,10 @@ class CompileBackend(Backend):
         """Let targets of the setup name other functions."""
         self._torch.replace(functions)
 
+    def untrained(self, program: Program) -> Program:
+        """Return the program as it is: the compiled body is called within ``torch.no_grad()``."""
+        return program
+
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose backward passes keep their graphs.
 

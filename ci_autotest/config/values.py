@@ -109,11 +109,11 @@ class Candidate(Section, frozen=True, kw_only=True):
             operators of ``replace`` whose functions have none. They get tensors without a graph, and of a case that
             calls one only values are compared.
         dtypes: Dtypes that the candidate takes, for example ``float16``. A case's dtypes are those of its
-            floating-point and complex tensors, or of all its tensors if it has none of these. For backend
-            ``substitute``, each call of a function of ``replace`` is asked instead. Empty for all dtypes.
+            floating-point and complex tensors, results included, or of all its tensors if it has none of these. For
+            backend ``substitute``, each call of a function of ``replace`` is asked instead. Empty for all dtypes.
         profiles: Profiles that the candidate takes, for example ``ordinary``. Empty for all profiles.
-        layouts: Layouts of the tensors that the candidate takes, asked like ``dtypes``; ``contiguous`` is the only one.
-            Empty for all layouts.
+        layouts: Layouts of the tensors that the candidate takes, asked of all tensors that a case's calls get, or of
+            each call of a function of ``replace``; ``contiguous`` is the only one. Empty for all layouts.
         devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
             example ``cuda``. Empty for all devices.
         writes: For backend ``substitute``: parameters of the operators that the functions of ``replace`` write to by

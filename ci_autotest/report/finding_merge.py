@@ -41,7 +41,7 @@ def _with_pattern(kept: Finding, parts: Sequence[Finding]) -> Finding:
     patterns = [
         msgspec.structs.replace(part.pattern, case=part.case if part.pattern.case is None else part.pattern.case)
         for part in parts
-        if part.pattern is not None and (part.test, part.where) == (kept.test, kept.where)
+        if part.pattern is not None and (part.test, part.where, part.earlier) == (kept.test, kept.where, kept.earlier)
     ]
     if kept.pattern is None or not patterns:
         return kept

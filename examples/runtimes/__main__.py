@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PACKAGES = {
     "openvino": ["openvino==2026.4.1"],
-    "executorch": ["executorch"],
+    "executorch": ["executorch==1.5.1"],
     "tvm": ["apache-tvm==0.27.0.post1"],
     "ncnn": ["ncnn==1.0.20261020", "pnnx==20261020"],
     "litert": ["litert-torch==0.10.0"],
 }
 
 
-def installed(name: str) -> str:
+def install(name: str) -> str:
     """Install a runtime beside torch and ci-autotest; return pip's last error, or nothing."""
     folder = ROOT / ".venvs" / f"runtime-{name}"
     if not (folder / "bin/python").exists():
@@ -30,18 +31,19 @@ def installed(name: str) -> str:
     return "" if done.returncode == 0 else (errors or ["pip failed"])[0].removeprefix("ERROR: ")
 
 
-def told(name: str) -> str:
+def try_out(name: str) -> str:
     """Run a runtime's row, and return what came of it in one line."""
-    failure = installed(name)
+    failure = install(name)
     if failure:
         return f"cannot be installed beside torch 2.13: {failure}"
     output = ROOT / "autotest-report" / f"runtime-{name}"
     command = [str(ROOT / ".venvs" / f"runtime-{name}" / "bin/ci-autotest"), "run", "--candidate", name]
+    shutil.rmtree(output, ignore_errors=True)
     done = subprocess.run(
-        [*command, "--output", str(output)], cwd=HERE, capture_output=True, text=True, check=False, timeout=900
+        [*command, "--output", str(output), "--budget", "10m"], cwd=HERE, capture_output=True, text=True, check=False
     )
     if not (output / "report.json").exists():
-        return f"status {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        return f"status {done.returncode}: {''.join((done.stderr or done.stdout).strip().splitlines()[-1:])}"
     report = json.loads((output / "report.json").read_text("utf-8"))
     outcomes = ", ".join(f"{item['test'].rpartition('::')[2]} {item['outcome']}" for item in report["results"])
     findings = "".join(f"\n    {item['headline']}" for item in report["findings"])
@@ -50,7 +52,7 @@ def told(name: str) -> str:
 
 def main(names: list[str]) -> int:
     for name in names or PACKAGES:
-        sys.stdout.write(f"{name}: {told(name)}\n")
+        sys.stdout.write(f"{name}: {try_out(name)}\n")
         sys.stdout.flush()
     return 0
 

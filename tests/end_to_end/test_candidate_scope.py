@@ -127,3 +127,60 @@ def test_run__cases_of_another_dtype_or_profile__are_outside_the_scope(results, 
     said = [(item["reason"], item["details"][0].partition(";")[0], item["cases"]) for item in found["unsupported"]]
 
     assert (said, found["cases"]["aligned"]) == ([("out_of_scope", outside, 4)], 4)
+
+
+LATER = """
+import torch
+
+
+class WrongBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def exp(x):
+    return WrongBackward.apply(torch.exp(x) * 0.5)
+
+
+def sin(x):
+    return torch.sin(x) + (0.1 if x.dtype is torch.float64 else 0)
+
+
+def replaced(graph):
+    for node in graph.graph.nodes:
+        node.target = {torch.exp: exp, torch.sin: sin}.get(node.target, node.target)
+    graph.recompile()
+    return graph
+"""
+OF_BOTH = """
+@autotest(profiles=())
+def without_a_gradient():
+    return torch.exp(random_tensor(2, dim0=2, dim1=3))
+
+
+@autotest(profiles=(), dtypes=("float32", "float64"))
+def of_two_dtypes():
+    return torch.sin(random_tensor(2, dim0=2, dim1=3))
+"""
+
+
+def test_run__row_gets_a_scope_after_a_finding__the_finding_is_outside_and_the_run_green(tmp_path):
+    project = Project(tmp_path)
+    project.write("operators.py", LATER)
+    project.tests(OF_BOTH)
+    row = {"name": "fx", "backend": "fx", "transform": "operators.replaced"}
+    project.configure(candidates=[row], cases=6)
+    first = project.run()
+    found = {item["operator"]: item["kind"] for item in project.report()["findings"]}
+
+    project.configure(candidates=[{**row, "forward_only": True, "dtypes": ["float32"]}], cases=6)
+    second = project.run()
+
+    assert (first.status, found) == (1, {"torch.exp": "gradient", "torch.sin": "value"}), first.said
+    assert second.status == 0, second.said
+    assert "its case is unsupported now: dtype float64; the candidate's row has dtypes: float32" in second.said

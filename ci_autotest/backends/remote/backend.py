@@ -95,7 +95,7 @@ class RemoteBackend(Backend):
         """
         message, traces = HostMessage(), []
         for number, attempt in enumerate(attempts):
-            own = self.case_scope.narrowed(attempt)
+            own = self.narrowed(attempt)
             trace = ResponseTrace(own.program, attempt.trace, is_graph=self.is_graph)
             traces.append(trace)
             outside_scope = out_of_scope(self, attempt)

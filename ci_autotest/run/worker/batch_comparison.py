@@ -148,8 +148,9 @@ class BatchComparison:
         ]
         for position, attempt, trace in [*whole, *sequences]:
             enter(position)
-            has_backward = not attempt.is_probe and bool(attempt.cotangents)
-            find = partial(repeated, attempt, trace, contender, has_backward=has_backward)
+            own = contender.backend.narrowed(attempt)
+            has_backward = not own.is_probe and bool(own.cotangents)
+            find = partial(repeated, own, trace, contender, has_backward=has_backward)
             # The calls of a probe take many times as long as its case, so each one is progress.
             with each_step(contender.backend, enter.step) if attempt.is_probe else nullcontext():
                 found = guarded_suspicion(attempt.program, find)

@@ -15,7 +15,7 @@ from ci_autotest.alignment.single_step import inlined, isolate, pruned
 from ci_autotest.alignment.stateful import alone, judge_sequence
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.operators.identity import spelled, step_operator
-from ci_autotest.backends.protocol import out_of_scope
+from ci_autotest.backends.protocol import out_of_scope, run_forward
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError
@@ -27,13 +27,14 @@ from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, test_key
-from ci_autotest.values.verdict import Verdict
+from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.localize.examination import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.progress_beacon import ProgressBeacon
 
@@ -63,7 +64,12 @@ class FindingRequests:
             "profile": attempt.profile,
             "attempt": message.attempt,
         }
+        outside = out_of_scope(contender.backend, attempt)
         live = live_of(contender.backend.adapted(attempt))
+        if outside is not None:
+            return self._outside(
+                message.candidate, outside, live, contender, draws=attempt.draws, profile=attempt.profile
+            )
         self._beacon.enter(message.case, 0)
         judge = judge_confirmed if message.twice else judge_program
         beyond = judged_beyond(live, self._watched(contender), accepts_of(attempt, contender), judge, message.wanted)
@@ -137,8 +143,8 @@ class FindingRequests:
         """Return the probe of a case as the run made it: with a backward pass only if the candidate's case has one."""
         reference = self._worker_context.reference
         differentiate(attempt, reference)
-        trace = contender.backend.run(attempt.program, attempt.sources)
-        if trace.untested is not None or out_of_scope(contender.backend, attempt) is not None:
+        trace = run_forward(contender.backend, attempt)
+        if trace.untested is not None:
             text = f"case {case} is outside the candidate's scope, so it has no probe."
             raise AuthorError(text)
         found = probe_of(
@@ -188,6 +194,12 @@ class FindingRequests:
             if step.op == CALL_FUNCTION and (step.target.startswith("torch.") or is_own(step.target)):
                 resolve(step.target)  # Raises an error for an unknown function before anything runs.
         contender = self._contender(message, declaration)
+        # The row may say by now that the candidate does not take the program.
+        scope = contender.backend.case_scope
+        if (outside := scope.refusal_of_program(live.program)) is not None:
+            return self._outside(message.candidate, outside, live, contender)
+        if not scope.is_trained:
+            live = live._replace(program=contender.backend.untrained(live.program), cotangents={})
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._worker_context.reference)
         # A nondeterministic program is compared with a second run of itself, because a single run may be right.
@@ -197,6 +209,10 @@ class FindingRequests:
         judge = judge_confirmed if kind == "nondeterminism" else judge_program
         beyond = judged_beyond(live, self._watched(contender), contender.accepts, judge, message.wanted)
         return self._answer(message.candidate, beyond.judged, beyond.sides.rules)
+
+    def _outside(self, candidate: str, outside: Unsupported, live: Live, contender: Contender, **more: Any) -> Tried:
+        """Return that the candidate's row does not take a program."""
+        return self._answer(candidate, Judged(unsupported_verdict(outside), live), contender.rules, **more)
 
     def _sequence(self, message: TryProgram, live: Live, contender: Contender) -> Tried:
         """Run a sequence of calls; the answer also has the misaligned call as a program of its own."""

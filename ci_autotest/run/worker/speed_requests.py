@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.alignment.cases import differentiate, try_case
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.case_scope import without_gradients
 from ci_autotest.backends.devices import available_device
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
@@ -124,9 +125,10 @@ class SpeedRequests:
         if verdict.outcome != "aligned":
             raise _differing(verdict)
         try:
-            # Both sides without gradients where the candidate has none.
-            own = contender.backend.case_scope.narrowed(attempt)
-            found = sides_of(live_of(own), contender.backend, context.reference)
+            live = live_of(attempt)
+            if not contender.backend.case_scope.is_trained:  # Then the reference is timed without gradients, too.
+                live = live._replace(program=without_gradients(attempt.program), cotangents={})
+            found = sides_of(live, contender.backend, context.reference)
         except FOREIGN as error:
             pass_interrupt(error)
             reason = f"its body does not run as one function: {error_text(error)}"
