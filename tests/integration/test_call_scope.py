@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-
 import pytest
 import torch as real
 
@@ -82,7 +80,7 @@ INSIDE = {
     ids=["all", "ordinary", "other"],
 )
 def test_out_of_scope__sizes_of_timed_cases__are_ordinary(taken: tuple[str, ...], is_outside: bool):
-    large = types.SimpleNamespace(profile=LARGE_SHAPES)
+    large = record(lambda: torch.exp(random_tensor(2)))._replace(profile=LARGE_SHAPES)
     assert (out_of_scope(kernels(KernelScope(profiles=taken)), large) is not None) is is_outside
 
 
