@@ -59,6 +59,8 @@ def recalled(
         backend.forget_bodies()
         alone = suspicion(other, backend.run(other.program, other.sources), rules)
         return _told(found, _LATER) if alone is None else None
+    for index, value in again.returned.items():
+        again.values[index] = value
     written = suspicion(attempt, again, rules)
     return None if written is None else _told(written, _WRITTEN)
 

@@ -51,16 +51,16 @@ class CaseScope(NamedTuple):
 
     def refusal(self, attempt: Attempt) -> Unsupported | None:
         """Return what of an attempt the candidate does not take; ``None`` if it takes the attempt."""
-        return _outside(
-            self._profile(attempt) or self._tensors(attempt.program, attempt.trace.values),
-            self.needs_gradient(attempt.program),
-        )
+        # A body that asks for a gradient does so in every case, whatever its profile.
+        if self.needs_gradient(attempt.program):
+            return _outside(_GRADIENT)
+        return _outside(self._profile(attempt) or self._tensors(attempt.program, attempt.trace.values))
 
     def refusal_of_program(self, program: Program) -> Unsupported | None:
         """Return what of a saved program the candidate does not take, by its inputs; ``None`` if it takes it."""
         # A part of a body may have whole numbers only, which do not count in the body.
         dtypes = {spec.dtype for spec in program.specs.values()} & (FLOATING | COMPLEX)
-        return _outside(self._dtypes(dtypes), self.needs_gradient(program))
+        return _outside(_GRADIENT if self.needs_gradient(program) else self._dtypes(dtypes))
 
     def needs_gradient(self, program: Program) -> bool:
         """Whether a body asks for gradients, or whether there are any, of a candidate that is not trained."""
@@ -98,8 +98,7 @@ class CaseScope(NamedTuple):
         return f"dtype {', '.join(outside)}; the candidate's row has dtypes: {', '.join(sorted(self.dtypes))}"
 
 
-def _outside(detail: str, needs_gradient: bool) -> Unsupported | None:  # noqa: FBT001
-    detail = detail or (_GRADIENT if needs_gradient else "")
+def _outside(detail: str) -> Unsupported | None:
     return Unsupported(UnsupportedReason.OUT_OF_SCOPE, detail) if detail else None
 
 

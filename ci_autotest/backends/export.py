@@ -204,9 +204,10 @@ class ExportBackend(Backend):
         if trace.failure is not None:
             return
         trace.shown = frozenset(refs[place].index for place, own in zip(kept, ran, strict=True) if own)
-        for place, value in zip(kept, outputs, strict=True):
-            trace.values[refs[place].index] = value
-            see(trace, refs[place].index, snapshots=snapshots)
+        trace.returned = {refs[place].index: value for place, value in zip(kept, outputs, strict=True)}
+        for index, value in trace.returned.items():
+            trace.values[index] = value.clone()
+            see(trace, index, snapshots=snapshots)
 
     def _outputs(
         self, program: Program, body: ExportedBody, bound: Sequence[Any], trace: Trace, first: int
@@ -250,7 +251,7 @@ class ExportBackend(Backend):
             return [], model.ran
         trace.is_kept = key is not None
         trace.delegation = Delegation(computing(program)) if watch is None else watch.found(program)
-        return [output.detach().clone() for output in outputs], model.ran
+        return [output.detach() for output in outputs], model.ran
 
 
 def _tensors_of(returned: Any) -> list[Any]:

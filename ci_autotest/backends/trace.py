@@ -180,6 +180,7 @@ class Trace:
         rank_faults: For a group of ranks: where they disagree.
         distributions: For a group of ranks: how the value of each step lies on them, by index.
         replaced: Steps that a pass over the body's graph replaced or removed.
+        returned: What an exported body's callable returned, by index; the values are copies of it.
         expectation: What the run is held against; ``None`` for the reference's run of the whole program.
         is_kept: Of a compiler: whether another run of the body with these sizes calls what was compiled for this one.
         delegation: Of a compiler: which steps it ran itself; ``None`` for a candidate that runs all that it is given.
@@ -211,6 +212,7 @@ class Trace:
     replaced: frozenset[int] = frozenset()
     is_kept: bool = False
     delegation: Delegation | None = None
+    returned: Mapping[int, Any] = MappingProxyType({})
     expectation: Expectation | None = None
 
     def __init__(self) -> None:

@@ -81,6 +81,16 @@ def none(program):
     return None
 
 
+def too_many(program):
+    run = numpy_runtime(program)
+    return lambda *tensors: (*run(*tensors), torch.zeros(1))
+
+
+def writing(program):
+    run = numpy_runtime(program)
+    return lambda *tensors: (run(*tensors), tensors[0].add_(1))[0]
+
+
 def later(program):
     def run(*tensors):
         raise NotImplementedError("not yet")
@@ -152,6 +162,20 @@ def test_run__wrong_kernel_of_a_runtime__is_found_with_a_repro(tmp_path: Path):
     assert "what runtimes.faulty makes of it" in finding["program"]
     alone = python(project, "-I", "-c", ALONE, str(project.folder / "autotest-report" / finding["repro"]))
     assert alone.status == 1, alone.said
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [("too_many", "the callable returns 2 values, the body 1"), ("writing", "the callable changes its input 0")],
+)
+def test_run__callable_breaks_its_contract__is_found_with_a_repro_that_shows_it(
+    tmp_path: Path, function: str, said: str
+):
+    project = project_in(tmp_path, compile=f"runtimes.{function}")
+    done = project.run("autotest_export.py::layer")
+    assert (done.status, said in done.said) == (1, True), done.said
+    (finding,) = project.report()["findings"]
+    assert (finding["kind"], finding["repro_verified"]) == ("error", True), done.said
 
 
 def test_run__callable_that_keeps_its_first_size__is_found_if_it_is_used_again(tmp_path: Path):

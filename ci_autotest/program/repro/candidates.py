@@ -68,12 +68,14 @@ _EXPORT: Final = """def candidate(*_):
     kept = [i for i, value in enumerate(outputs) if isinstance(value, torch.Tensor)]
     given = {{name: inputs()[name] for name in TAKES}}
     tensors = tuple(value.detach().clone() for value in given.values() if isinstance(value, torch.Tensor))
-    body = Body(given, kept)
+    body, before = Body(given, kept), [tensor.clone() for tensor in tensors]
     with torch.no_grad():
         {export}
         found = {function}({argument})(*tensors)
     found = list(found.values()) if isinstance(found, dict) else found
-    found = [found] if isinstance(found, torch.Tensor) else list(found)
+    found = list(found) if isinstance(found, (tuple, list)) else [found]
+    assert len(found) == len(kept), f"the callable returns {{len(found)}} values, the body {{len(kept)}}"
+    torch.testing.assert_close(list(tensors), before, rtol=0, atol=0, equal_nan=True)  # it writes to no input
     for place, value in zip(kept, found):
         outputs[place] = value.detach()
     return outputs

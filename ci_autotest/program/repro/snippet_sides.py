@@ -274,5 +274,7 @@ def _transformed(recording: Recording) -> SnippetSides | None:
     if path and is_pythons(path):
         return None
     sides = _whole(recording, "transformed")
-    above = (*sides.above, *filter(None, fx_body(recording.program, "program", recording.note)), "", "")
+    *body, head, call = fx_body(recording.program, "program", recording.note)
+    # A prompt ends a class at its first empty line, and needs one after it.
+    above = (*sides.above, *filter(None, body), "", "", head, call, "", "")
     return replace(sides, imports=(path.rpartition(".")[0],) if path else (), above=above)
