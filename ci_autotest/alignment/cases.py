@@ -204,8 +204,8 @@ def judge_refusal(attempt: Attempt, contender: Contender) -> Judged | None:
     index = output_refs(attempt.program)[0].index
     # The reference may have refused it only because of gradients, which the candidate is not asked for.
     if not contender.backend.case_scope.is_trained:
-        program = without_gradients(attempt.program)
-        if not TorchBackend().run(program, attempt.sources).values[index]:
+        again = TorchBackend().run(without_gradients(attempt.program), attempt.sources)
+        if again.failure is not None or not again.values[index]:
             return None
     trace = contender.backend.run(attempt.program, attempt.sources)
     if trace.untested is not None:

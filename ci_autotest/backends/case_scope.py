@@ -63,7 +63,7 @@ class CaseScope(NamedTuple):
         return _outside(_GRADIENT if self.needs_gradient(program) else self._dtypes(dtypes))
 
     def needs_gradient(self, program: Program) -> bool:
-        """Whether a body asks for gradients, or whether there are any, of a candidate that is not trained."""
+        """Whether a body asks for gradients, which a candidate that is not trained does not have."""
         return not self.is_trained and any(map(_needs_gradient, program.steps))
 
     def mark(self, trace: Trace) -> None:

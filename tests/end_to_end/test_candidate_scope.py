@@ -26,10 +26,13 @@ def exp(x):
     return WrongBackward.apply(torch.exp(x) * 0.5)
 
 
+def sin(x):
+    return torch.sin(x) + (0.1 if x.dtype is torch.float64 else 0)
+
+
 def replaced(graph):
     for node in graph.graph.nodes:
-        if node.target is torch.exp:
-            node.target = exp
+        node.target = {torch.exp: exp, torch.sin: sin}.get(node.target, node.target)
     graph.recompile()
     return graph
 """
@@ -129,34 +132,6 @@ def test_run__cases_of_another_dtype_or_profile__are_outside_the_scope(results, 
     assert (said, found["cases"]["aligned"]) == ([("out_of_scope", outside, 4)], 4)
 
 
-LATER = """
-import torch
-
-
-class WrongBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 3
-
-
-def exp(x):
-    return WrongBackward.apply(torch.exp(x) * 0.5)
-
-
-def sin(x):
-    return torch.sin(x) + (0.1 if x.dtype is torch.float64 else 0)
-
-
-def replaced(graph):
-    for node in graph.graph.nodes:
-        node.target = {torch.exp: exp, torch.sin: sin}.get(node.target, node.target)
-    graph.recompile()
-    return graph
-"""
 OF_BOTH = """
 @autotest(profiles=())
 def without_a_gradient():
@@ -171,7 +146,7 @@ def of_two_dtypes():
 
 def test_run__row_gets_a_scope_after_a_finding__the_finding_is_outside_and_the_run_green(tmp_path):
     project = Project(tmp_path)
-    project.write("operators.py", LATER)
+    project.write("operators.py", OPERATORS)
     project.tests(OF_BOTH)
     row = {"name": "fx", "backend": "fx", "transform": "operators.replaced"}
     project.configure(candidates=[row], cases=6)
