@@ -205,7 +205,7 @@ def _sentence(error: str) -> str:
 
 
 def _allowed(path: str) -> str:
-    name = path.rpartition(".")[2]
+    name = path.rpartition(".")[2].partition("[")[0]  # of a list's item, the list's
     words = _WORDS.get(name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}", ())
     return f"allowed: {', '.join(words)}" if words else "it is not one of the allowed values"
 

@@ -146,6 +146,8 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a, backend: torch, mode: graph}]", "mode: graph, which backend torch does not have."),
         ("candidates: [{name: a, backend: module, module: oneflow, mode: lazy}]",
          "candidates[0].mode is 'lazy'; allowed: eager, graph."),
+        ("candidates: [{name: a, backend: fx, transform: m.f, layouts: [strided]}]",
+         "candidates[0].layouts[0] is 'strided'; allowed: contiguous."),
         ("candidates: [{name: a, backend: torch, device: gpu}]",
          "candidate 'a' has device 'gpu', which is not one of cpu, cuda, auto. Write module: with the module that registers it"),
         ("candidates: [{name: a, backend: torch, device: npu, module: 'os; x'}]",
