@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
 torch.set_num_threads(1)
 
 RULES = Rules()
+
+
+class Unreported:
+    """Reports to nobody which case of a batch begins."""
+
+    def __call__(self, position: int, /) -> None:
+        pass
+
+    def step(self, index: int, /) -> None:
+        pass
+
+    def calls(self, position: int, passes: object, /) -> None:
+        pass
+
+    def restored(self) -> nullcontext[None]:
+        return nullcontext()
 
 
 @lru_cache(maxsize=1)

@@ -15,18 +15,12 @@ import torch
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import Failure, overwritten
-from ci_autotest.program.backward_passes import GRAD
-from ci_autotest.program.call_probe import is_write
+from ci_autotest.program.call_probe import last_input
 from ci_autotest.program.call_sequence import is_repeatable
-from ci_autotest.program.edit import maker_of
-from ci_autotest.program.ir import PLACEHOLDER, UNPACK, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.verdict import Verdict
 
 
@@ -58,7 +52,7 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backwa
     """
     backend, program = contender.backend, attempt.program
     trace.calls = dict(trace.calls)  # Calls of repeats are not counted, because their number depends on the batch.
-    other, last = copy(trace), _last_input(program)
+    other, last = copy(trace), last_input(program)
     other.values = trace.values[: last + 1]
     # A call before the last input is not repeated, and its graph has been freed by the first backward pass.
     has_backward = has_backward and not any(index < last for index, _ in program.calls)
@@ -82,18 +76,6 @@ def _same_gradients(trace: Trace, before: Trace) -> bool:
     return left.keys() == right.keys() and all(
         found is right[key] or _is_same(found, right[key]) for key, found in left.items()
     )
-
-
-def _last_input(program: Program) -> int:
-    """Return the index of the last step that is an input, writes to one, or is of a backward pass."""
-    steps = program.steps
-    return max((index for index, step in enumerate(steps) if step.in_setup or _is_input(step, steps)), default=-1)
-
-
-def _is_input(step: Step, steps: Sequence[Step]) -> bool:
-    if step.target == UNPACK:  # One of several gradients; but one of several results is repeated with its call.
-        step = steps[maker_of(steps, step_refs(step)[0].index)]
-    return step.op == PLACEHOLDER or step.target == GRAD or is_write(step)
 
 
 def _is_same(value: object, before: object) -> bool:

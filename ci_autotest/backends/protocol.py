@@ -11,6 +11,7 @@ import torch
 
 from ci_autotest.backends.case_scope import EVERY_CASE, without_gradients
 from ci_autotest.backends.trace import Trace
+from ci_autotest.values.journal import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,9 @@ class Enter(Protocol):
 
     def step(self, index: int, /) -> None:
         """Report which step of that case begins, because a program of many calls may take longer than one case may."""
+
+    def calls(self, position: int, passes: Passes, /) -> None:
+        """Write down that the candidate is called with the case at a position."""
 
     def restored(self) -> AbstractContextManager[object]:
         """Return a context manager within which another batch reports its progress; the old place is then restored."""
@@ -230,6 +234,7 @@ class _Deferred:
         # All forward passes come first: alternating the two phases takes longer, because each one then starts cold.
         for position, attempt in enumerate(self._attempts):
             enter(position)
+            enter.calls(position, Passes.FORWARD)
             # Compiling takes many times as long as running, so each of the two is progress.
             if attempt.is_probe or not backend.shows_steps:
                 with each_step(backend, enter.step):
@@ -237,8 +242,10 @@ class _Deferred:
             else:
                 found.append(run_forward(backend, attempt))
         for position, (attempt, trace) in enumerate(zip(self._attempts, found, strict=True)):
-            enter(position)
-            run_backward(backend, attempt, trace)
+            if attempt.cotangents:
+                enter(position)
+                enter.calls(position, Passes.BACKWARD)
+                run_backward(backend, attempt, trace)
         return found
 
     def close(self) -> None:

@@ -288,6 +288,7 @@ class Ledger:
                     Suspect(
                         entry.info, name, first.case, first.error.spot.attempt, None, "ordinary",
                         len(lost), run, (test,), first.error, history=first.history, repeats=first.repeats,
+                        before=first.before,
                         hits=(Hit(test=test, cases=cases, count=len(lost), of_cases=run),),
                         others=tuple((item.case, item.error.spot.attempt, entry.info) for item in lost[1:_LOCATED]),
                     )

@@ -13,6 +13,7 @@ import msgspec
 from ci_autotest.errors import is_own
 from ci_autotest.findings.diagnosis import NOWHERE, Diagnosis, LossPlace, Route, flaky, shown_of
 from ci_autotest.findings.shrink_driver import ShrinkTrial
+from ci_autotest.findings.stateful import NOTE, OF_PROBES, calls_of_history
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -105,6 +106,29 @@ def record_after_cases(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosi
     return replace(_with_verdict(diagnosis, recorded.verdict), shown=shown_of(recorded))
 
 
+def find_calls(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Find the calls after which a case ends its worker, which alone it does not; its program is made of them."""
+    suspect, lost = diagnosis.suspect, diagnosis.lost
+    # Each trial of a hang takes the whole timeout.
+    if suspect.repeats != "history" or lost is None or lost.timed_out:
+        return diagnosis
+    called = calls_of_history(suspect, inspection.fresh)
+    if called is None:
+        return diagnosis
+    again = ShrinkTrial(suspect, inspection.fresh, is_alone=True).run(called.recording)
+    if not isinstance(again, WorkerLostError) or again.spot.step < 0:
+        return diagnosis
+    question = _record_request(suspect)
+    if (origin := called.origins.get(again.spot.step)) is not None:
+        test, call, step = origin
+        question = Record(
+            test=test, case=call.case, attempt=call.attempt, candidate=suspect.candidate, step=step,
+            probe=call.row in OF_PROBES,
+        )  # fmt: skip
+    found = _after_calls(diagnosis, called.recording, again, question, inspection)
+    return replace(found, detail=None, no_program="") if found is not None else diagnosis
+
+
 def confirm_loss(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Run the case again while the candidate reports each step."""
     again = inspection.fresh.ask(_confirm_request(diagnosis.suspect))
@@ -175,12 +199,22 @@ def _in_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis | None:
     if not isinstance(recorded, Tried):
         return None
     shown = shown_of(recorded)
-    calls = replace(shown.recording, note={**shown.recording.note, "kind": "stateful"})
+    calls = replace(shown.recording, note={**shown.recording.note, **NOTE})
     lost = ShrinkTrial(diagnosis.suspect, inspection.fresh, is_alone=True).run(calls)
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return None
-    single = inspection.fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))
-    verdict = single.verdict if isinstance(single, Tried) else recorded.verdict
+    at_step = msgspec.structs.replace(question, step=lost.spot.step)
+    return _after_calls(diagnosis, calls, lost, at_step, inspection)
+
+
+def _after_calls(
+    diagnosis: Diagnosis, calls: Recording, lost: WorkerLostError, question: Record, inspection: Inspection
+) -> Diagnosis | None:
+    """Return the diagnosis of a worker that calls have ended; the reference records the step at which it was lost."""
+    recorded = inspection.fresh.ask(question)
+    if not isinstance(recorded, Tried):
+        return None
+    verdict = recorded.verdict
     at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
     return replace(
         _with_verdict(replace(diagnosis, lost=lost), verdict),

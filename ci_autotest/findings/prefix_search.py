@@ -1,4 +1,7 @@
-"""The prefix search: which few cases must run before a case, in a fresh process, for it to be wrong."""
+"""The prefix search: which few cases must run before a case, in a fresh process, for it to be wrong.
+
+Each trial comes back with its worker's journal, so that the calls of the cases that are left are known one by one.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.run.messages import Replay, Replayed, RunCases
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.finding import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ci_autotest.findings.suspect import Suspect
-    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.messages import Broken, TestInfo, Tried
     from ci_autotest.run.single_worker import SingleWorker
+    from ci_autotest.values.journal import CandidateCall
 
 #: Limits of one search: processes that it may start, and how often it may run as many cases as there are. They are
 #: counted and not timed, so that a busy machine finds the same cases.
@@ -36,15 +41,19 @@ class CaseRun(NamedTuple):
 
 
 class PrefixSearch:
-    """Search for the fewest cases that must run before one for it, or its probe, to be wrong.
+    """Search for the fewest cases that must run before one for it, or its probe, to be wrong or to end its worker.
 
     Args:
         suspect: The case, with the messages that its process had run.
         fresh: The worker that runs the trials.
+
+    Attributes:
+        calls: The calls that the last trial that showed it has made; ``message`` is the number of its message there.
     """
 
     def __init__(self, suspect: Suspect, fresh: SingleWorker) -> None:
         self._suspect, self._fresh = suspect, fresh
+        self.calls: Sequence[CandidateCall] = ()
         self._trials, self._cases = _TRIALS_AT_MOST, 0
 
     @property
@@ -112,7 +121,15 @@ class PrefixSearch:
         # The worker of the trial before remembers its calls.
         self._fresh.close()
         answer = self._fresh.ask(Replay(candidate=suspect.candidate, runs=messages))
-        wanted = suspect.verdict
+        if not self._is_shown(answer):
+            return False
+        self.calls = answer.calls  # type: ignore[union-attr]
+        return True
+
+    def _is_shown(self, answer: Tried | Broken | WorkerLostError) -> bool:
+        suspect, wanted = self._suspect, self._suspect.verdict
+        if suspect.lost is not None:
+            return isinstance(answer, WorkerLostError) and not answer.is_killed and answer.spot.case == suspect.case
         return isinstance(answer, Replayed) and any(
             (test, failure.case) == (suspect.test.id, suspect.case)
             and wanted is not None

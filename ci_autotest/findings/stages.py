@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ci_autotest.findings.confirm import confirm, confirm_probe
-from ci_autotest.findings.crash import confirm_loss, isolate, locate, record, record_after_cases
+from ci_autotest.findings.crash import confirm_loss, find_calls, isolate, locate, record, record_after_cases
 from ci_autotest.findings.diagnosis import Diagnosis, Doubt, Route, identity_id
 from ci_autotest.findings.loader import confirm_loader, verify_script, write_script
 from ci_autotest.findings.ranks import confirm_on_processes
@@ -43,7 +43,7 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     Route.SEQUENCE: (save, shrink_calls, write, verify),
     Route.LOSS: (record, save, confirm_loss, locate, isolate, save, shrink_crash, write, verify),
     Route.LOSS_AFTER_CALLS: (save, shrink_calls_that_crash, write, verify),
-    Route.LOSS_AFTER_CASES: (record_after_cases, write_program),
+    Route.LOSS_AFTER_CASES: (find_calls, record_after_cases, write_program),
     Route.LOADER: (confirm_loader, write_script, verify_script),
     Route.WHOLE: (write, verify),
     Route.WRITTEN: (write,),
@@ -53,7 +53,7 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
 #: What a stage that takes time is doing; shrinking says itself how far it is.
 _DOING: Final[Mapping[Stage, str]] = {
     confirm: "confirming in a fresh process", confirm_probe: "confirming in a fresh process",
-    confirm_loss: "confirming the loss of its process",
+    confirm_loss: "confirming the loss of its process", find_calls: "finding the calls that it needs",
     confirm_loader: "confirming in a second process", verify: "running the repro alone",
     verify_script: "running the repro alone",
 }  # fmt: skip

@@ -14,15 +14,16 @@ import msgspec
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
-from ci_autotest.program.call_sequence import SequencePart, joined, without_gradients
+from ci_autotest.program.call_probe import last_input
+from ci_autotest.program.call_sequence import CallSequence, SequencePart, without_gradients
 from ci_autotest.program.ir import PLACEHOLDER, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
-from ci_autotest.values.case import window_of
+from ci_autotest.values.journal import CallRow, CandidateCall, Passes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.run.messages import TestInfo
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 _REPEATS: Final = 2
 #: Differences of a sequence that are checked to find one whose call is right alone.
 _PASSED_OVER_AT_MOST: Final = 4
-#: Calls of one case, more than a worker makes for a test's cases before the next window.
-_MANY: Final = 64
+#: Rows of the journal whose calls are those of a probe's program.
+OF_PROBES: Final = frozenset({CallRow.PROBE, CallRow.REPEAT_OF_PROBE})
+#: Rows that call again what another row has called, on the same inputs.
+_REPEATED: Final = {CallRow.REPEAT: CallRow.CASE, CallRow.REPEAT_OF_PROBE: CallRow.PROBE}
 NOTE: Final = {"kind": "stateful"}
 
 
@@ -45,7 +48,7 @@ def of_probe(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     """
     recorded = _record(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt, probe=True)
     found = _of_sequence(recorded, suspect, fresh) if recorded is not None else None
-    return found or after_others(suspect, fresh, is_probe=True)
+    return found or after_others(suspect, fresh)
 
 
 def by_itself(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
@@ -63,84 +66,96 @@ def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     recorded = _record(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)
     if recorded is None:
         return None
-    part = _part(recorded)
-    return _of_sequence(_sequence([part, part], recorded), suspect, fresh)
+    call = CandidateCall(0, 0, suspect.case, suspect.attempt, CallRow.LOOK, Passes.BOTH)
+    called = _called([call, call], [suspect.test], {(call.place, False): _part(recorded)}, recorded)
+    return _of_sequence(called.recording, suspect, fresh)
 
 
-def after_others(
-    suspect: Suspect, fresh: SingleWorker, *, is_probe: bool = False, has_steps: bool = True
-) -> Diagnosis | None:
+def after_others(suspect: Suspect, fresh: SingleWorker, *, has_steps: bool = True) -> Diagnosis | None:
     """Return the diagnosis of a case, or of its probe, that is right alone, with what ran before it in its process.
 
     Args:
         suspect: The case.
         fresh: Runs cases in fresh processes.
-        is_probe: Whether its probe is wrong.
         has_steps: Whether the candidate runs a program call by call; a compiler makes one graph of several cases.
     """
-    runs = PrefixSearch(suspect, fresh).fewest()
-    groups = [_group(list(group), suspect, fresh) for _, group in groupby(runs, key=lambda run: run.message)]
-    noted = next((group.own for group in groups if group.own is not None), None)
-    sequences = () if noted is None or not has_steps else _sequences(groups, noted, is_probe=is_probe)
-    for sequence in sequences:
-        found = _of_sequence(sequence, suspect, fresh)
-        if found is not None:
-            return found
-    return _without_program(suspect, runs) if len(runs) > 1 else None
+    search = PrefixSearch(suspect, fresh)
+    runs = search.fewest()
+    called = _as_called(search, runs, suspect, fresh) if runs and has_steps else None
+    found = _of_sequence(called.recording, suspect, fresh) if called is not None else None
+    return found or (_without_program(suspect, runs) if len(runs) > 1 else None)
 
 
-def _sequences(groups: Sequence[_Group], noted: Recording, *, is_probe: bool) -> Iterator[Recording]:
-    """Yield the orders in which a worker may have made the calls of some cases, the most likely first."""
-    whole = [part for group in groups for part in (*group.cases, *group.probes)]
-    if is_probe:
-        yield from (_sequence(group.cases, noted, repeats=True) for group in groups if group.own is not None)
-        # How often a batch repeated its cases is unknown here. A kernel that counts calls may need many calls of one
-        # case, or all calls twice.
-        orders = [whole, [_part(noted)] * _MANY, [*whole, *whole]]
-    elif probes := groups[-1].probes:
-        # The case ran before the probes of its message. If judging it took a closer look, it ran again after them.
-        *before, own = whole[: len(whole) - len(probes)]
-        orders = [[*before, own], [*before, *probes, own]]
-    else:
-        orders = [whole]
-    yield from (_sequence(parts, noted) for parts in orders)
-    if not is_probe and len(groups[-1].cases) > 1:
-        # A worker runs all forward passes of a message before any backward pass: one may overwrite what another saved.
-        yield _sequence(groups[-1].cases, noted, forwards_first=True)
+def calls_of_history(suspect: Suspect, fresh: SingleWorker) -> CalledProgram | None:
+    """Return the fewest calls that end the worker of a case that does not end it alone; ``None`` if none are found."""
+    search = PrefixSearch(suspect, fresh)
+    runs = search.fewest()
+    return _as_called(search, runs, suspect, fresh) if runs else None
 
 
-class _Group(NamedTuple):
-    """The calls of the cases of a message.
+class CalledProgram(NamedTuple):
+    """The calls of a worker as one program.
 
     Attributes:
-        cases: The cases' calls, in order.
-        probes: The probes of the first cases of windows; a worker runs them after the cases.
-        own: The wrong case, if it is one of them.
+        recording: The program, with the note of the wrong case.
+        origins: Of each of its steps that is one of a body: the test, the call, and the step there.
     """
 
-    cases: list[SequencePart]
-    probes: list[SequencePart]
-    own: Recording | None
+    recording: Recording
+    origins: Mapping[int, tuple[TestInfo, CandidateCall, int]]
 
 
-def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker) -> _Group:
-    cases, probes, own = [], [], None
-    probed: set[tuple[str, int]] = set()
-    for run in runs:
-        test, case, _ = run
-        recorded = _record(test, case, suspect, fresh)
-        if recorded is None:
+def _as_called(
+    search: PrefixSearch, runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker
+) -> CalledProgram | None:
+    """Return the calls of the last trial that showed it, in their order; ``None`` if the wrong case is not recorded."""
+    tests = [next(group).test for _, group in groupby(runs, key=lambda run: run.message)]
+    calls = [call for call in search.calls if call.candidate >= 0 and call.row is not CallRow.REFUSED]
+    parts: dict[tuple[tuple[int, int], bool], SequencePart] = {}
+    noted = None
+    for call in calls:
+        test, is_probe = tests[call.message], call.row in OF_PROBES
+        if (call.place, is_probe) in parts:
             continue
-        cases.append(_part(recorded))
-        own = recorded if run.is_of(suspect) else own
-        window = test.id, window_of(case)
-        # As the worker does: one probe for each window, and none for case 0.
-        if case and window not in probed:
-            probe = _record(test, case, suspect, fresh, probe=True)
-            if probe is not None:
-                probed.add(window)
-                probes.append(_part(probe))
-    return _Group(cases, probes, own)
+        recorded = _record(test, call.case, suspect, fresh, attempt=call.attempt, probe=is_probe)
+        if recorded is not None:
+            parts[call.place, is_probe] = _part(recorded)
+            is_own = not is_probe and (test.id, call.case) == (suspect.test.id, suspect.case)
+            noted = recorded if is_own else noted
+    return None if noted is None else _called(calls, tests, parts, noted)
+
+
+def _called(
+    calls: Sequence[CandidateCall],
+    tests: Sequence[TestInfo],
+    parts: Mapping[tuple[tuple[int, int], bool], SequencePart],
+    noted: Recording,
+) -> CalledProgram:
+    """Return calls as one program. Inputs and modules of a case live as long as the program, as in a batch.
+
+    Args:
+        calls: In their order.
+        tests: Of each message.
+        parts: The body or the probe of a case, by its place and whether it is the probe.
+        noted: Gives the note.
+    """
+    sequence, ran = CallSequence(), dict[tuple[tuple[int, int], CallRow], dict[int, int]]()
+    origins: dict[int, tuple[TestInfo, CandidateCall, int]] = {}
+    for call in calls:
+        part = parts.get((call.place, call.row in OF_PROBES))
+        if part is None:
+            continue
+        # A repeat is of what ran before; any other row has inputs and modules of its own.
+        place = call.place, _REPEATED.get(call.row, call.row)
+        before = ran.get(place, {}) if call.row in _REPEATED else {}
+        start = last_input(part.program) + 1 if call.row is CallRow.REPEAT_OF_PROBE else None
+        if call.passes & Passes.FORWARD:
+            given = {i: at for i, at in before.items() if (part.is_given(i) if start is None else i < start)}
+            made = ran[place] = sequence.forward(part, given or sequence.setup(part))
+            origins |= {at: (tests[call.message], call, i) for i, at in made.items() if i not in given}
+        if call.passes & Passes.BACKWARD and place in ran:
+            sequence.gradients(part, ran[place])
+    return CalledProgram(Recording(sequence.program(), sequence.data, noted.note), origins)
 
 
 def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
@@ -225,13 +240,6 @@ def _part(recording: Recording) -> SequencePart:
     }
     leaves = [index for index in program.inputs if f"gradient_{index}" in recording.expected]
     return SequencePart(replace(program, cotangents=()), data, cotangents, leaves)
-
-
-def _sequence(
-    parts: Sequence[SequencePart], noted: Recording, *, forwards_first: bool = False, repeats: bool = False
-) -> Recording:
-    program, data = joined(parts, forwards_first=forwards_first, repeats=repeats)
-    return Recording(program, data, noted.note)
 
 
 def _without_program(suspect: Suspect, runs: Sequence[CaseRun]) -> Diagnosis:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.call_sequence import (
     EVALUATION,
     ON_COPIES,
@@ -18,10 +19,21 @@ from ci_autotest.program.call_sequence import (
     change_parameters,
     plain,
 )
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program, Ref, Step, step_refs
+from ci_autotest.program.edit import maker_of
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    NO_GRAD,
+    PLACEHOLDER,
+    UNPACK,
+    Program,
+    Ref,
+    Step,
+    step_refs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 #: Calls of the body; one more if its modules have weights.
@@ -115,6 +127,18 @@ def _over_old_memory(
 def is_write(step: Step) -> bool:
     """Whether a step writes to an earlier value, as a probe does between its calls."""
     return step.op == CALL_METHOD and step.target in _WRITES and NO_GRAD[0] in step.modes and step.receiver is not None
+
+
+def last_input(program: Program) -> int:
+    """Return the index of the last step that is an input, writes to one, or is of a backward pass."""
+    steps = program.steps
+    return max((index for index, step in enumerate(steps) if step.in_setup or _is_input(step, steps)), default=-1)
+
+
+def _is_input(step: Step, steps: Sequence[Step]) -> bool:
+    if step.target == UNPACK:  # One of several gradients; but one of several results is repeated with its call.
+        step = steps[maker_of(steps, step_refs(step)[0].index)]
+    return step.op == PLACEHOLDER or step.target == GRAD or is_write(step)
 
 
 def is_over_old_memory(step: Step) -> bool:

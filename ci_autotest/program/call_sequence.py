@@ -75,6 +75,10 @@ class SequencePart(NamedTuple):
     tensors: Collection[int] = ()
     writable: Collection[int] = ()
 
+    def is_given(self, index: int) -> bool:
+        """Whether a step is of the setup or an input, which another call of the body has in common with this one."""
+        return index < self.program.start or self.program.steps[index].op == PLACEHOLDER
+
 
 def is_repeatable(program: Program) -> bool:
     """Whether a body may be called again on the same inputs.
@@ -277,31 +281,6 @@ def _copies_of(kwargs: tuple[tuple[str, Argument], ...], tensors: Collection[int
 def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
     """Return an argument with each tensor replaced by a copy."""
     return mapped(argument, lambda part: Copy(part) if isinstance(part, Ref) and part.index in tensors else part)
-
-
-def joined(
-    parts: Collection[SequencePart], *, forwards_first: bool = False, repeats: bool = False
-) -> tuple[Program, dict[str, Any]]:
-    """Return one program that calls some bodies, each on its own inputs and with its own backward pass.
-
-    Args:
-        parts: The bodies, in order.
-        forwards_first: Whether the backward passes follow after all calls, as in a worker's batch of cases.
-        repeats: Whether all are then called once more on the same inputs.
-    """
-    found = CallSequence()
-    if forwards_first or repeats:
-        # Only a second call must know its inputs by index; otherwise each call makes its own.
-        given = [{**found.setup(part), **found.inputs(part)} for part in parts] if repeats else map(found.setup, parts)
-        called = [(part, at, found.forward(part, at)) for part, at in zip(parts, given, strict=True)]
-        for part, _, at in called:
-            found.gradients(part, at)
-        for part, at, _ in called if repeats else ():
-            found.call(part, at)
-    else:
-        for part in parts:
-            found.call(part, found.setup(part))
-    return found.program(), found.data
 
 
 def without_gradients(program: Program) -> Program:

@@ -287,7 +287,8 @@ def _with_history(lost: LostCase, messages: tuple[RunCases, ...], done: CasesDon
     assert received is not None  # noqa: S101 - a job is answered
     error = received.answer if isinstance(received.answer, WorkerLostError) else None
     if error is not None and not error.is_killed and not is_in_extra_request(error):
-        return lost._replace(error=error, repeats="history", history=_history_text(lost.case, messages))
+        history = _history_text(lost.case, messages)
+        return lost._replace(error=error, repeats="history", history=history, before=messages)
     return lost._replace(repeats="never")
 
 

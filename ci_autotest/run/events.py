@@ -45,6 +45,7 @@ class LostCase(NamedTuple):
         history: The cases that must run before it, as text for the report.
         after: If the reference ends its process, the ids of the tests that must run before; a single id if one test
             is enough.
+        before: If it needs other cases, the messages with which it was lost again; its own message is the last.
     """
 
     task: Task
@@ -54,6 +55,7 @@ class LostCase(NamedTuple):
     repeats: Repeats = "alone"
     history: str = ""
     after: tuple[str, ...] = ()
+    before: tuple[RunCases, ...] = ()
 
 
 class Wrong(NamedTuple):

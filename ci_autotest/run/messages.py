@@ -12,6 +12,7 @@ import msgspec
 from ci_autotest.config import Candidate, Compat, Known, OpInfo, ToleranceRule
 from ci_autotest.values.case import Draw
 from ci_autotest.values.finding import Location
+from ci_autotest.values.journal import CandidateCall
 from ci_autotest.values.power import TestPower
 from ci_autotest.values.result import CandidateInfo, OperatorStanding, XFail
 from ci_autotest.values.speed import SpeedResult
@@ -413,9 +414,10 @@ class MutantsTried(Message, frozen=True, kw_only=True):
 
 
 class Replayed(Message, frozen=True, kw_only=True):
-    """Answer ``Replay`` with the failures of its cases, each with its test's id."""
+    """Answer ``Replay`` with the failures of its cases, each with its test's id, and the calls that it made."""
 
     failures: list[tuple[str, CaseFailure]]
+    calls: list[CandidateCall] = []
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,6 +428,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     timed_out: bool
     is_killed: bool
+    calls: list[CandidateCall] = []
 
 
 class WorkerReply(msgspec.Struct, frozen=True, kw_only=True):

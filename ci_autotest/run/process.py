@@ -180,7 +180,7 @@ class WorkerProcess:
             reason = silence_text(limit, self.beacon.awaited())
             self._print_stack()
             self.kill()
-            raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True)
+            raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True, calls=self.beacon.calls())
 
     def _echo(self) -> None:
         if self._limits.echo is not None and (printed := self._output.taken()):
@@ -264,7 +264,7 @@ class WorkerProcess:
         """End the worker because it broke a rule, and return the error to raise."""
         spot = self.beacon.read()
         self.kill()
-        return WorkerLostError(reason, spot, self._output.tail())
+        return WorkerLostError(reason, spot, self._output.tail(), calls=self.beacon.calls())
 
     def _lost(self) -> WorkerLostError:
         spot = self.beacon.read()
@@ -273,7 +273,10 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return self.fail("closed its pipe")  # The process is still running.
         self.kill()
-        return WorkerLostError(ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
+        is_killed = code == -signal.SIGKILL
+        return WorkerLostError(
+            ending(code), spot, self._output.tail(), is_killed=is_killed, calls=self.beacon.calls()
+        )  # fmt: skip
 
 
 class Output:

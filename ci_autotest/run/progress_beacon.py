@@ -1,7 +1,8 @@
 """The progress beacon: shared memory in which a worker writes which case, candidate and step it is in.
 
 It is a small file that both processes open. It has no name, so no run leaves it behind. The worker writes a few
-numbers; the parent reads them after the worker has died or fallen silent.
+numbers; the parent reads them after the worker has died or fallen silent. Behind them lies the worker's journal: the
+last calls of its candidates, so that what led to a failure can be run again call by call.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import mmap
 import os
 import struct
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.values.journal import CallRow, CandidateCall, Passes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +23,14 @@ _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
 #: After them, one bit for each rank that the worker waits for.
 _AWAITED: Final = struct.Struct("=q")
-_BYTES: Final = _LAYOUT.size + _AWAITED.size
+#: After that, how many calls the journal was given and the number of the message in hand.
+_JOURNAL_HEAD: Final = struct.Struct("=2q")
+_HEAD_AT: Final = _LAYOUT.size + _AWAITED.size
+_CALL: Final = struct.Struct("=6i")
+#: Calls that the journal keeps, the latest: some two hundred cases with all that is asked of them.
+JOURNAL_CALLS: Final = 1024
+_CALLS_AT: Final = _HEAD_AT + _JOURNAL_HEAD.size
+_BYTES: Final = _CALLS_AT + JOURNAL_CALLS * _CALL.size
 NOWHERE: Final = -1
 #: The step while an input that the reference rejects runs on a candidate.
 IN_REFUSED: Final = -3
@@ -54,14 +64,23 @@ class Entering:
 
     Args:
         view: The mapped file.
+        journal: Where calls are written down.
         candidate: Whose code runs.
         spots: Case and attempt number, by position in the batch.
+        row: What asks for the calls.
     """
 
-    __slots__ = ("_candidate", "_spots", "_view")
+    __slots__ = ("_candidate", "_journal", "_row", "_spots", "_view")
 
-    def __init__(self, view: memoryview[int], candidate: int, spots: Sequence[tuple[int, int]]) -> None:
-        self._view, self._candidate, self._spots = view, candidate, spots
+    def __init__(
+        self,
+        view: memoryview[int],
+        journal: Journal,
+        candidate: int,
+        spots: Sequence[tuple[int, int]],
+        row: CallRow,
+    ) -> None:
+        self._view, self._journal, self._candidate, self._spots, self._row = view, journal, candidate, spots, row
 
     def __call__(self, position: int, /) -> None:
         """Report the case at a position."""
@@ -76,6 +95,11 @@ class Entering:
         self._view[2] = index
         self._view[4] += 1
 
+    def calls(self, position: int, passes: Passes, /) -> None:
+        """Write down that a case is called now."""
+        case, attempt = self._spots[position]
+        self._journal.add(self._candidate, case, attempt, self._row, passes)
+
     @contextmanager
     def restored(self) -> Iterator[None]:
         """Let another batch report its cases, then restore this position; an exception leaves that batch's position."""
@@ -86,17 +110,45 @@ class Entering:
         view[4] += 1
 
 
+class Journal:
+    """The calls of candidates that a worker has made: a ring in its beacon's file, whose oldest calls are overwritten.
+
+    Args:
+        file: The mapped file.
+    """
+
+    def __init__(self, file: mmap.mmap) -> None:
+        self._file = file
+        self._count, self._message = 0, -1
+
+    def begin_message(self) -> None:
+        """Begin the next message that asks for cases."""
+        self._message += 1
+
+    def add(self, candidate: int, case: int, attempt: int, row: CallRow, passes: Passes) -> None:
+        """Write down a call. It counts once the number of calls says so: a process may end within this function."""
+        at = _CALLS_AT + self._count % JOURNAL_CALLS * _CALL.size
+        _CALL.pack_into(self._file, at, self._message, candidate, case, attempt, row, passes)
+        self._count += 1
+        _JOURNAL_HEAD.pack_into(self._file, _HEAD_AT, self._count, self._message)
+
+
 class ProgressBeacon:
     """The beacon of one worker.
 
     Args:
         fd: Descriptor of the file, which the parent creates and the worker inherits.
+
+    Attributes:
+        journal: Where the worker writes down each call of a candidate.
     """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._map = mmap.mmap(fd, _BYTES)
-        self._view = memoryview(self._map).cast("q")
+        self._whole = memoryview(self._map)
+        self._view = self._whole[:_HEAD_AT].cast("q")
+        self.journal = Journal(self._map)
 
     @classmethod
     def create(cls) -> ProgressBeacon:
@@ -115,14 +167,15 @@ class ProgressBeacon:
         view[3] = attempt
         view[4] += 1
 
-    def entering(self, candidate: int, spots: Sequence[tuple[int, int]]) -> Entering:
+    def entering(self, candidate: int, spots: Sequence[tuple[int, int]], row: CallRow = CallRow.CASE) -> Entering:
         """Return a reporter for the cases of a batch.
 
         Args:
             candidate: Whose code runs.
             spots: Case and attempt number, by position in the batch.
+            row: What asks for the calls.
         """
-        return Entering(self._view, candidate, spots)
+        return Entering(self._view, self.journal, candidate, spots, row)
 
     def step(self, index: int) -> None:
         """Report a step."""
@@ -159,6 +212,23 @@ class ProgressBeacon:
         data = os.pread(self.fd, _LAYOUT.size, 0)
         return Spot(*_LAYOUT.unpack(data)) if len(data) == _LAYOUT.size else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
+    def calls(self) -> list[CandidateCall]:
+        """Return the last calls of candidates, in order. Numbers that a kernel has overwritten are left out.
+
+        They are read from the file, as ``read`` does.
+        """
+        data = os.pread(self.fd, _BYTES - _HEAD_AT, _HEAD_AT)
+        if len(data) != _BYTES - _HEAD_AT:
+            return []
+        count, _ = _JOURNAL_HEAD.unpack_from(data)
+        first, found = max(0, count - JOURNAL_CALLS), []
+        for number in range(first, min(count, first + JOURNAL_CALLS)):
+            at = _JOURNAL_HEAD.size + number % JOURNAL_CALLS * _CALL.size
+            message, candidate, case, attempt, row, passes = _CALL.unpack_from(data, at)
+            with suppress(ValueError):
+                found.append(CandidateCall(message, candidate, case, attempt, CallRow(row), Passes(passes)))
+        return found
+
     def reset(self) -> None:
         """Clear the position before the worker gets another task."""
         os.pwrite(self.fd, _UNSET, 0)
@@ -166,5 +236,6 @@ class ProgressBeacon:
     def close(self) -> None:
         """Unmap and close the file."""
         self._view.release()
+        self._whole.release()
         self._map.close()
         os.close(self.fd)

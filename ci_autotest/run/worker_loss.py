@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.run.progress_beacon import Spot
+    from ci_autotest.values.journal import CandidateCall
 
 #: Exit status of a worker that ends itself because its device only returns errors.
 RETIRED: Final = 86
@@ -24,10 +25,18 @@ class WorkerLostError(Exception):
         spot: Its last position.
         output: The end of what it printed during its task, with the fault handler's stack.
         is_killed: Whether the system or another process killed it with SIGKILL; ci-autotest did not.
+        calls: The last calls of its candidates.
     """
 
     def __init__(
-        self, reason: str, spot: Spot, output: str, *, timed_out: bool = False, is_killed: bool = False
+        self,
+        reason: str,
+        spot: Spot,
+        output: str,
+        *,
+        timed_out: bool = False,
+        is_killed: bool = False,
+        calls: Sequence[CandidateCall] = (),
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -35,6 +44,7 @@ class WorkerLostError(Exception):
         self.output = output
         self.timed_out = timed_out
         self.is_killed = is_killed
+        self.calls = calls
 
 
 class OutOfTimeError(Exception):

@@ -20,7 +20,7 @@ from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError, UnsupportedReason
 from ci_autotest.program.distribution import Distribution
-from tests.engine import judged, record
+from tests.engine import Unreported, judged, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,7 +157,7 @@ def test_submit__batch__has_whole_values_and_the_gradients_of_leaves(backend: DT
     attempt = record(_linear)
     differentiate(attempt, TorchBackend())
 
-    (trace,) = backend.submit([attempt], lambda _: None).traces()
+    (trace,) = backend.submit([attempt], Unreported()).traces()
 
     assert trace.gradients.keys() == {key for key in attempt.trace.gradients if key == 2 or isinstance(key, tuple)} | {
         key for key in trace.gradients if isinstance(key, int)

@@ -10,7 +10,7 @@ from ci_autotest.alignment.cases import Contender, aligned_in_batch, differentia
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.record.declaration import Declaration
-from tests.engine import attempts, substitute
+from tests.engine import Unreported, attempts, substitute
 
 CASES = 12
 
@@ -225,9 +225,9 @@ def test_a_fault_in_one_case__of_a_batch__comes_out_as_it_does_alone(fault, body
     counts = [attempt.sources["t0"].numel() for attempt in found]
     odd = next(position for position, count in enumerate(counts) if counts.count(count) == 1 and count > 1)
     contender = Contender(substitute(exp=Faulty(real.Tensor.exp, fault, counts[odd])), Rules())
-    entered = []
-    sure, traces = held(found, contender, entered.append)
-    assert entered == [*range(CASES), *range(CASES)]
+    enter = Entered()
+    sure, traces = held(found, contender, enter)
+    assert enter.positions == [*range(CASES), *range(CASES)]
     alone = [try_case(attempt, contender, TorchBackend()).verdict for attempt in found]
     for position, (attempt, trace) in enumerate(zip(found, traces, strict=True)):
         if position in sure:
@@ -239,7 +239,15 @@ def test_a_fault_in_one_case__of_a_batch__comes_out_as_it_does_alone(fault, body
     assert is_harmless or alone[odd].outcome == "misaligned" or fault in {written, a_view}
 
 
-def held(found, contender, enter=lambda _: None):
+class Entered(Unreported):
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+
+    def __call__(self, position: int, /) -> None:
+        self.positions.append(position)
+
+
+def held(found, contender, enter=Unreported()):  # noqa: B008 - it holds nothing
     traces = contender.backend.submit(found, enter).traces()
     return aligned_in_batch(found, contender, traces, enter), traces
 

@@ -201,6 +201,16 @@ def crashing(x):
     if seen.setdefault(x.data_ptr(), x._version) != x._version:
         os.abort()
     return torch.tanh(x)
+
+
+sizes = []
+
+
+def crashing_late(x):
+    sizes.append(x.numel())
+    if len(sizes) > 60:
+        os.abort()
+    return torch.tanh(x)
 """
 
 
@@ -224,6 +234,16 @@ def test_run__kernel_ends_its_process_in_a_probe__is_a_crash_of_its_operator(tmp
     (found,) = report["findings"]
     assert (status, found["outcome"], found["operator"], found["confirmed"]) == (1, "crashed", "torch.tanh", True)
     assert "copy_" in found["program"]
+
+
+def test_run__kernel_ends_its_process_after_other_cases__is_a_crash_with_the_calls_that_it_needs(tmp_path):
+    status, report = run(tmp_path, TESTS, [row("crashing_late")])
+    (found,) = report["findings"]
+    assert (status, found["outcome"], found["operator"], found["confirmed"]) == (1, "crashed", "torch.tanh", True)
+    assert found["repro_verified"]
+    assert found["no_program"] == ""
+    # As a loop, because it is many calls of one kind.
+    assert "for _ in range(60):" in found["program"]
 
 
 def test_run__result_of_a_probe_cannot_be_read__is_a_finding(tmp_path):

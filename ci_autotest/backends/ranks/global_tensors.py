@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Program, Step, TensorSpec
+    from ci_autotest.values.journal import Passes
 
 
 # The hosts of a group, one process for each rank, used like a single host.
@@ -372,6 +373,9 @@ class _At:
 
     def step(self, index: int, /) -> None:
         self._enter.step(index)
+
+    def calls(self, _: int, passes: Passes, /) -> None:
+        self._enter.calls(self._position, passes)
 
     def restored(self) -> AbstractContextManager[object]:
         return self._enter.restored()

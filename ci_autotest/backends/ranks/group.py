@@ -9,6 +9,7 @@ import torch
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Trace
 from ci_autotest.program.ir import ARRAY, CALL_METHOD
+from ci_autotest.values.journal import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +81,7 @@ class WholeRuns:
         found = []
         for position, attempt in enumerate(self._attempts):
             self._enter(position)
+            self._enter.calls(position, Passes.BOTH)
             found.append(self._run(attempt))
         return found
 

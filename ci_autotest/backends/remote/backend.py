@@ -23,6 +23,7 @@ from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, REGISTERS, Program, Ref, Step
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.refusal import refusals
+from ci_autotest.values.journal import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -106,6 +107,7 @@ class RemoteBackend(Backend):
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.has_backward else None
                 message.add(trace, attempt.sources, cotangents, number=number)
+                enter.calls(number, Passes.FORWARD if cotangents is None else Passes.BOTH)
         if attempts:
             enter(0)
         with self._watched():

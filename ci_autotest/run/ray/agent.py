@@ -50,7 +50,7 @@ class Agent:
         except WorkerLostError as error:
             gone = Gone(
                 reason=error.reason, spot=(*error.spot,), output=error.output, timed_out=error.timed_out,
-                is_killed=error.is_killed,
+                is_killed=error.is_killed, calls=[*error.calls],
             )  # fmt: skip
             return encode(WorkerReply(bodies=bodies, gone=gone))
         return encode(WorkerReply(bodies=bodies))

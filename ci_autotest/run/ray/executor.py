@@ -258,7 +258,12 @@ class RayWorker:
         if self._gone is not None:
             gone, self._gone = self._gone, None
             raise WorkerLostError(
-                gone.reason, Spot(*gone.spot), gone.output, timed_out=gone.timed_out, is_killed=gone.is_killed
+                gone.reason,
+                Spot(*gone.spot),
+                gone.output,
+                timed_out=gone.timed_out,
+                is_killed=gone.is_killed,
+                calls=gone.calls,
             )
         return None
 

@@ -22,6 +22,7 @@ from ci_autotest.run.worker.probe_runner import ProbeRunner
 from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verdict
 from ci_autotest.values.aligned_error import is_measured
 from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, window_of
+from ci_autotest.values.journal import CallRow, Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
@@ -58,7 +59,7 @@ class BatchComparison:
         traces = batch.submissions[name].traces()
         if name in batch.meters:
             batch.meters[name].stop()
-        enter = self._beacon.entering(run.order[name], batch.spots)
+        enter = self._beacon.entering(run.order[name], batch.spots, CallRow.LOOK)
         sure = aligned_in_batch(attempts, contender, traces, enter)
         # The fast path does not know that nothing of an untested attempt was compared.
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
@@ -92,6 +93,7 @@ class BatchComparison:
             if position in sure and not (has_guard or (is_checked and contender.backend.has_operators())):
                 continue
             enter(position)
+            enter.calls(position, Passes.BOTH)
             if position not in sure:
                 asked = contender._replace(has_guard=has_guard, checks_operators=is_checked)
                 judged = self._judge(attempt, asked, traces[position])
@@ -139,7 +141,9 @@ class BatchComparison:
 
         Only the first case of each window is repeated, so that a candidate gets the same calls however batches are cut.
         """
-        contender, enter = run.contenders[name], self._beacon.entering(run.order[name], batch.spots)
+        contender, beacon = run.contenders[name], self._beacon
+        again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT)
+        probe_again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT_OF_PROBE)
         whole = [(at, batch.attempts[at], traces[at]) for at in self._first_of_windows(run, name, batch, traces, sure)]
         sequences = [
             (at, probe, trace)
@@ -147,9 +151,11 @@ class BatchComparison:
             if at in sure and not has_series(batch.spots[at][0]) and is_to_be_repeated(batch.attempts[at], traces[at])
         ]
         for position, attempt, trace in [*whole, *sequences]:
-            enter(position)
             own = contender.backend.narrowed(attempt)
             has_backward = not own.is_probe and bool(own.cotangents)
+            enter = probe_again if own.is_probe else again
+            enter(position)
+            enter.calls(position, Passes.BOTH if has_backward else Passes.FORWARD)
             find = partial(repeated, own, trace, contender, has_backward=has_backward)
             # The calls of a probe take many times as long as its case, so each one is progress.
             with each_step(contender.backend, enter.step) if attempt.is_probe else nullcontext():

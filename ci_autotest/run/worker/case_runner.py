@@ -23,6 +23,7 @@ from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import test_key, window_of
+from ci_autotest.values.journal import CallRow, Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tally import Cost
 
@@ -82,6 +83,7 @@ class CaseRunner:
     def run(self, message: RunCases) -> CasesDone:
         """Run cases of a test, and return the last part of their results."""
         self._beacon.enter(REFERENCE, REFERENCE)
+        self._beacon.journal.begin_message()
         self._comparison.probes.begin()  # A test that broke has left its windows.
         run = self._test_run(message)
         left, waiting = message.cases, deque[Batch]()
@@ -215,6 +217,8 @@ class CaseRunner:
 
         def enter(case: int, name: str, number: int) -> None:
             self._beacon.enter(case, positions[name], number, IN_REFUSED if name else NOWHERE)
+            if name:
+                self._beacon.journal.add(positions[name], case, number, CallRow.REFUSED, Passes.FORWARD)
 
         asked = run.contenders if run.asks_refused else {}
         return accept(case, lambda case, number: run.draw(case, number) if number else refused, asked, enter)

@@ -153,7 +153,7 @@ class Dispatcher:
             parts.append(case_runner.run(run))
             failures += [(run.test.id, failure) for part in parts for failure in part.failures]
             parts.clear()
-        return Replayed(failures=failures)
+        return Replayed(failures=failures, calls=self._beacon.calls())
 
     def _set_up(self, hello: Hello) -> Ready:
         worker_context = self.worker_context = WorkerContext(hello, self._beacon, is_fresh=self._is_fresh)

@@ -89,7 +89,7 @@ class Meter:
         self._allocated: dict[int, int] = {}
         self._state: torch.Tensor | None = None
         self._at, self._since = -1, 0.0
-        self.step = enter.step
+        self.step, self.calls = enter.step, enter.calls
 
     def __call__(self, position: int, /) -> None:
         """Store the cost of the case before, and enter a case."""

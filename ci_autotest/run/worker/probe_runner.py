@@ -22,6 +22,7 @@ from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.run.worker.unreadable import guarded_suspicion
 from ci_autotest.values.case import has_series, is_late, window_of
+from ci_autotest.values.journal import CallRow, Passes
 from ci_autotest.values.probes import NO_PROBE, NoProbe, ProbeCounts
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class ProbeRunner:
             elif is_aligned(verdict) or _may_be_told_apart(verdict):
                 probe = self._probe(run.contenders[name], batch, position, has_backward=traces[position].has_backward)
             if isinstance(probe, Attempt):
-                spot = self._beacon.entering(run.order[name], [batch.spots[position]])
+                spot = self._beacon.entering(run.order[name], [batch.spots[position]], CallRow.PROBE)
                 trace = run.contenders[name].backend.submit([probe], spot).traces()[0]
                 trace.load()
                 if trace.untested is None and not _lacks_parameter(probe, trace):
@@ -119,8 +120,9 @@ class ProbeRunner:
         backend, window = contender.backend, (name, window_of(batch.spots[position][0]))
         attempt = backend.adapted(attempt)
         rules = rules_beyond(attempt.program, contender.rules, contender.accepts)
-        enter = self._beacon.entering(run.order[name], [batch.spots[position]])
+        enter = self._beacon.entering(run.order[name], [batch.spots[position]], CallRow.RECALL)
         enter(0)
+        enter.calls(0, Passes.FORWARD)
         found: list[Verdict | NoProbe | None] = []
         find = partial(recalled, attempt, trace, backend, rules, self._worker_context.reference)
         with each_step(backend, enter.step):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 
 import pytest
 
-from ci_autotest.run.progress_beacon import IN_FLOAT64, ProgressBeacon
+from ci_autotest.run.progress_beacon import _CALLS_AT, IN_FLOAT64, JOURNAL_CALLS, ProgressBeacon
 from ci_autotest.run.worker_loss import silence_text
+from ci_autotest.values.journal import CallRow, CandidateCall, Passes
 
 
 def test_restored__another_says_where_it_is__and_the_place_is_as_before():
@@ -76,3 +78,42 @@ def test_wait_for__nobody__is_a_move():
 )
 def test_silence_text__ranks_that_are_awaited__are_named(ranks, said):
     assert silence_text(6, ranks) == said
+
+
+def test_calls__of_a_batch_and_a_repeat__are_read_in_their_order():
+    place = ProgressBeacon.create()
+    assert place.calls() == []
+    place.journal.begin_message()
+    cases = place.entering(0, [(3, 0), (4, 1)])
+    cases.calls(0, Passes.FORWARD)
+    cases.calls(1, Passes.FORWARD)
+    cases.calls(0, Passes.BACKWARD)
+    place.journal.begin_message()
+    place.entering(1, [(4, 1)], CallRow.REPEAT).calls(0, Passes.BOTH)
+    assert place.calls() == [
+        CandidateCall(0, 0, 3, 0, CallRow.CASE, Passes.FORWARD),
+        CandidateCall(0, 0, 4, 1, CallRow.CASE, Passes.FORWARD),
+        CandidateCall(0, 0, 3, 0, CallRow.CASE, Passes.BACKWARD),
+        CandidateCall(1, 1, 4, 1, CallRow.REPEAT, Passes.BOTH),
+    ]
+    place.close()
+
+
+def test_calls__more_than_the_journal_keeps__are_the_latest():
+    place = ProgressBeacon.create()
+    cases = place.entering(0, [(case, 0) for case in range(JOURNAL_CALLS + 5)])
+    for case in range(JOURNAL_CALLS + 5):
+        cases.calls(case, Passes.FORWARD)
+    assert [call.case for call in place.calls()] == list(range(5, JOURNAL_CALLS + 5))
+    place.close()
+
+
+def test_calls__that_a_kernel_has_overwritten__are_left_out():
+    place = ProgressBeacon.create()
+    cases = place.entering(0, [(3, 0), (4, 0)])
+    cases.calls(0, Passes.FORWARD)
+    cases.calls(1, Passes.FORWARD)
+    place.entering(0, [(5, 0)], CallRow.RECALL).calls(0, Passes.BOTH)
+    os.pwrite(place.fd, b"\xff" * 24, _CALLS_AT)
+    assert [call.case for call in place.calls()] == [4, 5]
+    place.close()

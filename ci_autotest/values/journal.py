@@ -1,0 +1,62 @@
+"""The journal: which calls of its candidates a worker has made, in their order.
+
+The worker writes each call down before it makes it, in memory that the parent can read after the worker is gone. So a
+replay makes the calls that were made, and nobody has to guess what a worker's schedule may have come to.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class CallRow(IntEnum):
+    """What asked for a call."""
+
+    #: The body of a case, on its own inputs.
+    CASE = 0
+    #: A case once more on inputs of its own: a closer look, guard bands, checks of operators, eager beside graph mode.
+    LOOK = 1
+    #: A probe: the body several times, with other values and addresses in between.
+    PROBE = 2
+    #: The body of a case again, on the same inputs and modules.
+    REPEAT = 3
+    #: The last calls of a probe again.
+    REPEAT_OF_PROBE = 4
+    #: A compiled body again, with the same values and with other ones.
+    RECALL = 5
+    #: An input that the reference rejects.
+    REFUSED = 6
+
+
+class Passes(IntEnum):
+    """Which passes of a body a call makes."""
+
+    FORWARD = 1
+    BACKWARD = 2
+    BOTH = 3
+
+
+class CandidateCall(NamedTuple):
+    """A call of a candidate, or a pass of one.
+
+    Attributes:
+        message: Number of the message of its process that asked for the case, from 0.
+        candidate: Position of the candidate in that message.
+        case: Number of the case.
+        attempt: Number of the attempt.
+        row: What asked for the call.
+        passes: Which passes it makes.
+    """
+
+    message: int
+    candidate: int
+    case: int
+    attempt: int
+    row: CallRow
+    passes: Passes
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The message and the case."""
+        return self.message, self.case

@@ -1,0 +1,92 @@
+"""The calls of a worker as one program: in the order of its journal, and on the same inputs where it repeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.probe import probe_of
+from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
+from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.findings.stateful import OF_PROBES, _called, _part
+from ci_autotest.program.check import check_program
+from ci_autotest.program.ir import Ref
+from ci_autotest.run import messages
+from ci_autotest.values.finding import Location
+from ci_autotest.values.journal import CallRow, CandidateCall, Passes
+from tests.engine import record
+
+TEST = messages.TestInfo(id="test.py::exp", name="exp", file="test.py", n=20, location=Location(file="test.py", line=1))
+FORWARD, BACKWARD, BOTH = Passes
+
+
+def exp():
+    return torch.exp(random_tensor(2, 3, 4))
+
+
+def linear():
+    return torch.nn.Linear(in_features=4, out_features=2)(random_tensor(2, 3, 4))
+
+
+def recorded(body, *, probe: bool = False):
+    attempt = record(body)
+    differentiate(attempt, TorchBackend())
+    found = probe_of(attempt, TorchBackend(), lambda _: None) if probe else attempt
+    assert not isinstance(found, str), found
+    return with_expected(to_recording(live_of(found), {}), live_of(found), TorchBackend())
+
+
+def targets(body, calls, *, probe: bool = False):
+    parts = {((0, case), False): _part(recorded(body)) for case in (3, 4)}
+    if probe:
+        parts[(0, 3), True] = _part(recorded(body, probe=True))
+    made = [CandidateCall(0, 0, case, 0, row, passes) for case, row, passes in calls]
+    found = _called(made, [TEST], parts, recorded(body))
+    program = found.recording.program
+    check_program(program)
+    live = to_live(found.recording)
+    assert TorchBackend().run(live.program, live.sources).failure is None
+    for at, (_, call, index) in found.origins.items():
+        step = parts[call.place, call.row in OF_PROBES].program.steps[index]
+        assert step.op == "placeholder" or step.target == program.steps[at].target
+    return [(step.target, *(arg.index for arg in step.args[:1] if isinstance(arg, Ref))) for _, step in program.calls]
+
+
+def test_called__batch__has_all_forward_passes_first():
+    calls = [
+        (3, CallRow.CASE, FORWARD),
+        (4, CallRow.CASE, FORWARD),
+        (3, CallRow.CASE, BACKWARD),
+        (4, CallRow.CASE, BACKWARD),
+    ]
+    grad = "torch.autograd.grad"
+    assert [name for name, *_ in targets(exp, calls)] == ["torch.exp", "torch.exp", grad, grad]
+
+
+def test_called__host__goes_back_after_each_case():
+    calls = [(3, CallRow.CASE, BOTH), (4, CallRow.CASE, BOTH)]
+    assert [name for name, *_ in targets(exp, calls)] == ["torch.exp", "torch.autograd.grad"] * 2
+
+
+@pytest.mark.parametrize(("row", "is_same"), [(CallRow.REPEAT, True), (CallRow.LOOK, False), (CallRow.CASE, False)])
+def test_called__second_call__has_the_same_inputs_if_it_is_a_repeat(row: CallRow, is_same: bool):
+    first, second = targets(exp, [(3, CallRow.CASE, FORWARD), (3, row, FORWARD)])
+    assert (first == second) is is_same
+
+
+def test_called__probe_and_its_last_calls_again__are_made_on_its_inputs():
+    once = targets(linear, [(3, CallRow.PROBE, FORWARD)], probe=True)
+    twice = targets(linear, [(3, CallRow.PROBE, FORWARD), (3, CallRow.REPEAT_OF_PROBE, FORWARD)], probe=True)
+    assert twice[: len(once)] == once
+    again = twice[len(once) :]
+    assert again
+    assert {name for name, *_ in again} == {"torch.nn.Linear"}
+    assert [at for name, at in again] == [0] * len(again)
+
+
+def test_called__journal_that_has_lost_its_beginning__has_what_is_left():
+    assert [name for name, *_ in targets(exp, [(3, CallRow.CASE, BACKWARD), (3, CallRow.REPEAT, FORWARD)])] == [
+        "torch.exp"
+    ]
