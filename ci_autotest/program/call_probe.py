@@ -7,6 +7,7 @@ A series is a second kind of probe, of calls that stay alive.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -168,6 +169,8 @@ def rewritten(program: Program) -> frozenset[int]:
 SERIES_CALLS: Final = 18
 #: Sets of values: the case's own and two others.
 SETS: Final = 3
+#: Elements of the states of modules of which as many are made as there are calls; of larger ones, one more is made.
+_FEW_ELEMENTS: Final = 1 << 12
 #: Calls that are repeated at the end.
 _AGAIN: Final = 2
 
@@ -224,6 +227,16 @@ def series(
             alike.add(found, "gradients", count=1)
             for number in numbers:
                 alike.add(found, "gradient", number % SETS, count=len(part.leaves))
+    if setups := _other_setups(found, part) if with_parameters else []:
+        alike.add(found, "setups")
+        for given in setups:
+            found.forward(part, {**called[0][0], **given})
+        alike.add(found, "other modules")
+        # The first modules again, with a backward pass: a cache of weights may hold another module's in their place.
+        at = found.forward(part, called[0][0])
+        alike.add(found, "call", 0)
+        found.gradients(part, at)
+        alike.add(found, "gradient of first modules")
     # The oldest calls: a cache with fewer slots than calls has replaced what it kept of them.
     for number, (given, _) in enumerate(called[:_AGAIN]):
         found.forward(part, given)
@@ -232,6 +245,18 @@ def series(
         found.forward(part, called[0][0])
         alike.add(found, "changed")
     return Series(found.program(), found.data, [*alike.found, ("output",)], joint)
+
+
+def _other_setups(found: CallSequence, part: SequencePart) -> list[dict[int, int]]:
+    """Append modules of the same sizes with other weights, which all live; return the indices of each setup."""
+    elements = sum(math.prod(spec.shape) for step in part.program.setup if (spec := step.spec) is not None)
+    setups = []
+    for _ in range(SERIES_CALLS - 1 if elements <= _FEW_ELEMENTS else 1):
+        setup = found.setup(part)
+        if not change_parameters(found, part, setup):
+            break
+        setups.append(setup)
+    return setups
 
 
 class _Alike:

@@ -291,18 +291,14 @@ COUNT = 12
 PARTS = [pytest.param(part, marks=pytest.mark.matrix if part else pytest.mark.heavy) for part in range(COUNT)]
 
 
-#: Two weights of one size must meet: with seed 0 only after other cases, which no repro holds, or not at all.
-BY_OTHER_DRAWS = {"linear_weight_of_1_slots_by_address_backward", "linear_weight_of_2_slots_by_identity_backward"}
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_run__families__are_found_and_their_repros_show_them(part, tmp_path):
     names = sorted(WRONG)[part::COUNT]
     _, report = report_of(names, tmp_path)
-    found = {item["candidate"]: item for item in report["findings"] if item["outcome"] == "misaligned"}
-    assert {*names} - found.keys() <= BY_OTHER_DRAWS
-    assert found.keys() <= {*names}
-    assert {name for name, item in found.items() if not item["repro_verified"]} <= BY_OTHER_DRAWS
+    found = [item for item in report["findings"] if item["outcome"] == "misaligned"]
+    assert {item["candidate"] for item in found} == {*names}
+    # What goes by addresses may differ from itself too, which is another finding, by chance.
+    assert {item["candidate"] for item in found if item["repro_verified"]} == {*names}
 
 
 @pytest.mark.heavy
