@@ -19,6 +19,7 @@ from ci_autotest.program.call_sequence import (
     SequencePart,
     change_parameters,
     plain,
+    weights_of,
 )
 from ci_autotest.program.edit import maker_of
 from ci_autotest.program.ir import (
@@ -210,6 +211,8 @@ def series(
     """
     found, alike = CallSequence(), _Alike()
     setup = found.setup(part)
+    # Before the inputs, because the setup of a program is all in front.
+    others = [found.setup(part) for _ in range(_others(part))] if with_parameters else []
     alike.add(found, "setup")
     called = []
     for number in range(calls):
@@ -227,10 +230,10 @@ def series(
             alike.add(found, "gradients", count=1)
             for number in numbers:
                 alike.add(found, "gradient", number % SETS, count=len(part.leaves))
-    if setups := _other_setups(found, part) if with_parameters else []:
-        alike.add(found, "setups")
-        for given in setups:
-            found.forward(part, {**called[0][0], **given})
+    if others:
+        for other in others:
+            change_parameters(found, part, other)
+            found.forward(part, {**called[0][0], **other})
         alike.add(found, "other modules")
         # The first modules again, with a backward pass: a cache of weights may hold another module's in their place.
         at = found.forward(part, called[0][0])
@@ -247,16 +250,12 @@ def series(
     return Series(found.program(), found.data, [*alike.found, ("output",)], joint)
 
 
-def _other_setups(found: CallSequence, part: SequencePart) -> list[dict[int, int]]:
-    """Append modules of the same sizes with other weights, which all live; return the indices of each setup."""
+def _others(part: SequencePart) -> int:
+    """Return how many other modules of the same sizes a series makes."""
+    if not weights_of(part):
+        return 0
     elements = sum(math.prod(spec.shape) for step in part.program.setup if (spec := step.spec) is not None)
-    setups = []
-    for _ in range(SERIES_CALLS - 1 if elements <= _FEW_ELEMENTS else 1):
-        setup = found.setup(part)
-        if not change_parameters(found, part, setup):
-            break
-        setups.append(setup)
-    return setups
+    return SERIES_CALLS - 1 if elements <= _FEW_ELEMENTS else 1
 
 
 class _Alike:

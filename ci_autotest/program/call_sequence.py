@@ -303,7 +303,17 @@ def plain(spec: TensorSpec) -> TensorSpec:
 
 
 def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[int, int]) -> bool:
-    """Append steps that scale the weights of each module in place; return whether there is one.
+    """Append steps that scale the weights of each module in place; return whether there is one."""
+    weights = weights_of(part)
+    for index, name in weights:
+        # Halved, because that changes every weight and rounds no ordinary number.
+        weight = found.add(Step(GET_ATTR, name, (Ref(setup[index]),), (), name))
+        found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), name, NO_GRAD))
+    return bool(weights)
+
+
+def weights_of(part: SequencePart) -> list[tuple[int, str]]:
+    """Return the weights of a body's modules: the index of the module, and the name.
 
     Of torch's modules that is ``weight``, of the user's every parameter with a gradient.
     """
@@ -313,12 +323,7 @@ def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[in
         for index, step in enumerate(steps)
         if makes_module(step) and last_name(step.target) in _WITH_WEIGHT
     ]
-    weights += [(index, name) for index, name in part.parameters if is_own(steps[index].target)]
-    for index, name in weights:
-        # Halved, because that changes every weight and rounds no ordinary number.
-        weight = found.add(Step(GET_ATTR, name, (Ref(setup[index]),), (), name))
-        found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), name, NO_GRAD))
-    return bool(weights)
+    return weights + [(index, name) for index, name in part.parameters if is_own(steps[index].target)]
 
 
 #: Modules of torch that have a parameter ``weight``, unless their arguments disable it.
