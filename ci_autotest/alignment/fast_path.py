@@ -26,7 +26,7 @@ from ci_autotest.program.ir import CALL_METHOD, EXPECT, PLACEHOLDER
 from ci_autotest.values.tolerance import Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.trace import Attempt, GradientKey, Trace
@@ -61,13 +61,17 @@ def surely_aligned(attempts: Sequence[Attempt], traces: Sequence[Trace], rules: 
     return sure
 
 
-def is_surely_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Whether one case is surely aligned; the candidate's trace is loaded."""
+def is_surely_aligned(
+    program: Program, candidate: Trace, reference: Trace, rules: Rules, passed_over: Collection[int] = ()
+) -> bool:
+    """Whether one case is surely aligned, but for values that are passed over; the candidate's trace is loaded."""
     candidate.load()
-    return _is_sure(program, candidate, reference, rules)
+    return _is_sure(program, candidate, reference, rules, passed_over)
 
 
-def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+def _is_sure(
+    program: Program, candidate: Trace, reference: Trace, rules: Rules, passed_over: Collection[int] = ()
+) -> bool:
     """Whether everything is aligned at the end of both runs and nothing was written to in between.
 
     A version that changed without a copy of what was there, a fact that differs or an element outside the
@@ -87,7 +91,7 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
         return False
     try:
         return (
-            _look_at(candidate)(program, candidate, reference, rules)
+            _look_at(candidate)(program, candidate, reference, rules, passed_over)
             and _gradients_aligned(candidate, reference, program, rules)
             and _cotangents_kept(candidate, reference, rules)
             and _as_expected(candidate, reference, program, rules)
@@ -109,20 +113,24 @@ def _as_expected(candidate: Trace, reference: Trace, program: Program, rules: Ru
     )
 
 
-def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:
+def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules, Collection[int]], bool]:
     """Return the comparison that fits what a candidate reports of its values."""
     if candidate.is_remote:
         return _reported_aligned
     return _shown_aligned if candidate.shown is not None else _values_aligned
 
 
-def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+def _values_aligned(
+    program: Program, candidate: Trace, reference: Trace, rules: Rules, passed_over: Collection[int]
+) -> bool:
     if not _has_facts(candidate, reference):
         return False
     is_tolerant = rules.is_tolerant
     # Without a tolerance beyond rounding, a write to an input shows in its values.
     inputs = _inputs(program) if rules.rows or rules.has_own else ()
     for index, (facts, left, right) in enumerate(zip(reference.facts, candidate.values, reference.values, strict=True)):
+        if index in passed_over:
+            continue
         if facts is None:
             if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
                 return False
@@ -155,9 +163,13 @@ def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules
     return left is not None and right is not None and tensors_aligned(left[0], right[0], program.steps, rules, index)
 
 
-def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+def _shown_aligned(
+    program: Program, candidate: Trace, reference: Trace, rules: Rules, passed_over: Collection[int]
+) -> bool:
     """Whether the values that a compiler shows, its inputs and outputs, agree with the reference's."""
     for index in candidate.shown or ():
+        if index in passed_over:
+            continue
         left, right = candidate.values[index], reference.values[index]
         if reference.facts[index] is None:
             if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
@@ -183,10 +195,12 @@ def _has_facts(candidate: Trace, reference: Trace) -> bool:
     )
 
 
-def _reported_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+def _reported_aligned(
+    program: Program, candidate: Trace, reference: Trace, rules: Rules, passed_over: Collection[int]
+) -> bool:
     """Whether the values of another process agree with the reference's; overwritten values are never sure."""
     for index, facts in enumerate(reference.facts):
-        if candidate.shown is not None and index not in candidate.shown:
+        if (candidate.shown is not None and index not in candidate.shown) or index in passed_over:
             continue
         left, right = candidate.values[index], reference.values[index]
         if facts is None:

@@ -60,7 +60,7 @@ def suspicion(
     expected = _seen(attempt.trace, at_its_step=bool(trace.copies))
     found = held_against(examination, _seen(trace, at_its_step=True), expected).differences
     # A value in the memory of an overwritten input changes with it. Aliasing is checked elsewhere.
-    shared = _in_written(attempt.program, trace) | _in_written(attempt.program, attempt.trace)
+    shared = in_written(attempt, trace)
     sure = [
         item
         for item in found
@@ -88,6 +88,11 @@ def _goes_back_again(program: Program, index: int) -> bool:
     return step.target == GRAD and any(
         other.target == step.target and other.args[:1] == step.args[:1] for other in program.steps[:index]
     )
+
+
+def in_written(attempt: Attempt, trace: Trace) -> frozenset[int]:
+    """Return the values of a probe that lie, on either side, in memory that it overwrites between its calls."""
+    return _in_written(attempt.program, trace) | _in_written(attempt.program, attempt.trace)
 
 
 def _in_written(program: Program, trace: Trace) -> frozenset[int]:

@@ -25,6 +25,7 @@ from ci_autotest.program.edit import maker_of
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
+    GET_ATTR,
     NO_GRAD,
     PLACEHOLDER,
     UNPACK,
@@ -151,11 +152,18 @@ def is_over_old_memory(step: Step) -> bool:
 def rewritten(program: Program) -> frozenset[int]:
     """Return the indices of the values that a probe overwrites, and of the steps with which it does."""
     found: set[int] = set()
-    for index, step in enumerate(program.steps):
+    parameters = set()
+    steps = program.steps
+    for index, step in enumerate(steps):
         if is_write(step):
-            found |= {step_refs(step)[0].index, index}
+            written = step_refs(step)[0].index
+            found |= {written, index}
+            if steps[written].op == GET_ATTR:
+                parameters.add((steps[written].target, steps[written].args))
         elif is_over_old_memory(step):
             found.add(index)
+    # A parameter is read several times, and each reading returns the one tensor that is written to.
+    found |= {i for i, step in enumerate(steps) if step.op == GET_ATTR and (step.target, step.args) in parameters}
     return frozenset(found)
 
 

@@ -14,7 +14,7 @@ from ci_autotest.alignment.accepted import rules_beyond
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.probe import is_telling, probe_obstacle, probe_of
 from ci_autotest.alignment.recalls import recalled
-from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.alignment.stateful import in_written, suspicion
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.program.ir import GET_ATTR
@@ -165,7 +165,11 @@ class ProbeRunner:
         """Return a difference that a probe shows and its case does not; ``None`` if there is none."""
         if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
             return None
-        if has_series(case):
+        if not has_series(case):
+            shared = in_written(probe, trace)
+            if is_surely_aligned(probe.program, trace, probe.trace, contender.rules, shared):
+                return None
+        else:
             # The reference ran only a part of a series, so which of the other values share memory is unknown.
             reference, copied = self._worker_context.reference, probe.trace.copies
             probe = probe._replace(trace=reference.run(probe.program, probe.sources, copied=copied))
