@@ -103,7 +103,7 @@ def smallest(seen: SeenMisalignment, attempt: Attempt | None, draw: DrawAttempt)
         return shrunk(shown, judge, (trials, CALLS_AT_MOST), lambda: time.monotonic() >= end)
 
     # A kernel may crash on a smaller input. Compilers, devices and ranks have threads or processes that no fork has.
-    can_fork = backend.is_in_process and backend.shows_steps and backend.takes_probes
+    can_fork = "again" in backend.abilities
     if can_fork and device_of(seen.candidate) == "cpu":
         return _in_a_fork(shrink) or shown
     return shrink()

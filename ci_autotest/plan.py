@@ -16,7 +16,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.errors import UsageError
-from ci_autotest.values.case import WINDOW, window_of
+from ci_autotest.values.schedule import WINDOW, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,37 +1,44 @@
-"""Recalls: call what a compiler made of a body again: with the same values, and with other ones of their sizes.
+"""Recalls: call what was made of a body again: with the same values, and with other ones of their sizes.
 
-A compiled body shows no single steps, and a probe of many calls would be one graph. So its callable is called three
-times: by the case, with the same values, and with other ones. It is wrong if it keeps values of an earlier call, or
-writes to the results of one. A difference counts if the same values are right in a body that is compiled anew.
+A compiled body shows no single steps, and a probe of many calls would be one graph; on ranks each input has its
+placement. So what was compiled, or the body on its ranks, is called three times: by the case, with the same values, and
+with other ones. It is wrong if it keeps values of an earlier call, or writes to the results of one. A difference with
+other values counts if they are right in a body that is compiled anew. Ranks cannot begin anew: there it counts if the
+result is that of the earlier call.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
+import torch
 from msgspec.structs import replace
 
 from ci_autotest.alignment.probe import other_values, probe_obstacle
 from ci_autotest.alignment.repeats import is_to_be_repeated
 from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.sameness import is_same
 from ci_autotest.program.expectations import has_expectation
+from ci_autotest.program.ir import output_refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.program.ir import Program
     from ci_autotest.values.probes import NoProbe
     from ci_autotest.values.verdict import Verdict
 
-_LATER: Final = "right in the first call of what was compiled, and wrong in a later call with other values"
-_AGAIN: Final = "right in the first call of what was compiled, and wrong when it is called with the same values again"
-_WRITTEN: Final = "right when it was returned, and overwritten by a later call of what was compiled"
+_LATER: Final = "right in the first call of the body, and wrong in a later call with other values"
+_AGAIN: Final = "right in the first call of the body, and wrong when it is called with the same values again"
+_WRITTEN: Final = "right when it was returned, and overwritten by a later call of the body"
 
 
 def recalled(
     attempt: Attempt, trace: Trace, backend: Backend, rules: Rules, reference: Backend
 ) -> Verdict | NoProbe | None:
-    """Call the compiled body of a case again; return the difference, ``None`` if there is none, or why it is not done.
+    """Call the body of a case again; return the difference, ``None`` if there is none, or why it is not done.
 
     Args:
         attempt: An aligned case.
@@ -45,24 +52,48 @@ def recalled(
     obstacle = probe_obstacle(attempt)
     if obstacle is not None or not is_to_be_repeated(attempt, attempt.trace) or has_expectation(attempt.program.body):
         return obstacle or "not_repeatable"
-    attempt = attempt._replace(cotangents={})
+    forward = copy(attempt.trace)
+    forward.gradients = {}
+    attempt = attempt._replace(cotangents={}, trace=forward)
     other = _with_other_values(attempt, reference)
     if other is None:
         return "same_values"
-    again = backend.run(attempt.program, attempt.sources)
-    if (found := suspicion(attempt, again, rules)) is not None:
+    again = _run(backend, attempt)
+    if (found := _difference(attempt, again, rules)) is not None:
         return _told(found, _AGAIN)
-    later = backend.run(other.program, other.sources)
+    later = _run(backend, other)
     if later.untested is not None:
         return "outside_scope"
-    if (found := suspicion(other, later, rules)) is not None:
-        backend.forget_bodies()
-        alone = suspicion(other, backend.run(other.program, other.sources), rules)
-        return _told(found, _LATER) if alone is None else None
+    if (found := _difference(other, later, rules)) is not None:
+        if backend.forget_bodies():
+            is_remembered = _difference(other, _run(backend, other), rules) is None
+        else:
+            is_remembered = _gives_the_same(attempt.program, again, later)
+        return _told(found, _LATER) if is_remembered else None
     for index, value in again.returned.items():
         again.values[index] = value
-    written = suspicion(attempt, again, rules)
+    written = _difference(attempt, again, rules)
     return None if written is None else _told(written, _WRITTEN)
+
+
+def _run(backend: Backend, attempt: Attempt) -> Trace:
+    trace = backend.run(attempt.program, attempt.sources)
+    trace.load()
+    return trace
+
+
+def _difference(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
+    """Return how a call differs from what it is held against: ranks may have a reference of their slices."""
+    return suspicion(attempt._replace(trace=trace.counterpart(attempt.trace)), trace, rules)
+
+
+def _gives_the_same(program: Program, again: Trace, later: Trace) -> bool:
+    """Whether two calls give the same outputs, bit by bit."""
+    pairs = [(again.values[ref.index], later.values[ref.index]) for ref in output_refs(program)]
+    return all(
+        isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and is_same(left, right)
+        for left, right in pairs
+    )
 
 
 def _with_other_values(attempt: Attempt, reference: Backend) -> Attempt | None:

@@ -143,9 +143,10 @@ class ExportBackend(Backend):
         if self._exporter.is_dynamic:
             self.forget_bodies()
 
-    def forget_bodies(self) -> None:
+    def forget_bodies(self) -> bool:
         """Export bodies anew from now on."""
         self._kept.clear()
+        return True
 
     def taken_compile_s(self) -> float:
         """Return the seconds spent exporting and compiling since the last call of this method."""

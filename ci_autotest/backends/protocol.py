@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
+    from ci_autotest.values.schedule import Ability
 
 
 #: The index that ``on_step`` is called with when the backward pass begins.
@@ -64,7 +65,6 @@ class Backend(Protocol):
     Attributes:
         takes_modules: Whether it needs to know in which module of the user's each step was recorded.
         shows_steps: Whether the value of every step is visible; of a compiled body, only inputs and outputs are.
-        takes_probes: Whether probes are run: whether a kernel remembers is asked of candidates without ranks.
         writes_inputs: Whether kernels may write to inputs, also to those that they have saved (``writes`` of the row).
         takes_copies: Whether ``run`` can copy values that later steps write to (its argument ``copied``).
         batches_ahead: How many batches may be submitted before the traces of the first are read.
@@ -81,7 +81,6 @@ class Backend(Protocol):
 
     shows_steps: bool = True
     takes_modules: bool = False
-    takes_probes: bool = True
     writes_inputs: bool = False
     takes_copies: bool = False
     batches_ahead: int = 0
@@ -93,6 +92,13 @@ class Backend(Protocol):
     is_in_process: bool = True
     lacks_graph: str = ""
     case_scope: CaseScope = EVERY_CASE
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What the schedule may ask of it beside its cases."""
+        if not self.shows_steps:
+            return frozenset({"body"})
+        return frozenset({"steps", "again"}) if self.is_in_process else frozenset({"steps"})
 
     @abstractmethod
     def run(
@@ -174,9 +180,9 @@ class Backend(Protocol):
         """
         return None
 
-    def forget_bodies(self) -> None:
-        """Compile bodies anew from now on; most backends compile none."""
-        return None  # noqa: RET501 - in a protocol, an empty body would make the method abstract
+    def forget_bodies(self) -> bool:
+        """Compile bodies anew from now on; return whether this backend compiles any."""
+        return False
 
     def begin_window(self) -> None:
         """Begin a window of cases, in which a callable for several sizes is used again; most backends have none."""

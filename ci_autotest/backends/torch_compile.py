@@ -237,9 +237,10 @@ class CompileBackend(Backend):
         asked = self._options.get("mode") in modes or "triton.cudagraphs" in self._options.get("options", {})
         return self.device.type == "cuda" and (asked or self._compiler == "cudagraphs")
 
-    def forget_bodies(self) -> None:
+    def forget_bodies(self) -> bool:
         """Compile bodies anew from now on."""
         self._bodies.forget()
+        return True
 
     def taken_compile_s(self) -> float:
         """Return the seconds spent compiling since the last call of this method."""

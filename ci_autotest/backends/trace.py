@@ -182,7 +182,8 @@ class Trace:
         replaced: Steps that a pass over the body's graph replaced or removed.
         returned: What an exported body's callable returned, by index; the values are copies of it.
         expectation: What the run is held against; ``None`` for the reference's run of the whole program.
-        is_kept: Of a compiler: whether another run of the body with these sizes calls what was compiled for this one.
+        is_kept: Whether another run of the body with these sizes calls what was made of it for this one: what was
+            compiled, or the ranks.
         delegation: Of a compiler: which steps it ran itself; ``None`` for a candidate that runs all that it is given.
     """
 

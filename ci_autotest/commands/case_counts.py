@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.values.case import window_of
 from ci_autotest.values.finding import HITS_LISTED, TOLERATED_BLAMES
 from ci_autotest.values.probes import NO_PROBE, ProbeCounts
+from ci_autotest.values.schedule import window_of
 from ci_autotest.values.tally import PairTally, TestTally
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def confirm(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 def confirm_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Look for the calls after which a probe is wrong; it is flaky if nothing shows that again."""
     suspect = diagnosis.suspect
-    find = stateful.by_itself if _is_compiled(suspect, inspection) else stateful.of_probe
+    find = stateful.by_itself if _is_one_body(suspect, inspection) else stateful.of_probe
     found = find(suspect, inspection.fresh)
     if found is not None:
         return found
@@ -95,17 +95,17 @@ def _on_suspected_operator(again: Tried, suspect: Suspect, inspection: Inspectio
     return once if isinstance(once, Tried) and is_repeated else again
 
 
-def _is_compiled(suspect: Suspect, inspection: Inspection) -> bool:
-    """Whether the candidate makes one graph of a program, also of several cases."""
+def _is_one_body(suspect: Suspect, inspection: Inspection) -> bool:
+    """Whether the candidate takes a program as one body, also that of several cases: a compiler or a group of ranks."""
     row = next((each for each in inspection.tools.hello.candidates if each.name == suspect.candidate), None)
-    return row is not None and row.backend in COMPILERS
+    return row is not None and (row.backend in COMPILERS or row.rank_count > 1)
 
 
 def _stateful(suspect: Suspect, again: Tried, inspection: Inspection) -> Diagnosis | None:
     """Return the stateful finding of a case that is right alone or differs from itself, or ``None``."""
     if again.verdict.kind != "nondeterminism":
         # It was right alone, so that something before it in its process is needed.
-        found = stateful.after_others(suspect, inspection.fresh, has_steps=not _is_compiled(suspect, inspection))
+        found = stateful.after_others(suspect, inspection.fresh, has_steps=not _is_one_body(suspect, inspection))
     elif again.verdict.blame == "candidate":
         # It differs from itself: a kernel that counts its calls does so each time, and chance does not.
         found = stateful.twice(suspect, inspection.fresh)

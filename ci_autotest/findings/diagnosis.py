@@ -177,7 +177,7 @@ def _not_shrunk(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict.kind == "nondeterminism":
         return "a smaller program would show it only by chance"
     if diagnosis.no_program == "calls":
-        return "it needs several calls of what was compiled"
+        return "it needs several calls of one body"
     if diagnosis.no_program == "cases":
         return "it needs the cases that ran before it"
     if diagnosis.recording is None:

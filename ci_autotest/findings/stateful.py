@@ -20,7 +20,7 @@ from ci_autotest.program.ir import PLACEHOLDER, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
-from ci_autotest.values.journal import CallRow, CandidateCall, Passes
+from ci_autotest.values.journal import CandidateCall, Passes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.verdict import Verdict
+from ci_autotest.values.schedule import CallRow
 
 #: Times that a sequence must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
 #: Differences of a sequence that are checked to find one whose call is right alone.
 _PASSED_OVER_AT_MOST: Final = 4
 #: Rows of the journal whose calls are those of a probe's program.
-OF_PROBES: Final = frozenset({CallRow.PROBE, CallRow.REPEAT_OF_PROBE})
+OF_PROBES: Final = frozenset({CallRow.SEQUENCE, CallRow.SERIES, CallRow.REPEAT_OF_SEQUENCE})
 #: Rows that call again what another row has called, on the same inputs.
-_REPEATED: Final = {CallRow.REPEAT: CallRow.CASE, CallRow.REPEAT_OF_PROBE: CallRow.PROBE}
+_REPEATED: Final = {CallRow.REPEAT: CallRow.CASE, CallRow.REPEAT_OF_SEQUENCE: CallRow.SEQUENCE}
 NOTE: Final = {"kind": "stateful"}
 
 
@@ -52,9 +53,9 @@ def of_probe(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
 
 
 def by_itself(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
-    """Return the diagnosis of what a compiler made of a body, if it is wrong in a later call each time.
+    """Return the diagnosis of a body that is compiled, or on ranks, if it is wrong in a later call each time.
 
-    No program shows it, because a program of several calls would be compiled as one.
+    No program shows it, because a program of several calls would be another body.
     """
     if not PrefixSearch(suspect, fresh).shows_alone():
         return None
@@ -148,7 +149,7 @@ def _called(
         # A repeat is of what ran before; any other row has inputs and modules of its own.
         place = call.place, _REPEATED.get(call.row, call.row)
         before = ran.get(place, {}) if call.row in _REPEATED else {}
-        start = last_input(part.program) + 1 if call.row is CallRow.REPEAT_OF_PROBE else None
+        start = last_input(part.program) + 1 if call.row is CallRow.REPEAT_OF_SEQUENCE else None
         if call.passes & Passes.FORWARD:
             given = {i: at for i, at in before.items() if (part.is_given(i) if start is None else i < start)}
             made = ran[place] = sequence.forward(part, given or sequence.setup(part))

@@ -26,7 +26,6 @@ from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
 from ci_autotest.power.outcome import reference
 from ci_autotest.power.survival import Survivors, unknown
-from ci_autotest.values.case import is_late, window_of
 from ci_autotest.values.power import (
     EXPLAINING,
     HOLLOW,
@@ -37,6 +36,7 @@ from ci_autotest.values.power import (
     UnscoredReason,
     power_of_test,
 )
+from ci_autotest.values.schedule import is_late, window_of
 from ci_autotest.values.size_classes import joined_sizes, sizes_of
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _WHY: Final[Mapping[NoProgram, str]] = {
     "unconfirmed": "it was not run again in a fresh process",
     "flaky": "it did not show again",
-    "calls": "it shows only in a later call of what was compiled, and a program of several calls would be one graph",
+    "calls": "it shows only in a later call of the body, and a program of several calls would be another body",
     "cases": "it shows only after other cases, and no sequence of their calls shows it",
     "loader": "the fault is in how a data loader draws its numbers",
     "elsewhere": "a few lines cannot run this candidate",

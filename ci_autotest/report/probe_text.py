@@ -25,7 +25,7 @@ WORDS: Final[Mapping[NoProbe, str]] = {
     "accepted": "`known` accepts a difference of its cases that a probe could not tell from one of its own",
     "not_aligned": "no case was aligned",
     "ranks": "groups of ranks are not probed",
-    "no_steps": "what was compiled is for one run only",
+    "no_steps": "what is made of a body is for one run only",
 }
 
 

@@ -17,7 +17,7 @@ from ci_autotest.run.events import Cut, LostCase, Passed, TaskPart, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.values.case import window_of
+from ci_autotest.values.schedule import window_of
 from ci_autotest.values.tally import TestTally
 
 if TYPE_CHECKING:

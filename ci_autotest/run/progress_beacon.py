@@ -14,7 +14,8 @@ import tempfile
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.values.journal import CallRow, CandidateCall, Passes
+from ci_autotest.values.journal import CandidateCall, Passes
+from ci_autotest.values.schedule import CallRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

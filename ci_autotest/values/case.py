@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 ATTEMPTS_PER_CASE: Final = 20
 #: Most points of the grid of a test.
 GRID_AT_MOST: Final = 1_000_000
-#: Cases per window; see ``window_of``.
-WINDOW: Final = 10
-#: One case in so many is guarded, from the second one: ordinary cases, because the others vary what a band would hide.
-_GUARDED_EVERY, _FIRST_GUARDED = 8, 2
-#: The cases in which operators of a candidate's libraries are checked: ordinary ones that are not guarded. Of a test
-#: that has two dtypes in turn, they have both.
-_CHECKED: Final = frozenset({0, 6, 12})
-
 #: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
 
@@ -131,32 +123,3 @@ def pattern_of(case: int, shapes: int) -> int:
         shapes: Number of sets of sizes and choices that the cases of a test share; 0 if each has its own.
     """
     return 2 * (case // 2 % shapes) if shapes else case
-
-
-def window_of(case: int) -> int:
-    """Return the number of the window that a case is in: 0 for case 0, 1 for 1 to 9, 2 for 10 to 19.
-
-    A window is never split between shards or workers.
-    """
-    # Case 0 is alone, because every test runs it before any test runs more.
-    return 0 if case == 0 else case // WINDOW + 1
-
-
-def is_late(case: int) -> bool:
-    """Whether a case is in the second half of its window, where cases are probed whatever their inputs are."""
-    return case % WINDOW >= WINDOW // 2
-
-
-def has_series(case: int) -> bool:
-    """Whether the probe of a case is a series of calls instead of a sequence, as in every other window."""
-    return window_of(case) % 2 == 0
-
-
-def is_operator_check_case(case: int) -> bool:
-    """Whether a case is one of the few in which operators of a candidate's libraries are checked."""
-    return case in _CHECKED
-
-
-def is_guarded_case(case: int) -> bool:
-    """Whether a case is in the share whose inputs and results lie between guard bands."""
-    return case % _GUARDED_EVERY == _FIRST_GUARDED

@@ -9,24 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-
-class CallRow(IntEnum):
-    """What asked for a call."""
-
-    #: The body of a case, on its own inputs.
-    CASE = 0
-    #: A case once more on inputs of its own: a closer look, guard bands, checks of operators, eager beside graph mode.
-    LOOK = 1
-    #: A probe: the body several times, with other values and addresses in between.
-    PROBE = 2
-    #: The body of a case again, on the same inputs and modules.
-    REPEAT = 3
-    #: The last calls of a probe again.
-    REPEAT_OF_PROBE = 4
-    #: A compiled body again, with the same values and with other ones.
-    RECALL = 5
-    #: An input that the reference rejects.
-    REFUSED = 6
+from ci_autotest.values.schedule import CallRow  # noqa: TC001 - a message has it, and decoding needs it
 
 
 class Passes(IntEnum):

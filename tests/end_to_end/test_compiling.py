@@ -97,7 +97,7 @@ def test_run__callable_overwrites_earlier_results__is_found_and_confirmed(tmp_pa
     assert done.status == 1, done.said
     (finding,) = made.report()["findings"]
     assert (finding["operator"], finding["kind"], finding["outcome"]) == ("torch.sin", "stateful", "misaligned")
-    assert finding["detail"] == "right when it was returned, and overwritten by a later call of what was compiled"
+    assert finding["detail"] == "right when it was returned, and overwritten by a later call of the body"
     assert finding["no_program"] == "calls"
     (result,) = made.report()["results"]
     assert result["probes"]["run"] == 1

@@ -10,8 +10,8 @@ from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.values.case import is_guarded_case
 from ci_autotest.values.kernel_scope import KernelScope
+from ci_autotest.values.schedule import is_guarded_case
 from tests.engine import RULES, record
 from tests.quality.out_of_bounds import READS, RESULTS, RIGHT, WRITES
 from tests.quality.right_kernels import TUNED

@@ -12,8 +12,8 @@ from ci_autotest.backends.operator_checks import OperatorCheckError, checked
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.values.case import is_guarded_case, is_operator_check_case
 from ci_autotest.values.kernel_scope import KernelScope
+from ci_autotest.values.schedule import is_guarded_case, is_operator_check_case
 from tests.engine import RULES, record
 from tests.quality.library_operators import RIGHT, WRONG
 

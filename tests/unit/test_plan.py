@@ -9,7 +9,7 @@ import pytest
 
 from ci_autotest.errors import UsageError
 from ci_autotest.plan import TASK_CASES, Share, costs, digest, order, shard_of, shares, windows
-from ci_autotest.values.case import WINDOW, window_of
+from ci_autotest.values.schedule import WINDOW, window_of
 
 COUNTS = [20, 1, 0, 7, 130]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.worker_side import WorkerSide
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
+    from ci_autotest.values.schedule import Ability
 
 
 class DTensorBackend(Backend):
@@ -48,7 +49,6 @@ class DTensorBackend(Backend):
         UnavailableError: The ranks cannot be started here.
     """
 
-    takes_probes = False
     is_in_process = False
 
     def __init__(
@@ -76,6 +76,11 @@ class DTensorBackend(Backend):
         self._group_of(meshes.plain)
         if self._launcher is not None:
             start_or_close(self._processes[math.prod(meshes.plain)], self._launcher)
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """Its body is called again: a program of many calls would be one of many placements."""
+        return frozenset({"body"})
 
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs have a distribution, drawn unless the candidate's row gives one."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Program, Step, TensorSpec
     from ci_autotest.values.journal import Passes
+    from ci_autotest.values.schedule import Ability
 
 
 # The hosts of a group, one process for each rank, used like a single host.
@@ -244,7 +245,6 @@ class GlobalTensorBackend(RemoteBackend):
     """
 
     batches_ahead = 0
-    takes_probes = False
 
     def __init__(
         self,
@@ -266,6 +266,11 @@ class GlobalTensorBackend(RemoteBackend):
         found.mode = ", ".join(part for part in (f"{self._ranks} ranks", found.mode) if part)
         return found
 
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """Its body is called again: a program of many calls would be one of many placements."""
+        return frozenset({"body"})
+
     def adapted(self, attempt: Attempt) -> Attempt:
         """Return an attempt whose inputs have a distribution."""
         own = super().adapted(attempt)
@@ -281,6 +286,7 @@ class GlobalTensorBackend(RemoteBackend):
         [trace] = super().submit([attempt], enter).traces()
         trace.load()
         trace.rank_faults = self._faults(attempt.program, trace)
+        trace.is_kept = True
         return trace
 
     def run(

@@ -29,6 +29,7 @@ class GroupTrace(Trace):
     """
 
     is_remote = True
+    is_kept = True
     live: Any = None
     run: Any = None
 

@@ -76,7 +76,6 @@ class ModuleBackend(Backend):
 
     is_in_process = False
     shows_steps = False
-    takes_probes = False
 
     def __init__(  # noqa: PLR0913 - what a row says, and its worker
         self,

@@ -21,16 +21,15 @@ from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.probe_runner import ProbeRunner
 from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verdict
 from ci_autotest.values.aligned_error import is_measured
-from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, window_of
-from ci_autotest.values.journal import CallRow, Passes
+from ci_autotest.values.journal import Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
+from ci_autotest.values.schedule import CallRow, asks, window_of
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.alignment.cases import Contender
-    from ci_autotest.backends.protocol import Enter
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.run.progress_beacon import ProgressBeacon
     from ci_autotest.run.worker.batch import Batch, TestRun
@@ -63,7 +62,7 @@ class BatchComparison:
         sure = aligned_in_batch(attempts, contender, traces, enter)
         # The fast path does not know that nothing of an untested attempt was compared.
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
-        judged = self._judged(batch, contender, traces, sure, enter)
+        judged = self._judged(run.order[name], batch, contender, traces, sure)
         verdicts = {position: one.verdict for position, one in judged.items()}
         sure -= verdicts.keys()
         # Before probes and repeated calls, which write other values to the same memory.
@@ -71,20 +70,22 @@ class BatchComparison:
         suspected: dict[int, Verdict] = {}
         if name != REFERENCE_CANDIDATE:
             probed = list(self.probes.shown(run, name, batch, traces, verdicts))
-            if contender.backend.is_in_process and contender.backend.shows_steps:
+            if "again" in contender.backend.abilities:
                 suspected |= dict(self._repeat_suspicions(run, name, batch, traces, sure, probed))
             suspected |= {shown.position: shown.difference for shown in probed if shown.difference is not None}
         return BatchVerdicts(traces, sure, verdicts, suspected, errors)
 
     def _judged(
-        self, batch: Batch, contender: Contender, traces: Sequence[Trace], sure: Collection[int], enter: Enter
+        self, order: int, batch: Batch, contender: Contender, traces: Sequence[Trace], sure: Collection[int]
     ) -> dict[int, Judged]:
         """Judge the cases that are not surely aligned, and guarded ones that are not at all, by position."""
         found = {}
+        rows = (CallRow.LOOK, CallRow.GUARD, CallRow.OPERATORS)
+        entering = {row: self._beacon.entering(order, batch.spots, row) for row in rows}
         for position, attempt in enumerate(batch.attempts):
             case = batch.spots[position][0]
-            has_guard = contender.has_guard and is_guarded_case(case)
-            is_checked = contender.checks_operators and is_operator_check_case(case)
+            has_guard = contender.has_guard and asks(CallRow.GUARD, case)
+            is_checked = contender.checks_operators and asks(CallRow.OPERATORS, case)
             if position in sure and traces[position].delegation is not None:
                 shown = settled(Judged(ALIGNED, live_of(attempt)), traces[position])
                 if shown.verdict is not ALIGNED:
@@ -92,8 +93,9 @@ class BatchComparison:
                     continue
             if position in sure and not (has_guard or (is_checked and contender.backend.has_operators())):
                 continue
-            enter(position)
-            enter.calls(position, Passes.BOTH)
+            row = CallRow.LOOK if position not in sure else CallRow.GUARD if has_guard else CallRow.OPERATORS
+            entering[row](position)
+            entering[row].calls(position, Passes.BOTH)
             if position not in sure:
                 asked = contender._replace(has_guard=has_guard, checks_operators=is_checked)
                 judged = self._judge(attempt, asked, traces[position])
@@ -143,12 +145,13 @@ class BatchComparison:
         """
         contender, beacon = run.contenders[name], self._beacon
         again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT)
-        probe_again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT_OF_PROBE)
+        probe_again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT_OF_SEQUENCE)
         whole = [(at, batch.attempts[at], traces[at]) for at in self._first_of_windows(run, name, batch, traces, sure)]
+        repeated_at = {at for at in sure if asks(CallRow.REPEAT_OF_SEQUENCE, batch.spots[at][0])}
         sequences = [
             (at, probe, trace)
             for at, probe, trace, _ in probed
-            if at in sure and not has_series(batch.spots[at][0]) and is_to_be_repeated(batch.attempts[at], traces[at])
+            if at in repeated_at and is_to_be_repeated(batch.attempts[at], traces[at])
         ]
         for position, attempt, trace in [*whole, *sequences]:
             own = contender.backend.narrowed(attempt)
@@ -170,7 +173,7 @@ class BatchComparison:
         for position in sorted(sure):
             case, _ = batch.spots[position]
             window = run.test, name, window_of(case)
-            is_new = case and window not in self._repeated_windows
+            is_new = asks(CallRow.REPEAT, case) and window not in self._repeated_windows
             if is_new and is_to_be_repeated(batch.attempts[position], traces[position]):
                 self._repeated_windows.add(window)
                 yield position

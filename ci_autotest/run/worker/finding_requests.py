@@ -26,7 +26,8 @@ from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
-from ci_autotest.values.case import has_series, is_guarded_case, is_operator_check_case, test_key
+from ci_autotest.values.case import test_key
+from ci_autotest.values.schedule import CallRow, asks
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ class FindingRequests:
         )
         # As in the run: with bands, a kernel may fail in another way, and that would pass for flaky. A program that
         # was found with bands has them in it.
-        is_banded = isinstance(message, Confirm) and message.has_guard and is_guarded_case(message.case)
-        is_checked = isinstance(message, Confirm) and is_operator_check_case(message.case)
+        is_banded = isinstance(message, Confirm) and message.has_guard and asks(CallRow.GUARD, message.case)
+        is_checked = isinstance(message, Confirm) and asks(CallRow.OPERATORS, message.case)
         return found._replace(
             has_guard=found.has_guard and is_banded, checks_operators=found.checks_operators and is_checked
         )
@@ -148,8 +149,9 @@ class FindingRequests:
             text = f"case {case} is outside the candidate's scope, so it has no probe."
             raise AuthorError(text)
         found = probe_of(
-            attempt, reference, self._beacon.step, of_series=has_series(case), has_backward=trace.has_backward
-        )
+            attempt, reference, self._beacon.step,
+            of_series=asks(CallRow.SERIES, case), has_backward=trace.has_backward,
+        )  # fmt: skip
         if isinstance(found, Attempt):
             return found
         text = f"case {case} has no probe: {found}."

@@ -21,9 +21,9 @@ from ci_autotest.program.ir import GET_ATTR
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.run.worker.unreadable import guarded_suspicion
-from ci_autotest.values.case import has_series, is_late, window_of
-from ci_autotest.values.journal import CallRow, Passes
+from ci_autotest.values.journal import Passes
 from ci_autotest.values.probes import NO_PROBE, NoProbe, ProbeCounts
+from ci_autotest.values.schedule import CallRow, is_late, probe_row, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,31 +81,32 @@ class ProbeRunner:
             traces: The candidate's, of the cases.
             verdicts: On the cases that are not surely aligned, by position.
         """
+        contender = run.contenders[name]
+        backend = contender.backend
         for position, (case, _) in enumerate(batch.spots):
-            # Case 0 is in no window, because every test runs it before any test runs more.
+            row = probe_row(case, backend.abilities)
             window = name, window_of(case)
-            if not case or self._windows.get(window, "not_aligned") is None:
+            if row is None or self._windows.get(window, "not_aligned") is None:
                 continue
             probe: Attempt | NoProbe = "not_aligned"
             verdict = verdicts.get(position)
             if verdict is not None and verdict.is_accepted:
                 probe = "accepted"
-            if _may_write(run.contenders[name], batch.attempts[position]):
+            if _may_write(contender, batch.attempts[position]):
                 probe = "accepted"  # Later calls of a probe would get what an earlier one has left in their inputs.
-            elif is_aligned(verdict) and not run.contenders[name].backend.shows_steps:
+            elif is_aligned(verdict) and row is CallRow.RECALL:
                 yield from self._recalled(run, name, batch, position, traces[position])
                 continue
-            elif is_aligned(verdict) or _may_be_told_apart(verdict):
-                probe = self._probe(run.contenders[name], batch, position, has_backward=traces[position].has_backward)
+            elif row is not CallRow.RECALL and (is_aligned(verdict) or _may_be_told_apart(verdict)):
+                probe = self._probe(contender, batch, position, row, has_backward=traces[position].has_backward)
             if isinstance(probe, Attempt):
-                spot = self._beacon.entering(run.order[name], [batch.spots[position]], CallRow.PROBE)
-                trace = run.contenders[name].backend.submit([probe], spot).traces()[0]
+                spot = self._beacon.entering(run.order[name], [batch.spots[position]], row)
+                trace = backend.submit([probe], spot).traces()[0]
                 trace.load()
                 if trace.untested is None and not _lacks_parameter(probe, trace):
                     self._windows[window] = None
                     self._operators.setdefault(name, set()).update(key for key, n in trace.calls.items() if n)
-                    difference = self._difference(case, probe, trace, run.contenders[name])
-                    yield ProbeRun(position, probe, trace, difference)
+                    yield ProbeRun(position, probe, trace, self._difference(row, probe, trace, contender))
                     continue
                 probe = "outside_scope"
             self._leave_out(window, probe)
@@ -115,7 +116,7 @@ class ProbeRunner:
         self._windows[window] = min(why, self._windows.get(window) or why, key=NO_PROBE.index)
 
     def _recalled(self, run: TestRun, name: str, batch: Batch, position: int, trace: Trace) -> Iterator[ProbeRun]:
-        """Call what was compiled of a case again, in place of a probe; yield it if it differs."""
+        """Call what was made of the body of a case again; yield it if it differs."""
         contender, attempt = run.contenders[name], batch.attempts[position]
         backend, window = contender.backend, (name, window_of(batch.spots[position][0]))
         attempt = backend.adapted(attempt)
@@ -135,13 +136,11 @@ class ProbeRunner:
         if answer is not None:
             yield ProbeRun(position, attempt, trace, answer)
 
-    def _probe(self, contender: Contender, batch: Batch, position: int, *, has_backward: bool) -> Attempt | NoProbe:
+    def _probe(
+        self, contender: Contender, batch: Batch, position: int, row: CallRow, *, has_backward: bool
+    ) -> Attempt | NoProbe:
         """Return the probe of a case for a candidate, or why it has none. Candidates share what the reference ran."""
         backend = contender.backend
-        if not backend.shows_steps:
-            return "no_steps"
-        if not backend.takes_probes:
-            return "ranks"
         if batch is not self._batch:
             self._batch, self._made = batch, {}
         case, number = batch.spots[position]
@@ -157,15 +156,15 @@ class ProbeRunner:
             self._beacon.enter(case, REFERENCE, number)
             self._made[key] = probe_of(
                 attempt, self._worker_context.reference, self._beacon.step,
-                of_series=has_series(case), is_whole=not backend.is_in_process, has_backward=has_backward,
+                of_series=row is CallRow.SERIES, is_whole=not backend.is_in_process, has_backward=has_backward,
             )  # fmt: skip
         return self._made[key]
 
-    def _difference(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
+    def _difference(self, row: CallRow, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
         """Return a difference that a probe shows and its case does not; ``None`` if there is none."""
         if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
             return None
-        if not has_series(case):
+        if row is not CallRow.SERIES:
             shared = in_written(probe, trace)
             if is_surely_aligned(probe.program, trace, probe.trace, contender.rules, shared):
                 return None
