@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Program
+    from ci_autotest.values.schedule import Ability
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -55,6 +56,7 @@ class FxBackend(Backend):
     """
 
     shows_steps = False
+    abilities: frozenset[Ability] = frozenset()  # A graph is made anew for each run.
     takes_modules = True
     takes_copies = False
 

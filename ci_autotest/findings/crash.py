@@ -18,7 +18,7 @@ from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import ShownTrial
-from ci_autotest.values.schedule import CallRow, asks
+from ci_autotest.values.schedule import RowName, asks
 from ci_autotest.values.verdict import BackwardPass, InFlight, Misalignment, Verdict
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def confirm_loss(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 def _without_guard(suspect: Suspect, lost: WorkerLostError, inspection: Inspection) -> WorkerLostError:
     """Return how the worker is lost without guard bands; if it is with them alone, no step of the body ends it."""
-    if not asks(CallRow.GUARD, suspect.case):
+    if not asks(RowName.GUARD, suspect.case):
         return lost
     plain = inspection.fresh.ask(msgspec.structs.replace(_confirm_request(suspect), has_guard=False))
     if isinstance(plain, WorkerLostError):

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.verdict import Verdict
-from ci_autotest.values.schedule import CallRow
+from ci_autotest.values.schedule import RowName
 
 #: Times that a sequence must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
 #: Differences of a sequence that are checked to find one whose call is right alone.
 _PASSED_OVER_AT_MOST: Final = 4
 #: Rows of the journal whose calls are those of a probe's program.
-OF_PROBES: Final = frozenset({CallRow.SEQUENCE, CallRow.SERIES, CallRow.REPEAT_OF_SEQUENCE})
+OF_PROBES: Final = frozenset({RowName.SEQUENCE, RowName.SERIES, RowName.REPEAT_OF_SEQUENCE})
 #: Rows that call again what another row has called, on the same inputs.
-_REPEATED: Final = {CallRow.REPEAT: CallRow.CASE, CallRow.REPEAT_OF_SEQUENCE: CallRow.SEQUENCE}
+_REPEATED: Final = {RowName.REPEAT: RowName.CASE, RowName.REPEAT_OF_SEQUENCE: RowName.SEQUENCE}
 NOTE: Final = {"kind": "stateful"}
 
 
@@ -67,7 +67,7 @@ def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     recorded = _record(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)
     if recorded is None:
         return None
-    call = CandidateCall(0, 0, suspect.case, suspect.attempt, CallRow.LOOK, Passes.BOTH)
+    call = CandidateCall(0, 0, suspect.case, suspect.attempt, RowName.LOOK, Passes.BOTH)
     called = _called([call, call], [suspect.test], {(call.place, False): _part(recorded)}, recorded)
     return _of_sequence(called.recording, suspect, fresh)
 
@@ -111,7 +111,7 @@ def _as_called(
 ) -> CalledProgram | None:
     """Return the calls of the last trial that showed it, in their order; ``None`` if the wrong case is not recorded."""
     tests = [next(group).test for _, group in groupby(runs, key=lambda run: run.message)]
-    calls = [call for call in search.calls if call.candidate >= 0 and call.row is not CallRow.REFUSED]
+    calls = [call for call in search.calls if call.candidate >= 0 and call.row is not RowName.REFUSED]
     parts: dict[tuple[tuple[int, int], bool], SequencePart] = {}
     noted = None
     for call in calls:
@@ -140,7 +140,7 @@ def _called(
         parts: The body or the probe of a case, by its place and whether it is the probe.
         noted: Gives the note.
     """
-    sequence, ran = CallSequence(), dict[tuple[tuple[int, int], CallRow], dict[int, int]]()
+    sequence, ran = CallSequence(), dict[tuple[tuple[int, int], RowName], dict[int, int]]()
     origins: dict[int, tuple[TestInfo, CandidateCall, int]] = {}
     for call in calls:
         part = parts.get((call.place, call.row in OF_PROBES))
@@ -149,7 +149,7 @@ def _called(
         # A repeat is of what ran before; any other row has inputs and modules of its own.
         place = call.place, _REPEATED.get(call.row, call.row)
         before = ran.get(place, {}) if call.row in _REPEATED else {}
-        start = last_input(part.program) + 1 if call.row is CallRow.REPEAT_OF_SEQUENCE else None
+        start = last_input(part.program) + 1 if call.row is RowName.REPEAT_OF_SEQUENCE else None
         if call.passes & Passes.FORWARD:
             given = {i: at for i, at in before.items() if (part.is_given(i) if start is None else i < start)}
             made = ran[place] = sequence.forward(part, given or sequence.setup(part))

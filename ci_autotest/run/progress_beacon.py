@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import CallRow
+from ci_autotest.values.schedule import RowName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -76,10 +76,10 @@ class Entering:
     def __init__(
         self,
         view: memoryview[int],
-        journal: Journal,
+        journal: CallJournal,
         candidate: int,
         spots: Sequence[tuple[int, int]],
-        row: CallRow,
+        row: RowName,
     ) -> None:
         self._view, self._journal, self._candidate, self._spots, self._row = view, journal, candidate, spots, row
 
@@ -111,7 +111,7 @@ class Entering:
         view[4] += 1
 
 
-class Journal:
+class CallJournal:
     """The calls of candidates that a worker has made: a ring in its beacon's file, whose oldest calls are overwritten.
 
     Args:
@@ -126,7 +126,7 @@ class Journal:
         """Begin the next message that asks for cases."""
         self._message += 1
 
-    def add(self, candidate: int, case: int, attempt: int, row: CallRow, passes: Passes) -> None:
+    def add(self, candidate: int, case: int, attempt: int, row: RowName, passes: Passes) -> None:
         """Write down a call. It counts once the number of calls says so: a process may end within this function."""
         at = _CALLS_AT + self._count % JOURNAL_CALLS * _CALL.size
         _CALL.pack_into(self._file, at, self._message, candidate, case, attempt, row, passes)
@@ -149,7 +149,7 @@ class ProgressBeacon:
         self._map = mmap.mmap(fd, _BYTES)
         self._whole = memoryview(self._map)
         self._view = self._whole[:_HEAD_AT].cast("q")
-        self.journal = Journal(self._map)
+        self.journal = CallJournal(self._map)
 
     @classmethod
     def create(cls) -> ProgressBeacon:
@@ -168,7 +168,7 @@ class ProgressBeacon:
         view[3] = attempt
         view[4] += 1
 
-    def entering(self, candidate: int, spots: Sequence[tuple[int, int]], row: CallRow = CallRow.CASE) -> Entering:
+    def entering(self, candidate: int, spots: Sequence[tuple[int, int]], row: RowName = RowName.CASE) -> Entering:
         """Return a reporter for the cases of a batch.
 
         Args:
@@ -227,7 +227,7 @@ class ProgressBeacon:
             at = _JOURNAL_HEAD.size + number % JOURNAL_CALLS * _CALL.size
             message, candidate, case, attempt, row, passes = _CALL.unpack_from(data, at)
             with suppress(ValueError):
-                found.append(CandidateCall(message, candidate, case, attempt, CallRow(row), Passes(passes)))
+                found.append(CandidateCall(message, candidate, case, attempt, RowName(row), Passes(passes)))
         return found
 
     def reset(self) -> None:

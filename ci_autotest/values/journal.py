@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from ci_autotest.values.schedule import CallRow  # noqa: TC001 - a message has it, and decoding needs it
+from ci_autotest.values.schedule import RowName  # noqa: TC001 - a message has it, and decoding needs it
 
 
 class Passes(IntEnum):
@@ -36,7 +36,7 @@ class CandidateCall(NamedTuple):
     candidate: int
     case: int
     attempt: int
-    row: CallRow
+    row: RowName
     passes: Passes
 
     @property

@@ -27,7 +27,7 @@ _CHECKED: Final = frozenset({0, 6, 12})
 Ability: TypeAlias = Literal["steps", "again", "body", "bands", "operators"]
 
 
-class CallRow(IntEnum):
+class RowName(IntEnum):
     """The name of a row; the numbers stand in the journal."""
 
     CASE = 0
@@ -103,8 +103,8 @@ def _is_guarded(case: int) -> bool:
 
 
 #: In the order in which a worker makes their calls for a batch.
-SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
-    CallRow.REFUSED: ScheduleRow(
+SCHEDULE: Final[dict[RowName, ScheduleRow]] = {
+    RowName.REFUSED: ScheduleRow(
         "the body, up to the step that the reference refuses",
         "inputs that the reference rejects",
         "the candidate refuses them too",
@@ -112,21 +112,21 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         _every,
         backward=0,
     ),
-    CallRow.CASE: ScheduleRow(
+    RowName.CASE: ScheduleRow(
         "the body, forward; after all cases of the batch, backward",
         "",
         "each value, gradient and flag is the reference's; nothing else was written to",
         "every case",
         _every,
     ),
-    CallRow.LOOK: ScheduleRow(
+    RowName.LOOK: ScheduleRow(
         "the body, with a copy of each value at its step",
         "addresses",
         "the same; this decides the verdict, and what is wrong is located by further runs",
         "a case of which the fast path is not sure",
         _every,
     ),
-    CallRow.GUARD: ScheduleRow(
+    RowName.GUARD: ScheduleRow(
         "the body twice",
         "memory before and behind inputs and results",
         "no band was written to, and no result depends on one",
@@ -136,7 +136,7 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         forward=2,
         backward=2,
     ),
-    CallRow.OPERATORS: ScheduleRow(
+    RowName.OPERATORS: ScheduleRow(
         "`torch.library.opcheck` on each call of an operator of the candidate's libraries",
         "tracing, fake tensors, dispatch",
         "what the operator declares is true",
@@ -144,7 +144,7 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         _CHECKED.__contains__,
         ("operators",),
     ),
-    CallRow.SEQUENCE: ScheduleRow(
+    RowName.SEQUENCE: ScheduleRow(
         "the body 13 times, 14 with modules",
         "values, addresses, versions, identities, parameters, gradients on and off, the order of backward passes",
         "each call gives what the reference gives, when it was made and at the end",
@@ -155,7 +155,7 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         forward=14,
         backward=5,
     ),
-    CallRow.SERIES: ScheduleRow(
+    RowName.SERIES: ScheduleRow(
         "the body 18 times, then all backward passes, then calls of the first again; with up to 17 other modules",
         "values, addresses and modules, which all live",
         "the same: nothing that was kept for one call is given to another",
@@ -166,7 +166,7 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         forward=39,
         backward=19,
     ),
-    CallRow.RECALL: ScheduleRow(
+    RowName.RECALL: ScheduleRow(
         "what was made of the body, twice",
         "nothing, then values",
         "each call gives what the reference gives, and no call writes to earlier results",
@@ -177,7 +177,7 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         forward=3,
         backward=0,
     ),
-    CallRow.REPEAT: ScheduleRow(
+    RowName.REPEAT: ScheduleRow(
         "the body again, forward and backward",
         "the other calls of the batch have come between",
         "the result is the same as before, bit by bit or within the tolerance",
@@ -186,7 +186,7 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
         ("again",),
         is_of_window=True,
     ),
-    CallRow.REPEAT_OF_SEQUENCE: ScheduleRow(
+    RowName.REPEAT_OF_SEQUENCE: ScheduleRow(
         "the last calls of the sequence again",
         "nothing is held between them, so that memory is given out again",
         "the same as before",
@@ -199,15 +199,20 @@ SCHEDULE: Final[dict[CallRow, ScheduleRow]] = {
     ),
 }
 #: Rows of which a window has one, the calls that show what a candidate remembers.
-_PROBES: Final = (CallRow.SEQUENCE, CallRow.SERIES, CallRow.RECALL)
+_PROBES: Final = (RowName.SEQUENCE, RowName.SERIES, RowName.RECALL)
 
 
-def asks(row: CallRow, case: int) -> bool:
+def asks(row: RowName, case: int) -> bool:
     """Whether a case asks for a row."""
     return SCHEDULE[row].asks(case)
 
 
-def probe_row(case: int, abilities: Collection[Ability]) -> CallRow | None:
+def has_probe(case: int) -> bool:
+    """Whether a case is in a window, which has a probe on each candidate that can have one."""
+    return _in_window(case)
+
+
+def probe_row(case: int, abilities: Collection[Ability]) -> RowName | None:
     """Return the row by which a case's window shows what a candidate remembers; ``None`` if there is none for it."""
     rows = (row for row in _PROBES if SCHEDULE[row].asks(case) and {*SCHEDULE[row].needs} <= {*abilities})
     return next(rows, None)

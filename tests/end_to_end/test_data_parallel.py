@@ -178,3 +178,50 @@ def test_repro__alone__starts_its_ranks_and_fails_until_the_wrapper_is_mended(pr
 
 def _of(report: dict[str, Any], candidate: str, operator: str) -> dict[str, Any]:
     return next(each for each in report["findings"] if (each["candidate"], each["operator"]) == (candidate, operator))
+
+
+REPLAYING = """
+from torch.nn.parallel import DistributedDataParallel
+
+kept = {}
+
+
+def replayed(module, args, outputs):
+    (output,) = outputs
+    value = kept.setdefault(tuple(output.shape), output.detach().clone())
+    return (output - output.detach() + value,)
+
+
+def replaying(module, ranks):
+    module.register_forward_hook(replayed)
+    return DistributedDataParallel(module)
+
+
+def right(module, ranks):
+    return DistributedDataParallel(module)
+"""
+LAYER = """
+@autotest(n=2, profiles=())
+def layer():
+    return torch.nn.Linear(3, 2)(random_tensor(2, dim0=random(2, 60).to(int), dim1=3))
+"""
+
+
+def test_run__ranks_that_answer_as_before__are_found_by_calling_the_body_again(tmp_path):
+    project = Project(tmp_path)
+    project.write("mytraining.py", REPLAYING)
+    project.tests(LAYER)
+    rows = [
+        {"name": name, "backend": "ddp", "ranks": 2, "wrap": f"mytraining:{name}"} for name in ("right", "replaying")
+    ]
+    project.configure(candidates=rows)
+    done = project.run()
+    (finding,) = project.report()["findings"]
+    assert (done.status, finding["candidate"], finding["kind"], finding["confirmed"]) == (
+        1,
+        "replaying",
+        "stateful",
+        True,
+    )
+    assert finding["detail"] == "right in the first call of the body, and wrong in a later call with other values"
+    assert finding["no_program"] == "calls"

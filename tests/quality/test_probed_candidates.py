@@ -59,9 +59,9 @@ def test_kinds__of_the_table__are_all_kinds_of_candidates_that_there_are():
 @pytest.mark.parametrize("name", BACKENDS)
 def test_kind__in_the_table__is_probed_as_it_says(name):
     backend = BACKENDS[name]
-    is_probed = backend.takes_probes and getattr(backend, "shows_steps", True)
-    is_repeated = is_probed and issubclass(backend, SubstituteBackend | TorchBackend)
-    assert table("kind of candidate")[name] == ["yes" if shown else "no" for shown in (is_probed, is_repeated)]
+    abilities = backend.abilities.fget(backend) if isinstance(backend.abilities, property) else backend.abilities
+    shown = ("steps" in abilities, "again" in abilities, "body" in abilities)
+    assert table("kind of candidate")[name] == ["yes" if each else "no" for each in shown]
 
 
 def test_keys__of_the_table__are_all_keys_of_a_scope():

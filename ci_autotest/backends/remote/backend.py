@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.process import Host
     from ci_autotest.backends.remote.response import HostDescription, Reader
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.values.schedule import Ability
 
 
 _HOOKS: Final = frozenset({*HOOK, *REGISTERS})
@@ -88,6 +89,11 @@ class RemoteBackend(Backend):
         in_graph = "graph" if self.hello.graph_has_backward else "graph, forward only"
         found.mode = in_graph if is_graph else ""
         return found
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """A program of several calls; a graph is made anew for each run."""
+        return frozenset({"steps"}) if self.shows_steps else frozenset()
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
         """Send the host a batch, forward and backward, and return while it runs.

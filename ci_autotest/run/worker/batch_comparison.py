@@ -23,7 +23,7 @@ from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verd
 from ci_autotest.values.aligned_error import is_measured
 from ci_autotest.values.journal import Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.schedule import CallRow, asks, window_of
+from ci_autotest.values.schedule import RowName, asks, window_of
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class BatchComparison:
         traces = batch.submissions[name].traces()
         if name in batch.meters:
             batch.meters[name].stop()
-        enter = self._beacon.entering(run.order[name], batch.spots, CallRow.LOOK)
+        enter = self._beacon.entering(run.order[name], batch.spots, RowName.LOOK)
         sure = aligned_in_batch(attempts, contender, traces, enter)
         # The fast path does not know that nothing of an untested attempt was compared.
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
@@ -80,12 +80,12 @@ class BatchComparison:
     ) -> dict[int, Judged]:
         """Judge the cases that are not surely aligned, and guarded ones that are not at all, by position."""
         found = {}
-        rows = (CallRow.LOOK, CallRow.GUARD, CallRow.OPERATORS)
+        rows = (RowName.LOOK, RowName.GUARD, RowName.OPERATORS)
         entering = {row: self._beacon.entering(order, batch.spots, row) for row in rows}
         for position, attempt in enumerate(batch.attempts):
             case = batch.spots[position][0]
-            has_guard = contender.has_guard and asks(CallRow.GUARD, case)
-            is_checked = contender.checks_operators and asks(CallRow.OPERATORS, case)
+            has_guard = contender.has_guard and asks(RowName.GUARD, case)
+            is_checked = contender.checks_operators and asks(RowName.OPERATORS, case)
             if position in sure and traces[position].delegation is not None:
                 shown = settled(Judged(ALIGNED, live_of(attempt)), traces[position])
                 if shown.verdict is not ALIGNED:
@@ -93,7 +93,7 @@ class BatchComparison:
                     continue
             if position in sure and not (has_guard or (is_checked and contender.backend.has_operators())):
                 continue
-            row = CallRow.LOOK if position not in sure else CallRow.GUARD if has_guard else CallRow.OPERATORS
+            row = RowName.LOOK if position not in sure else RowName.GUARD if has_guard else RowName.OPERATORS
             entering[row](position)
             entering[row].calls(position, Passes.BOTH)
             if position not in sure:
@@ -144,10 +144,10 @@ class BatchComparison:
         Only the first case of each window is repeated, so that a candidate gets the same calls however batches are cut.
         """
         contender, beacon = run.contenders[name], self._beacon
-        again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT)
-        probe_again = beacon.entering(run.order[name], batch.spots, CallRow.REPEAT_OF_SEQUENCE)
+        again = beacon.entering(run.order[name], batch.spots, RowName.REPEAT)
+        probe_again = beacon.entering(run.order[name], batch.spots, RowName.REPEAT_OF_SEQUENCE)
         whole = [(at, batch.attempts[at], traces[at]) for at in self._first_of_windows(run, name, batch, traces, sure)]
-        repeated_at = {at for at in sure if asks(CallRow.REPEAT_OF_SEQUENCE, batch.spots[at][0])}
+        repeated_at = {at for at in sure if asks(RowName.REPEAT_OF_SEQUENCE, batch.spots[at][0])}
         sequences = [
             (at, probe, trace)
             for at, probe, trace, _ in probed
@@ -173,7 +173,7 @@ class BatchComparison:
         for position in sorted(sure):
             case, _ = batch.spots[position]
             window = run.test, name, window_of(case)
-            is_new = asks(CallRow.REPEAT, case) and window not in self._repeated_windows
+            is_new = asks(RowName.REPEAT, case) and window not in self._repeated_windows
             if is_new and is_to_be_repeated(batch.attempts[position], traces[position]):
                 self._repeated_windows.add(window)
                 yield position

@@ -25,7 +25,7 @@ from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import test_key
 from ci_autotest.values.journal import Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.schedule import CallRow, window_of
+from ci_autotest.values.schedule import RowName, window_of
 from ci_autotest.values.tally import Cost
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class CaseRunner:
         def enter(case: int, name: str, number: int) -> None:
             self._beacon.enter(case, positions[name], number, IN_REFUSED if name else NOWHERE)
             if name:
-                self._beacon.journal.add(positions[name], case, number, CallRow.REFUSED, Passes.FORWARD)
+                self._beacon.journal.add(positions[name], case, number, RowName.REFUSED, Passes.FORWARD)
 
         asked = run.contenders if run.asks_refused else {}
         return accept(case, lambda case, number: run.draw(case, number) if number else refused, asked, enter)

@@ -27,7 +27,7 @@ from ci_autotest.record.declaration import Declaration
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.values.case import test_key
-from ci_autotest.values.schedule import CallRow, asks
+from ci_autotest.values.schedule import RowName, asks
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class FindingRequests:
         )
         # As in the run: with bands, a kernel may fail in another way, and that would pass for flaky. A program that
         # was found with bands has them in it.
-        is_banded = isinstance(message, Confirm) and message.has_guard and asks(CallRow.GUARD, message.case)
-        is_checked = isinstance(message, Confirm) and asks(CallRow.OPERATORS, message.case)
+        is_banded = isinstance(message, Confirm) and message.has_guard and asks(RowName.GUARD, message.case)
+        is_checked = isinstance(message, Confirm) and asks(RowName.OPERATORS, message.case)
         return found._replace(
             has_guard=found.has_guard and is_banded, checks_operators=found.checks_operators and is_checked
         )
@@ -150,7 +150,7 @@ class FindingRequests:
             raise AuthorError(text)
         found = probe_of(
             attempt, reference, self._beacon.step,
-            of_series=asks(CallRow.SERIES, case), has_backward=trace.has_backward,
+            of_series=asks(RowName.SERIES, case), has_backward=trace.has_backward,
         )  # fmt: skip
         if isinstance(found, Attempt):
             return found

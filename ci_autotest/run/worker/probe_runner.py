@@ -23,7 +23,7 @@ from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.run.worker.unreadable import guarded_suspicion
 from ci_autotest.values.journal import Passes
 from ci_autotest.values.probes import NO_PROBE, NoProbe, ProbeCounts
-from ci_autotest.values.schedule import CallRow, is_late, probe_row, window_of
+from ci_autotest.values.schedule import RowName, has_probe, is_late, probe_row, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,9 +84,12 @@ class ProbeRunner:
         contender = run.contenders[name]
         backend = contender.backend
         for position, (case, _) in enumerate(batch.spots):
-            row = probe_row(case, backend.abilities)
             window = name, window_of(case)
-            if row is None or self._windows.get(window, "not_aligned") is None:
+            if not has_probe(case) or self._windows.get(window, "not_aligned") is None:
+                continue
+            row = probe_row(case, backend.abilities)
+            if row is None:
+                self._leave_out(window, "no_steps")
                 continue
             probe: Attempt | NoProbe = "not_aligned"
             verdict = verdicts.get(position)
@@ -94,10 +97,10 @@ class ProbeRunner:
                 probe = "accepted"
             if _may_write(contender, batch.attempts[position]):
                 probe = "accepted"  # Later calls of a probe would get what an earlier one has left in their inputs.
-            elif is_aligned(verdict) and row is CallRow.RECALL:
+            elif is_aligned(verdict) and row is RowName.RECALL:
                 yield from self._recalled(run, name, batch, position, traces[position])
                 continue
-            elif row is not CallRow.RECALL and (is_aligned(verdict) or _may_be_told_apart(verdict)):
+            elif row is not RowName.RECALL and (is_aligned(verdict) or _may_be_told_apart(verdict)):
                 probe = self._probe(contender, batch, position, row, has_backward=traces[position].has_backward)
             if isinstance(probe, Attempt):
                 spot = self._beacon.entering(run.order[name], [batch.spots[position]], row)
@@ -121,7 +124,7 @@ class ProbeRunner:
         backend, window = contender.backend, (name, window_of(batch.spots[position][0]))
         attempt = backend.adapted(attempt)
         rules = rules_beyond(attempt.program, contender.rules, contender.accepts)
-        enter = self._beacon.entering(run.order[name], [batch.spots[position]], CallRow.RECALL)
+        enter = self._beacon.entering(run.order[name], [batch.spots[position]], RowName.RECALL)
         enter(0)
         enter.calls(0, Passes.FORWARD)
         found: list[Verdict | NoProbe | None] = []
@@ -137,7 +140,7 @@ class ProbeRunner:
             yield ProbeRun(position, attempt, trace, answer)
 
     def _probe(
-        self, contender: Contender, batch: Batch, position: int, row: CallRow, *, has_backward: bool
+        self, contender: Contender, batch: Batch, position: int, row: RowName, *, has_backward: bool
     ) -> Attempt | NoProbe:
         """Return the probe of a case for a candidate, or why it has none. Candidates share what the reference ran."""
         backend = contender.backend
@@ -156,15 +159,15 @@ class ProbeRunner:
             self._beacon.enter(case, REFERENCE, number)
             self._made[key] = probe_of(
                 attempt, self._worker_context.reference, self._beacon.step,
-                of_series=row is CallRow.SERIES, is_whole=not backend.is_in_process, has_backward=has_backward,
+                of_series=row is RowName.SERIES, is_whole=not backend.is_in_process, has_backward=has_backward,
             )  # fmt: skip
         return self._made[key]
 
-    def _difference(self, row: CallRow, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
+    def _difference(self, row: RowName, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
         """Return a difference that a probe shows and its case does not; ``None`` if there is none."""
         if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
             return None
-        if row is not CallRow.SERIES:
+        if row is not RowName.SERIES:
             shared = in_written(probe, trace)
             if is_surely_aligned(probe.program, trace, probe.trace, contender.rules, shared):
                 return None

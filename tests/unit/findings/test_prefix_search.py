@@ -13,7 +13,7 @@ from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.finding import Location
 from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import CallRow
+from ci_autotest.values.schedule import RowName
 from ci_autotest.values.verdict import Verdict
 
 TEST = messages.TestInfo(id="test.py::exp", name="exp", file="test.py", n=64, location=Location(file="test.py", line=1))
@@ -33,7 +33,7 @@ class Worker:
         cases = [case for run in message.runs for case in run.cases]
         self.asked.append(cases)
         failure = CaseFailure(case=self.wrong, attempt=0, candidate="k", profile="ordinary", verdict=WRONG)
-        calls = [CandidateCall(0, 0, case, 0, CallRow.CASE, Passes.BOTH) for case in cases]
+        calls = [CandidateCall(0, 0, case, 0, RowName.CASE, Passes.BOTH) for case in cases]
         return Replayed(failures=[(TEST.id, failure)] if self.needed <= {*cases} else [], calls=calls)
 
 

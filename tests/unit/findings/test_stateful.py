@@ -16,7 +16,7 @@ from ci_autotest.program.ir import Ref
 from ci_autotest.run import messages
 from ci_autotest.values.finding import Location
 from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import CallRow
+from ci_autotest.values.schedule import RowName
 from tests.engine import record
 
 TEST = messages.TestInfo(id="test.py::exp", name="exp", file="test.py", n=20, location=Location(file="test.py", line=1))
@@ -57,29 +57,29 @@ def targets(body, calls, *, probe: bool = False):
 
 def test_called__batch__has_all_forward_passes_first():
     calls = [
-        (3, CallRow.CASE, FORWARD),
-        (4, CallRow.CASE, FORWARD),
-        (3, CallRow.CASE, BACKWARD),
-        (4, CallRow.CASE, BACKWARD),
+        (3, RowName.CASE, FORWARD),
+        (4, RowName.CASE, FORWARD),
+        (3, RowName.CASE, BACKWARD),
+        (4, RowName.CASE, BACKWARD),
     ]
     grad = "torch.autograd.grad"
     assert [name for name, *_ in targets(exp, calls)] == ["torch.exp", "torch.exp", grad, grad]
 
 
 def test_called__host__goes_back_after_each_case():
-    calls = [(3, CallRow.CASE, BOTH), (4, CallRow.CASE, BOTH)]
+    calls = [(3, RowName.CASE, BOTH), (4, RowName.CASE, BOTH)]
     assert [name for name, *_ in targets(exp, calls)] == ["torch.exp", "torch.autograd.grad"] * 2
 
 
-@pytest.mark.parametrize(("row", "is_same"), [(CallRow.REPEAT, True), (CallRow.LOOK, False), (CallRow.CASE, False)])
-def test_called__second_call__has_the_same_inputs_if_it_is_a_repeat(row: CallRow, is_same: bool):
-    first, second = targets(exp, [(3, CallRow.CASE, FORWARD), (3, row, FORWARD)])
+@pytest.mark.parametrize(("row", "is_same"), [(RowName.REPEAT, True), (RowName.LOOK, False), (RowName.CASE, False)])
+def test_called__second_call__has_the_same_inputs_if_it_is_a_repeat(row: RowName, is_same: bool):
+    first, second = targets(exp, [(3, RowName.CASE, FORWARD), (3, row, FORWARD)])
     assert (first == second) is is_same
 
 
 def test_called__probe_and_its_last_calls_again__are_made_on_its_inputs():
-    once = targets(linear, [(3, CallRow.PROBE, FORWARD)], probe=True)
-    twice = targets(linear, [(3, CallRow.PROBE, FORWARD), (3, CallRow.REPEAT_OF_PROBE, FORWARD)], probe=True)
+    once = targets(linear, [(3, RowName.SEQUENCE, FORWARD)], probe=True)
+    twice = targets(linear, [(3, RowName.SEQUENCE, FORWARD), (3, RowName.REPEAT_OF_SEQUENCE, FORWARD)], probe=True)
     assert twice[: len(once)] == once
     again = twice[len(once) :]
     assert again
@@ -88,6 +88,6 @@ def test_called__probe_and_its_last_calls_again__are_made_on_its_inputs():
 
 
 def test_called__journal_that_has_lost_its_beginning__has_what_is_left():
-    assert [name for name, *_ in targets(exp, [(3, CallRow.CASE, BACKWARD), (3, CallRow.REPEAT, FORWARD)])] == [
+    assert [name for name, *_ in targets(exp, [(3, RowName.CASE, BACKWARD), (3, RowName.REPEAT, FORWARD)])] == [
         "torch.exp"
     ]

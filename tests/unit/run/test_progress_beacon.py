@@ -10,7 +10,7 @@ import pytest
 from ci_autotest.run.progress_beacon import _CALLS_AT, IN_FLOAT64, JOURNAL_CALLS, ProgressBeacon
 from ci_autotest.run.worker_loss import silence_text
 from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import CallRow
+from ci_autotest.values.schedule import RowName
 
 
 def test_restored__another_says_where_it_is__and_the_place_is_as_before():
@@ -90,12 +90,12 @@ def test_calls__of_a_batch_and_a_repeat__are_read_in_their_order():
     cases.calls(1, Passes.FORWARD)
     cases.calls(0, Passes.BACKWARD)
     place.journal.begin_message()
-    place.entering(1, [(4, 1)], CallRow.REPEAT).calls(0, Passes.BOTH)
+    place.entering(1, [(4, 1)], RowName.REPEAT).calls(0, Passes.BOTH)
     assert place.calls() == [
-        CandidateCall(0, 0, 3, 0, CallRow.CASE, Passes.FORWARD),
-        CandidateCall(0, 0, 4, 1, CallRow.CASE, Passes.FORWARD),
-        CandidateCall(0, 0, 3, 0, CallRow.CASE, Passes.BACKWARD),
-        CandidateCall(1, 1, 4, 1, CallRow.REPEAT, Passes.BOTH),
+        CandidateCall(0, 0, 3, 0, RowName.CASE, Passes.FORWARD),
+        CandidateCall(0, 0, 4, 1, RowName.CASE, Passes.FORWARD),
+        CandidateCall(0, 0, 3, 0, RowName.CASE, Passes.BACKWARD),
+        CandidateCall(1, 1, 4, 1, RowName.REPEAT, Passes.BOTH),
     ]
     place.close()
 
@@ -114,7 +114,7 @@ def test_calls__that_a_kernel_has_overwritten__are_left_out():
     cases = place.entering(0, [(3, 0), (4, 0)])
     cases.calls(0, Passes.FORWARD)
     cases.calls(1, Passes.FORWARD)
-    place.entering(0, [(5, 0)], CallRow.RECALL).calls(0, Passes.BOTH)
+    place.entering(0, [(5, 0)], RowName.RECALL).calls(0, Passes.BOTH)
     os.pwrite(place.fd, b"\xff" * 24, _CALLS_AT)
     assert [call.case for call in place.calls()] == [4, 5]
     place.close()
