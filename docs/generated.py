@@ -12,13 +12,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from ci_autotest.values.schedule import SCHEDULE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: Pages that have tables.
-PAGES: Final = tuple(ROOT / "docs" / "reference" / f"{name}.md" for name in ("action", "configuration", "report"))
+PAGES: Final = (
+    *(ROOT / "docs" / "reference" / f"{name}.md" for name in ("action", "configuration", "report")),
+    ROOT / "docs" / "explanation" / "stateful.md",
+)
 _TABLE: Final = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+#: Of a row of the schedule.
+_NEEDS: Final[dict[tuple[str, ...], str]] = {
+    ("steps",): "run a program call by call",
+    ("again",): "run steps of it again in their place",
+    ("body",): "be called again with what was made of a body",
+    ("bands",): "be kernels in this process (`guard`)",
+    ("operators",): "have operators of a library (`opcheck`)",
+}
 _ATTRIBUTE: Final = re.compile(r"^ {8}(?P<name>\w+): (?P<text>.+(?:\n {9,}\S.*)*)", re.MULTILINE)
 
 
@@ -53,6 +66,24 @@ def _report() -> str:
         f"{_properties(schema['$defs'][name])}"
         for name in names
     )
+
+
+def _schedule() -> str:
+    heads = (
+        "row",
+        "what is called",
+        "what varies",
+        "what must hold",
+        "which cases",
+        "the candidate must",
+        "passes at most",
+    )
+    lines = [
+        f"| `{name.name.lower()}` | {row.calls} | {row.varies or 'nothing'} | {row.holds} | {row.asked} | "
+        f"{_NEEDS.get(row.needs, '')} | {row.forward} forward, {row.backward} backward |"
+        for name, row in SCHEDULE.items()
+    ]
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
 
 
 def _first_paragraph(definition: dict[str, Any]) -> str:
@@ -117,6 +148,7 @@ def _cell(text: str) -> str:
 
 GENERATED: Final[dict[str, Callable[[], str]]] = {
     "configuration": _configuration,
+    "schedule": _schedule,
     "report": _report,
     "action inputs": _action("inputs"),
     "action outputs": _action("outputs"),

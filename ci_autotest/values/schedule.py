@@ -153,7 +153,7 @@ SCHEDULE: Final[dict[RowName, ScheduleRow]] = {
         ("steps",),
         is_of_window=True,
         forward=14,
-        backward=5,
+        backward=4,
     ),
     RowName.SERIES: ScheduleRow(
         "the body 18 times, then all backward passes, then calls of the first again; with up to 17 other modules",

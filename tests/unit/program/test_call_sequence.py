@@ -18,12 +18,17 @@ from ci_autotest.backends.trace import Attempt
 from ci_autotest.program.call_probe import CALLS, rewritten
 from ci_autotest.program.call_sequence import is_repeatable
 from ci_autotest.program.check import check_program
+from ci_autotest.values.schedule import SCHEDULE, RowName
 from tests.engine import record
 
 
 def layer():
     features = random(1, 6).to(int)
     return torch.nn.Linear(in_features=features, out_features=2)(random_tensor(2, dim1=features))
+
+
+def exp():
+    return torch.exp(random_tensor(2, 3, 4))
 
 
 def hooked():
@@ -187,3 +192,19 @@ def test_rewritten__are_the_inputs_that_are_written_to_and_what_shares_their_mem
     found = {steps[index].target for index in rewritten(probe.program)}
     assert {target for target in found if not target.startswith("t")} == {"copy_", "builtins.getattr", "requires_grad_"}
     assert len(found) == 5  # two inputs beside them
+
+
+@pytest.mark.parametrize("row", [RowName.SEQUENCE, RowName.SERIES])
+@pytest.mark.parametrize("body", [layer, exp])
+def test_probe_of__passes__are_at_most_as_many_as_its_row_says(body, row: RowName):
+    attempt = record(body)
+    differentiate(attempt, TorchBackend())
+    found = probe_of(attempt, TorchBackend(), lambda _: None, of_series=row is RowName.SERIES)
+    assert isinstance(found, Attempt)
+    steps = [step for _, step in found.program.calls]
+    (name,) = {step.target for _, step in attempt.program.calls}
+    has_modules = body is layer
+    forward = sum(step.target == name for step in steps)
+    backward = sum(step.target == "torch.autograd.grad" for step in steps)
+    assert backward <= SCHEDULE[row].backward
+    assert (forward == SCHEDULE[row].forward) if has_modules else (forward < SCHEDULE[row].forward)
