@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import torch
 
 from ci_autotest.alignment.elements import ulp_distance, wide
@@ -29,14 +31,12 @@ def errors_of(program: Program, candidate: Trace, reference: Trace) -> tuple[Ali
     """Return the greatest errors of an aligned case, each counted as one case."""
     candidate.load()
     pairs = _pairs(program, candidate, candidate.counterpart(reference))
-    found = joined_errors(_error(operator, left, right) for operator, left, right in pairs)
+    errors = [_error(operator, left, right) for operator, left, right in pairs]
+    # Most values of most cases are exact, and each of them has the one entry of its operator and dtype.
+    distinct = {id(item): item for item in errors}.values()
     return tuple(
-        AlignedError(
-            operator=item.operator, dtype=item.dtype, cases=1, absolute=item.absolute, relative=item.relative,
-            ulp=item.ulp, used=item.used,
-        )
-        for item in found
-    )  # fmt: skip
+        item if item.cases == 1 else msgspec.structs.replace(item, cases=1) for item in joined_errors(distinct)
+    )
 
 
 def _pairs(program: Program, candidate: Trace, reference: Trace) -> Iterator[tuple[str, Any, Any]]:
@@ -64,14 +64,10 @@ def _is_pair(left: object, right: object) -> bool:
 
 def _error(operator: str, left: torch.Tensor, right: torch.Tensor) -> AlignedError:
     name = DTYPE_NAMES[right.dtype]
+    if right.numel() == 0 or same_bits(left.detach(), right.detach()):
+        return _exact(operator, name)
     default = tolerance_for(name)
     is_inexact = bool(default.rtol or default.atol)
-    if right.numel() == 0 or same_bits(left.detach(), right.detach()):
-        return AlignedError(
-            operator=operator, dtype=name, cases=1, absolute=0.0, relative=0.0, ulp=0 if is_inexact else None,
-            # Other dtypes have no tolerance, of which a part could be used.
-            used=0.0 if is_inexact else None,
-        )  # fmt: skip
     ours, theirs = wide(left), wide(right)
     # The difference of two infinities is NaN, and one such element would hide the errors of all others.
     finite = torch.isfinite(ours) & torch.isfinite(theirs)
@@ -82,6 +78,17 @@ def _error(operator: str, left: torch.Tensor, right: torch.Tensor) -> AlignedErr
         operator=operator, dtype=name, cases=1, absolute=_most(apart), relative=_most((apart / size)[size > 0]),
         ulp=None if distance is None else int(min(_most(distance[finite]), 2.0**53)),
         used=_most(apart / (default.atol + default.rtol * size)) if is_inexact else None,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _exact(operator: str, dtype: str) -> AlignedError:
+    """Return the entry of values that are the reference's bit by bit."""
+    default = tolerance_for(dtype)
+    # Other dtypes have no tolerance, of which a part could be used.
+    nothing = (0, 0.0) if default.rtol or default.atol else (None, None)
+    return AlignedError(
+        operator=operator, dtype=dtype, cases=1, absolute=0.0, relative=0.0, ulp=nothing[0], used=nothing[1]
     )  # fmt: skip
 
 

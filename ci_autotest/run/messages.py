@@ -429,6 +429,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     timed_out: bool
     is_killed: bool
     calls: list[CandidateCall] = []
+    is_over_memory: bool = False
 
 
 class WorkerReply(msgspec.Struct, frozen=True, kw_only=True):

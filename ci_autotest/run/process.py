@@ -195,7 +195,7 @@ class WorkerProcess:
         if excess is not None:
             allowed = self._limits.memory_bytes
             reason = f"{excess}, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
-            raise self.fail(reason)
+            raise self.fail(reason, is_over_memory=True)
 
     def _print_stack(self) -> None:
         """Make the fault handler print the stack of a silent worker; it answers SIGABRT even inside foreign code."""
@@ -260,11 +260,12 @@ class WorkerProcess:
         self._output.close()
         self.beacon.close()
 
-    def fail(self, reason: str) -> WorkerLostError:
+    def fail(self, reason: str, *, is_over_memory: bool = False) -> WorkerLostError:
         """End the worker because it broke a rule, and return the error to raise."""
         spot = self.beacon.read()
         self.kill()
-        return WorkerLostError(reason, spot, self._output.tail(), calls=self.beacon.calls())
+        calls = self.beacon.calls()
+        return WorkerLostError(reason, spot, self._output.tail(), calls=calls, is_over_memory=is_over_memory)
 
     def _lost(self) -> WorkerLostError:
         spot = self.beacon.read()

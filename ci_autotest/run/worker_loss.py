@@ -26,6 +26,7 @@ class WorkerLostError(Exception):
         output: The end of what it printed during its task, with the fault handler's stack.
         is_killed: Whether the system or another process killed it with SIGKILL; ci-autotest did not.
         calls: The last calls of its candidates.
+        is_over_memory: Whether ci-autotest ended it because it held more memory than it may.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class WorkerLostError(Exception):
         timed_out: bool = False,
         is_killed: bool = False,
         calls: Sequence[CandidateCall] = (),
+        is_over_memory: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -45,6 +47,7 @@ class WorkerLostError(Exception):
         self.timed_out = timed_out
         self.is_killed = is_killed
         self.calls = calls
+        self.is_over_memory = is_over_memory
 
 
 class OutOfTimeError(Exception):

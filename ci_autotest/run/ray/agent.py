@@ -51,6 +51,7 @@ class Agent:
             gone = Gone(
                 reason=error.reason, spot=(*error.spot,), output=error.output, timed_out=error.timed_out,
                 is_killed=error.is_killed, calls=[*error.calls],
+                is_over_memory=error.is_over_memory,
             )  # fmt: skip
             return encode(WorkerReply(bodies=bodies, gone=gone))
         return encode(WorkerReply(bodies=bodies))

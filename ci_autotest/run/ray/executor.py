@@ -264,6 +264,7 @@ class RayWorker:
                 timed_out=gone.timed_out,
                 is_killed=gone.is_killed,
                 calls=gone.calls,
+                is_over_memory=gone.is_over_memory,
             )
         return None
 
