@@ -110,7 +110,7 @@ def find_calls(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Find the calls after which a case ends its worker, which alone it does not; its program is made of them."""
     suspect, lost = diagnosis.suspect, diagnosis.lost
     # Each trial of a hang takes the whole timeout, and of a leak the whole memory.
-    if suspect.repeats != "history" or lost is None or lost.timed_out or lost.is_over_memory:
+    if suspect.repeats != "history" or lost is None or lost.limit:
         return diagnosis
     called = calls_of_history(suspect, inspection.fresh)
     if called is None:
@@ -154,7 +154,7 @@ def _without_guard(suspect: Suspect, lost: WorkerLostError, inspection: Inspecti
     if isinstance(plain, WorkerLostError):
         return plain
     nowhere = lost.spot._replace(step=-1)
-    return WorkerLostError(lost.reason, nowhere, lost.output, timed_out=lost.timed_out, is_killed=lost.is_killed)
+    return WorkerLostError(lost.reason, nowhere, lost.output, limit=lost.limit, is_killed=lost.is_killed)
 
 
 def locate(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from ci_autotest.config import Candidate, Compat, Known, OpInfo, ToleranceRule
+from ci_autotest.run.worker_loss import Limit
 from ci_autotest.values.case import Draw
 from ci_autotest.values.finding import Location
 from ci_autotest.values.journal import CandidateCall
@@ -426,10 +427,9 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     spot: tuple[int, int, int, int, int]
     output: str
-    timed_out: bool
+    limit: Limit
     is_killed: bool
     calls: list[CandidateCall] = []
-    is_over_memory: bool = False
 
 
 class WorkerReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from ci_autotest.run.messages import CasesDone, Message
 from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.resident_memory import MemoryWatch
-from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError, ending, silence_text
+from ci_autotest.run.worker_loss import Limit, OutOfTimeError, WorkerLostError, ending, silence_text
 from ci_autotest.run.worker_start import Start, spawn
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class WorkerProcess:
             reason = silence_text(limit, self.beacon.awaited())
             self._print_stack()
             self.kill()
-            raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True, calls=self.beacon.calls())
+            raise WorkerLostError(reason, spot, self._output.tail(), limit="time", calls=self.beacon.calls())
 
     def _echo(self) -> None:
         if self._limits.echo is not None and (printed := self._output.taken()):
@@ -195,7 +195,7 @@ class WorkerProcess:
         if excess is not None:
             allowed = self._limits.memory_bytes
             reason = f"{excess}, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
-            raise self.fail(reason, is_over_memory=True)
+            raise self.fail(reason, limit="memory")
 
     def _print_stack(self) -> None:
         """Make the fault handler print the stack of a silent worker; it answers SIGABRT even inside foreign code."""
@@ -260,12 +260,12 @@ class WorkerProcess:
         self._output.close()
         self.beacon.close()
 
-    def fail(self, reason: str, *, is_over_memory: bool = False) -> WorkerLostError:
+    def fail(self, reason: str, limit: Limit = "") -> WorkerLostError:
         """End the worker because it broke a rule, and return the error to raise."""
         spot = self.beacon.read()
         self.kill()
         calls = self.beacon.calls()
-        return WorkerLostError(reason, spot, self._output.tail(), calls=calls, is_over_memory=is_over_memory)
+        return WorkerLostError(reason, spot, self._output.tail(), calls=calls, limit=limit)
 
     def _lost(self) -> WorkerLostError:
         spot = self.beacon.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ci_autotest.values.process_end import exit_text
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 RETIRED: Final = 86
 
 
+Limit: TypeAlias = Literal["", "time", "memory"]
+
+
 class WorkerLostError(Exception):
     """Raised if a worker is gone: it died, made no progress, exceeded a limit, or sent something other than a message.
 
     Attributes:
         reason: Text for the reader, for example ``ended by signal 11 (SIGSEGV)``.
-        timed_out: Whether it was ended because it made no progress.
         spot: Its last position.
         output: The end of what it printed during its task, with the fault handler's stack.
         is_killed: Whether the system or another process killed it with SIGKILL; ci-autotest did not.
+        limit: The limit for which ci-autotest ended it, if it did: it made no progress, or held too much memory.
         calls: The last calls of its candidates.
-        is_over_memory: Whether ci-autotest ended it because it held more memory than it may.
     """
 
     def __init__(
@@ -35,19 +37,22 @@ class WorkerLostError(Exception):
         spot: Spot,
         output: str,
         *,
-        timed_out: bool = False,
         is_killed: bool = False,
+        limit: Limit = "",
         calls: Sequence[CandidateCall] = (),
-        is_over_memory: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.spot = spot
         self.output = output
-        self.timed_out = timed_out
+        self.limit = limit
         self.is_killed = is_killed
         self.calls = calls
-        self.is_over_memory = is_over_memory
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was ended because it made no progress."""
+        return self.limit == "time"
 
 
 class OutOfTimeError(Exception):

@@ -174,7 +174,7 @@ def test_decode_to_worker__mutated__is_a_message_or_refused(real: Real, name: st
 
 
 def test_decode_reply__mutated__is_a_reply_or_refused(real: Real):
-    gone = Gone(reason="ended", spot=(1, 2, 3, 4, 5), output="é", timed_out=False, is_killed=False)
+    gone = Gone(reason="ended", spot=(1, 2, 3, 4, 5), output="é", limit="", is_killed=False)
     tried(encode(WorkerReply(bodies=[encode(real.said["Broken"])], gone=gone)), decode_reply, msgspec.DecodeError)
 
 

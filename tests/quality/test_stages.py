@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
 
 LOST = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 1, 0, 0), "")
-HUNG = WorkerLostError("made no progress for 60 s and was ended", Spot(0, 0, 1, 0, 0), "", timed_out=True)
+HUNG = WorkerLostError("made no progress for 60 s and was ended", Spot(0, 0, 1, 0, 0), "", limit="time")
 CRASHED = SUSPECT._replace(verdict=None, lost=LOST)
 UNSTEADY = msgspec.structs.replace(BAD, kind="nondeterminism")
 REJECTED = SUSPECT._replace(verdict=msgspec.structs.replace(BAD, kind="leniency", is_of_a_rejected_attempt=True))

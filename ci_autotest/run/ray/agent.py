@@ -49,9 +49,8 @@ class Agent:
             bodies.extend(encode(part) for part in self._worker.exchange(decode_to_worker(body)))
         except WorkerLostError as error:
             gone = Gone(
-                reason=error.reason, spot=(*error.spot,), output=error.output, timed_out=error.timed_out,
+                reason=error.reason, spot=(*error.spot,), output=error.output, limit=error.limit,
                 is_killed=error.is_killed, calls=[*error.calls],
-                is_over_memory=error.is_over_memory,
             )  # fmt: skip
             return encode(WorkerReply(bodies=bodies, gone=gone))
         return encode(WorkerReply(bodies=bodies))

@@ -261,10 +261,9 @@ class RayWorker:
                 gone.reason,
                 Spot(*gone.spot),
                 gone.output,
-                timed_out=gone.timed_out,
+                limit=gone.limit,
                 is_killed=gone.is_killed,
                 calls=gone.calls,
-                is_over_memory=gone.is_over_memory,
             )
         return None
 

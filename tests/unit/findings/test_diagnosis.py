@@ -94,7 +94,7 @@ def test_rendered__finding_of_any_kind_and_state__has_a_title_and_its_reasons(ki
 def test_rendered__worker_was_killed_before_it_printed_its_stack__has_that_of_its_second_loss():
     verdict = Verdict(outcome="timed_out", operator="torch.exp", kind="timeout")
     first, again = (
-        WorkerLostError("made no progress for 6 s", Spot(0, 0, 0, 0, 1), text, timed_out=True)
+        WorkerLostError("made no progress for 6 s", Spot(0, 0, 0, 0, 1), text, limit="time")
         for text in ("", "in exp\n")
     )
     diagnosis = Diagnosis(SUSPECT._replace(lost=first), verdict, Route.SETTLED, lost=again)

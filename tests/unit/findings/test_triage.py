@@ -72,7 +72,9 @@ def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(time
     ledger = Ledger([(FIRST, range(1 + others))], ("here",))
     for case in range(1, 1 + others):
         ledger.part(FIRST.id, msgspec.structs.replace(done([]), done=[case], pairs={"here": PairTally(aligned=1)}))
-    error = WorkerLostError("made no progress for 60 s and was ended", Spot(0, 0, 0, 0, 0), "", timed_out=timed_out)
+    error = WorkerLostError(
+        "made no progress for 60 s and was ended", Spot(0, 0, 0, 0, 0), "", limit="time" if timed_out else ""
+    )
     ledger.lost(LostCase(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
     tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
     triage = Triage(left=ledger.suspects())

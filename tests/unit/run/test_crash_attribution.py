@@ -263,9 +263,7 @@ class Judging(FakeWorker):
 
 
 def in_float64(case: int) -> WorkerLostError:
-    return WorkerLostError(
-        "made no progress for 8 s and was ended", Spot(case, 0, IN_FLOAT64, 0, 1), "", timed_out=True
-    )
+    return WorkerLostError("made no progress for 8 s and was ended", Spot(case, 0, IN_FLOAT64, 0, 1), "", limit="time")
 
 
 def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_others_with_it():

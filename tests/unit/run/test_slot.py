@@ -138,7 +138,7 @@ def test_check__worker_killed_three_times__the_next_one_starts_after_a_pause(mon
 def test_unavailable__worker_waits_for_the_lock_of_a_killed_build__says_what_to_delete():
     slot, _ = slot_of()
     stack = 'Thread 0x1 (most recent call first):\n  File "/x/torch/utils/file_baton.py", line 50 in wait\n'
-    hung = WorkerLostError("made no progress for 180 s and was ended", None, stack, timed_out=True)
+    hung = WorkerLostError("made no progress for 180 s and was ended", None, stack, limit="time")
     said = str(slot.unavailable(hung))
     assert "file_baton.py" in said
     assert said.endswith("delete it below TORCH_EXTENSIONS_DIR (~/.cache/torch_extensions where that is not set).")
