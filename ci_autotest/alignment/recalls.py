@@ -4,7 +4,7 @@ A compiled body shows no single steps, and a probe of many calls would be one gr
 placement. So what was compiled, or the body on its ranks, is called three times: by the case, with the same values, and
 with other ones. It is wrong if it keeps values of an earlier call, or writes to the results of one. A difference with
 other values counts if they are right in a body that is compiled anew. Ranks cannot begin anew: there it counts if the
-result is that of the earlier call.
+value that differs is that of the earlier call.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from ci_autotest.alignment.repeats import is_to_be_repeated
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.program.expectations import has_expectation
-from ci_autotest.program.ir import output_refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.program.ir import Program
     from ci_autotest.values.probes import NoProbe
     from ci_autotest.values.verdict import Verdict
 
@@ -68,7 +66,7 @@ def recalled(
         if backend.forget_bodies():
             is_remembered = _difference(other, _run(backend, other), rules) is None
         else:
-            is_remembered = _gives_the_same(attempt.program, again, later)
+            is_remembered = _is_as_before(found, again, later)
         return _told(found, _LATER) if is_remembered else None
     for index, value in again.returned.items():
         again.values[index] = value
@@ -87,13 +85,12 @@ def _difference(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
     return suspicion(attempt._replace(trace=trace.counterpart(attempt.trace)), trace, rules)
 
 
-def _gives_the_same(program: Program, again: Trace, later: Trace) -> bool:
-    """Whether two calls give the same outputs, bit by bit."""
-    pairs = [(again.values[ref.index], later.values[ref.index]) for ref in output_refs(program)]
-    return all(
-        isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and is_same(left, right)
-        for left, right in pairs
-    )
+def _is_as_before(found: Verdict, again: Trace, later: Trace) -> bool:
+    """Whether the value that differs is that of the call before, bit by bit."""
+    if found.misalignment is None or again.failure is not None or later.failure is not None:
+        return False
+    left, right = (trace.values[found.misalignment.step] for trace in (again, later))
+    return isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and is_same(left, right)
 
 
 def _with_other_values(attempt: Attempt, reference: Backend) -> Attempt | None:

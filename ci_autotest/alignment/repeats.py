@@ -41,21 +41,29 @@ def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
     )
 
 
-def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backward: bool = False) -> Verdict | None:
+def has_repeated_backward(attempt: Attempt) -> bool:
+    """Whether the backward pass of a case can be repeated with its calls.
+
+    A call before the last input is not repeated, and its graph has been freed by the first backward pass.
+    """
+    last = last_input(attempt.program)
+    is_whole = not any(index < last for index, _ in attempt.program.calls)
+    return is_whole and bool(attempt.cotangents) and not attempt.is_probe
+
+
+def repeated(attempt: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
     """Run the calls after the last input of a program again; return the difference, ``None`` if there is none.
 
     Args:
         attempt: A case whose body is to be repeated, or a probe.
         trace: Of the candidate, aligned.
         contender: The candidate.
-        has_backward: Whether the backward pass is repeated, too; results are then kept until it has run.
     """
     backend, program = contender.backend, attempt.program
     trace.calls = dict(trace.calls)  # Calls of repeats are not counted, because their number depends on the batch.
     other, last = copy(trace), last_input(program)
+    has_backward = has_repeated_backward(attempt)  # Results are then kept until it has run.
     other.values = trace.values[: last + 1]
-    # A call before the last input is not repeated, and its graph has been freed by the first backward pass.
-    has_backward = has_backward and not any(index < last for index, _ in program.calls)
     off: dict[int, object] = {}
     for index, value in backend.again(program, trace, other.values, holds=has_backward):
         if isinstance(value, Failure):

@@ -56,9 +56,13 @@ class FxBackend(Backend):
     """
 
     shows_steps = False
-    abilities: frozenset[Ability] = frozenset()  # A graph is made anew for each run.
     takes_modules = True
     takes_copies = False
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """None, because a graph is made anew for each run."""
+        return frozenset()
 
     def __init__(self, transform: str, device: str = "cpu") -> None:
         self._torch = TorchSteps(device)

@@ -240,7 +240,8 @@ class _Deferred:
         # All forward passes come first: alternating the two phases takes longer, because each one then starts cold.
         for position, attempt in enumerate(self._attempts):
             enter(position)
-            enter.calls(position, Passes.FORWARD)
+            if out_of_scope(backend, attempt) is None:
+                enter.calls(position, Passes.FORWARD)
             # Compiling takes many times as long as running, so each of the two is progress.
             if attempt.is_probe or not backend.shows_steps:
                 with each_step(backend, enter.step):
@@ -248,7 +249,7 @@ class _Deferred:
             else:
                 found.append(run_forward(backend, attempt))
         for position, (attempt, trace) in enumerate(zip(self._attempts, found, strict=True)):
-            if attempt.cotangents:
+            if attempt.cotangents and out_of_scope(backend, attempt) is None:
                 enter(position)
                 enter.calls(position, Passes.BACKWARD)
                 run_backward(backend, attempt, trace)

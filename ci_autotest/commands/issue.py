@@ -40,12 +40,13 @@ def issue(finding: str, output: Path, stream: TextIO) -> int:
         own = "" if folder.parent.name == FINDINGS else f"'{given}' is no folder of a finding, and "
         message = f"{own}'{output}' holds no {REPORT}. Give the folder of a finding, as {_EXAMPLE}."
         raise UsageError(message)
-    findings = {item.id: item for item in report_json.read(output / REPORT).findings}
+    report = report_json.read(output / REPORT)
+    findings = {item.id: item for item in report.findings}
     found = findings.get(folder.name)
     if found is None:
         nearest = get_close_matches(folder.name, findings, 1)
         hint = f"Did you mean {nearest[0]!r}?" if nearest else f"It has {', '.join(findings) or 'none'}."
         message = f"the report in '{output}' has no finding {folder.name!r}. {hint}"
         raise UsageError(message)
-    stream.write(issue_text(found))
+    stream.write(issue_text(found, report.candidates))
     return 0

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ci_autotest.config import COMPILERS
 from ci_autotest.findings import stateful
 from ci_autotest.findings.crash import lost_again
 from ci_autotest.findings.diagnosis import Diagnosis, Route, flaky, shown_of
@@ -40,7 +39,7 @@ def confirm(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 def confirm_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Look for the calls after which a probe is wrong; it is flaky if nothing shows that again."""
     suspect = diagnosis.suspect
-    find = stateful.by_itself if _is_one_body(suspect, inspection) else stateful.of_probe
+    find = stateful.by_itself if inspection.is_one_body(suspect) else stateful.of_probe
     found = find(suspect, inspection.fresh)
     if found is not None:
         return found
@@ -95,17 +94,11 @@ def _on_suspected_operator(again: Tried, suspect: Suspect, inspection: Inspectio
     return once if isinstance(once, Tried) and is_repeated else again
 
 
-def _is_one_body(suspect: Suspect, inspection: Inspection) -> bool:
-    """Whether the candidate takes a program as one body, also that of several cases: a compiler or a group of ranks."""
-    row = next((each for each in inspection.tools.hello.candidates if each.name == suspect.candidate), None)
-    return row is not None and (row.backend in COMPILERS or row.rank_count > 1)
-
-
 def _stateful(suspect: Suspect, again: Tried, inspection: Inspection) -> Diagnosis | None:
     """Return the stateful finding of a case that is right alone or differs from itself, or ``None``."""
     if again.verdict.kind != "nondeterminism":
         # It was right alone, so that something before it in its process is needed.
-        found = stateful.after_others(suspect, inspection.fresh, has_steps=not _is_one_body(suspect, inspection))
+        found = stateful.after_others(suspect, inspection.fresh, has_steps=not inspection.is_compiled(suspect))
     elif again.verdict.blame == "candidate":
         # It differs from itself: a kernel that counts its calls does so each time, and chance does not.
         found = stateful.twice(suspect, inspection.fresh)

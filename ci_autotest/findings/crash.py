@@ -109,8 +109,8 @@ def record_after_cases(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosi
 def find_calls(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Find the calls after which a case ends its worker, which alone it does not; its program is made of them."""
     suspect, lost = diagnosis.suspect, diagnosis.lost
-    # Each trial of a hang takes the whole timeout, and of a leak the whole memory.
-    if suspect.repeats != "history" or lost is None or lost.limit:
+    # Each trial of a hang takes the whole timeout, and of a leak the whole memory; calls of a compiler are one graph.
+    if suspect.repeats != "history" or lost is None or lost.limit or inspection.is_compiled(suspect):
         return diagnosis
     called = calls_of_history(suspect, inspection.fresh)
     if called is None:

@@ -121,15 +121,27 @@ class PrefixSearch:
         # The worker of the trial before remembers its calls.
         self._fresh.close()
         answer = self._fresh.ask(Replay(candidate=suspect.candidate, runs=messages))
-        if not self._is_shown(answer):
+        if not self._is_shown(answer, [message.test.id for message in messages]):
             return False
         self.calls = answer.calls  # type: ignore[union-attr]
         return True
 
-    def _is_shown(self, answer: Tried | Broken | WorkerLostError) -> bool:
+    def _is_lost_alike(self, lost: WorkerLostError, tests: Sequence[str]) -> bool:
+        """Whether a worker ended by itself in the suspect's case, on the candidate.
+
+        Args:
+            lost: How it was lost.
+            tests: Ids of the tests of its messages: a case of another test may have the same number.
+        """
+        if lost.is_killed or lost.limit or (lost.spot.case, lost.spot.candidate) != (self._suspect.case, 0):
+            return False
+        last = lost.calls[-1].message if lost.calls else -1
+        return 0 <= last < len(tests) and tests[last] == self._suspect.test.id
+
+    def _is_shown(self, answer: Tried | Broken | WorkerLostError, tests: Sequence[str]) -> bool:
         suspect, wanted = self._suspect, self._suspect.verdict
         if suspect.lost is not None:
-            return isinstance(answer, WorkerLostError) and not answer.is_killed and answer.spot.case == suspect.case
+            return isinstance(answer, WorkerLostError) and self._is_lost_alike(answer, tests)
         return isinstance(answer, Replayed) and any(
             (test, failure.case) == (suspect.test.id, suspect.case)
             and wanted is not None

@@ -21,6 +21,7 @@ from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
 from ci_autotest.values.journal import CandidateCall, Passes
+from ci_autotest.values.schedule import RowName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.verdict import Verdict
-from ci_autotest.values.schedule import RowName
 
 #: Times that a sequence must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
@@ -110,8 +110,13 @@ def _as_called(
     search: PrefixSearch, runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker
 ) -> CalledProgram | None:
     """Return the calls of the last trial that showed it, in their order; ``None`` if the wrong case is not recorded."""
-    tests = [next(group).test for _, group in groupby(runs, key=lambda run: run.message)]
-    calls = [call for call in search.calls if call.candidate >= 0 and call.row is not RowName.REFUSED]
+    messages = [list(group) for _, group in groupby(runs, key=lambda run: run.message)]
+    tests = [group[0].test for group in messages]
+    asked = {(number, run.case) for number, group in enumerate(messages) for run in group}
+    # A kernel that writes out of bounds may have overwritten the journal.
+    calls = [
+        call for call in search.calls if call.place in asked and call.candidate == 0 and call.row is not RowName.REFUSED
+    ]
     parts: dict[tuple[tuple[int, int], bool], SequencePart] = {}
     noted = None
     for call in calls:
@@ -149,14 +154,15 @@ def _called(
         # A repeat is of what ran before; any other row has inputs and modules of its own.
         place = call.place, _REPEATED.get(call.row, call.row)
         before = ran.get(place, {}) if call.row in _REPEATED else {}
-        start = last_input(part.program) + 1 if call.row is RowName.REPEAT_OF_SEQUENCE else None
         if call.passes & Passes.FORWARD:
-            given = {i: at for i, at in before.items() if (part.is_given(i) if start is None else i < start)}
+            given = {i: at for i, at in before.items() if i <= last_input(part.program)}
             made = ran[place] = sequence.forward(part, given or sequence.setup(part))
             origins |= {at: (tests[call.message], call, i) for i, at in made.items() if i not in given}
         if call.passes & Passes.BACKWARD and place in ran:
             sequence.gradients(part, ran[place])
-    return CalledProgram(Recording(sequence.program(), sequence.data, noted.note), origins)
+    order = {old: new for new, old in enumerate(sequence.order())}
+    placed = {order[at]: origin for at, origin in origins.items()}
+    return CalledProgram(Recording(sequence.program(), sequence.data, noted.note), placed)
 
 
 def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:

@@ -178,8 +178,10 @@ def rewritten(program: Program) -> frozenset[int]:
 SERIES_CALLS: Final = 18
 #: Sets of values: the case's own and two others.
 SETS: Final = 3
-#: Elements of the states of modules of which as many are made as there are calls; of larger ones, one more is made.
+#: Elements of the states of modules up to which there are as many modules as calls; of larger ones there are two.
 _FEW_ELEMENTS: Final = 1 << 12
+#: What the weights of other modules are scaled by, in turn.
+_FACTORS: Final = (0.5, 0.25, 2.0)
 #: Calls that are repeated at the end.
 _AGAIN: Final = 2
 
@@ -239,8 +241,8 @@ def series(
             for number in numbers:
                 alike.add(found, "gradient", number % SETS, count=len(part.leaves))
     if others:
-        for other in others:
-            change_parameters(found, part, other)
+        for number, other in enumerate(others):
+            change_parameters(found, part, other, _FACTORS[number % len(_FACTORS)])
             found.forward(part, {**called[0][0], **other})
         alike.add(found, "other modules")
         # The first modules again, with a backward pass: a cache of weights may hold another module's in their place.

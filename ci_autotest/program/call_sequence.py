@@ -75,10 +75,6 @@ class SequencePart(NamedTuple):
     tensors: Collection[int] = ()
     writable: Collection[int] = ()
 
-    def is_given(self, index: int) -> bool:
-        """Whether a step is of the setup or an input, which another call of the body has in common with this one."""
-        return index < self.program.start or self.program.steps[index].op == PLACEHOLDER
-
 
 def is_repeatable(program: Program) -> bool:
     """Whether a body may be called again on the same inputs.
@@ -129,6 +125,10 @@ class CallSequence:
         if any(step.in_setup for step in steps[count:]):
             return arranged(steps)
         return Program(tuple(steps[:count]), tuple(steps[count:]))
+
+    def order(self) -> list[int]:
+        """Return the indices of the steps so far in the order of the program, which has all setup in front."""
+        return sorted(range(len(self._steps)), key=lambda index: not self._steps[index].in_setup)
 
     def add(self, step: Step) -> Ref:
         """Append a step whose references are indices of this sequence; return the reference to it."""
@@ -302,13 +302,13 @@ def plain(spec: TensorSpec) -> TensorSpec:
     return TensorSpec.plain(spec.dtype, spec.shape)
 
 
-def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[int, int]) -> bool:
+def change_parameters(found: CallSequence, part: SequencePart, setup: Mapping[int, int], factor: float = 0.5) -> bool:
     """Append steps that scale the weights of each module in place; return whether there is one."""
     weights = weights_of(part)
     for index, name in weights:
-        # Halved, because that changes every weight and rounds no ordinary number.
+        # By a power of two, because that changes every weight and rounds no ordinary number.
         weight = found.add(Step(GET_ATTR, name, (Ref(setup[index]),), (), name))
-        found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), name, NO_GRAD))
+        found.add(Step(CALL_METHOD, "mul_", (weight, factor), (), name, NO_GRAD))
     return bool(weights)
 
 

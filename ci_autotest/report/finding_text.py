@@ -22,7 +22,7 @@ from ci_autotest.values.amounts import amount_of, plural
 from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.report.document import Line
     from ci_autotest.report.evidence import Source
@@ -120,8 +120,14 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def issue_text(finding: Finding) -> str:
-    """Return a finding as a report to whoever makes the candidate: nothing in it needs ci-autotest."""
+def issue_text(finding: Finding, candidates: Sequence[CandidateInfo]) -> str:
+    """Return a finding as a report to whoever makes the candidate: nothing in it needs ci-autotest.
+
+    Args:
+        finding: The finding.
+        candidates: Those of its run: a finding without a program has no versions of its own.
+    """
+    of_run = next((_version(info) for info in candidates if info.name == finding.candidate), "")
     parts = [
         heading(1, Words(headline(finding))),
         "## Describe the bug",
@@ -130,9 +136,15 @@ def issue_text(finding: Finding) -> str:
         "## To reproduce",
         *_shown(_alone(finding), with_program=True),
         "## Versions",
-        markdown(Words(finding.versions)),
+        markdown(Words(finding.versions or of_run or "unknown")),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+def _version(info: CandidateInfo) -> str:
+    """Return what a run knows of a candidate: its backend with its version, its mode, and other libraries."""
+    libraries = (f"{name} {version}" for name, version in info.libraries.items())
+    return ", ".join(part for part in (f"{info.backend} {info.version}".strip(), info.mode, *libraries) if part)
 
 
 def _alone(finding: Finding) -> Finding:

@@ -122,6 +122,11 @@ class CallJournal:
         self._file = file
         self._count, self._message = 0, -1
 
+    def clear(self) -> None:
+        """Begin anew, as a process does that has called nothing."""
+        self._count, self._message = 0, -1
+        _JOURNAL_HEAD.pack_into(self._file, _HEAD_AT, self._count, self._message)
+
     def begin_message(self) -> None:
         """Begin the next message that asks for cases."""
         self._message += 1
@@ -214,9 +219,10 @@ class ProgressBeacon:
         return Spot(*_LAYOUT.unpack(data)) if len(data) == _LAYOUT.size else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
     def calls(self) -> list[CandidateCall]:
-        """Return the last calls of candidates, in order. Numbers that a kernel has overwritten are left out.
+        """Return the last calls of candidates, in order.
 
-        They are read from the file, as ``read`` does.
+        They are read from the file, as ``read`` does. A kernel may have overwritten them: what is no row is left out,
+        and the rest is for the reader to check.
         """
         data = os.pread(self.fd, _BYTES - _HEAD_AT, _HEAD_AT)
         if len(data) != _BYTES - _HEAD_AT:

@@ -1,7 +1,7 @@
 """The journal: which calls of its candidates a worker has made, in their order.
 
 The worker writes each call down before it makes it, in memory that the parent can read after the worker is gone. So a
-replay makes the calls that were made, and nobody has to guess what a worker's schedule may have come to.
+program can make the calls that were made, in their order.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class ProbeCounts(Struct, frozen=True, kw_only=True):
             probe), `same_values` (no input can have other values), `not_repeatable` (the body registers hooks, runs a
             backward pass, draws random numbers or has a refused step), `too_large` (over 32,768 elements), `empty`
             (no tensor has an element), `accepted` (a row of `known` accepts a difference that a probe could not tell
-            from one of its own), `not_aligned` (no case was aligned), `no_steps` (a compiled body shows no
-            single steps, and what was compiled is not called again), `ranks` (until 1.0: a group of ranks).
+            from one of its own), `not_aligned` (no case was aligned), `no_steps` (a body is a graph that is
+            made anew for each run), `ranks` (in reports of earlier versions: a group of ranks).
     """
 
     planned: int = 0

@@ -16,14 +16,16 @@ from ci_autotest.backends.exporters.user_function import UserExporter
 from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import output_refs
+from ci_autotest.values.verdict import Verdict
 from tests.engine import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
     from ci_autotest.values.probes import NoProbe
-    from ci_autotest.values.verdict import Verdict
 
 
 def right(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,6 +112,37 @@ def test_recalled__callable__is_stateful_if_it_remembers(
     assert found.misalignment is not None
     assert (found.outcome, found.kind) == ("misaligned", "stateful")
     assert detail in found.misalignment.detail
+
+
+class Remembering(TorchBackend):
+    """Ranks as a worker sees them, one of whose operators answers as before; no process begins anew."""
+
+    shows_steps = False
+    kept: real.Tensor | None = None
+
+    def run(self, program: Any, sources: Any, **how: Any) -> Trace:
+        trace = super().run(program, sources, **how)
+        trace.is_kept, trace.shown = True, frozenset(ref.index for ref in output_refs(program))
+        at = next(i for i, step in enumerate(program.steps) if step.target == "torch.tanh")
+        self.kept = trace.values[at] if self.kept is None else self.kept
+        trace.values[at] = self.kept
+        return trace
+
+
+def one() -> object:
+    return torch.tanh(random_tensor(dims=(2, 3)))
+
+
+def two() -> object:
+    x = random_tensor(dims=(2, 3))
+    return torch.exp(x), torch.tanh(x)
+
+
+@pytest.mark.parametrize("made", [one, two])
+def test_recalled__value_is_that_of_the_call_before__is_stateful_whatever_else_is_returned(made: Callable[[], object]):
+    found = seen(made, Remembering())
+    assert isinstance(found, Verdict)
+    assert found.kind == "stateful"
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own

@@ -11,7 +11,7 @@ from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.kernel_scope import KernelScope
-from ci_autotest.values.schedule import is_guarded_case
+from ci_autotest.values.schedule import RowName, asks
 from tests.engine import RULES, record
 from tests.quality.out_of_bounds import READS, RESULTS, RIGHT, WRITES
 from tests.quality.right_kernels import TUNED
@@ -72,6 +72,6 @@ def test_planted__out_of_bounds__are_twenty():
     assert len(READS) + len(WRITES) == 20
 
 
-def test_is_guarded_case__default_run__has_a_few():
-    assert [case for case in range(20) if is_guarded_case(case)] == [2, 10, 18]
+def test_asks__default_run__has_a_few_guarded_cases():
+    assert [case for case in range(20) if asks(RowName.GUARD, case)] == [2, 10, 18]
     assert BAND % 64 == 0

@@ -13,7 +13,7 @@ from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.kernel_scope import KernelScope
-from ci_autotest.values.schedule import is_guarded_case, is_operator_check_case
+from ci_autotest.values.schedule import RowName, asks
 from tests.engine import RULES, record
 from tests.quality.library_operators import RIGHT, WRONG
 
@@ -54,6 +54,6 @@ def test_judge_program__forward_only_operator__is_asked_for_no_gradient():
     assert found.verdict.outcome == "aligned"
 
 
-def test_is_operator_check_case__default_run__has_ordinary_ones_without_bands():
-    cases = [case for case in range(1000) if is_operator_check_case(case)]
-    assert (cases, [case for case in cases if is_guarded_case(case)]) == ([0, 6, 12], [])
+def test_asks__default_run__checks_operators_in_ordinary_ones_without_bands():
+    cases = [case for case in range(1000) if asks(RowName.OPERATORS, case)]
+    assert (cases, [case for case in cases if asks(RowName.GUARD, case)]) == ([0, 6, 12], [])

@@ -42,7 +42,7 @@ def repeat(body: Any, backend: Any) -> Any:
     differentiate(attempt, TorchBackend())
     trace = backend.run(attempt.program, attempt.sources)
     backend.backward(attempt.program, trace, attempt.cotangents)
-    return repeated(attempt, trace, Contender(backend, RULES), has_backward=True)
+    return repeated(attempt, trace, Contender(backend, RULES))
 
 
 @pytest.mark.parametrize("body", [several, one, with_late_input])

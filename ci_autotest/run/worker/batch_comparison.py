@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case, settled
-from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
+from ci_autotest.alignment.repeats import has_repeated_backward, is_to_be_repeated, repeated
 from ci_autotest.alignment.verdict import Judged, judged_operators, judged_with_guard, live_of
 from ci_autotest.backends.protocol import each_step, out_of_scope
 from ci_autotest.backends.remote.process import HostLostError
@@ -23,7 +23,7 @@ from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verd
 from ci_autotest.values.aligned_error import is_measured
 from ci_autotest.values.journal import Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.schedule import RowName, asks, window_of
+from ci_autotest.values.schedule import SCHEDULE, RowName, asks, window_of
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ class BatchComparison:
                 continue
             row = RowName.LOOK if position not in sure else RowName.GUARD if has_guard else RowName.OPERATORS
             entering[row](position)
-            entering[row].calls(position, Passes.BOTH)
+            for _ in range(SCHEDULE[row].forward):
+                entering[row].calls(position, Passes.BOTH)
             if position not in sure:
                 asked = contender._replace(has_guard=has_guard, checks_operators=is_checked)
                 judged = self._judge(attempt, asked, traces[position])
@@ -155,11 +156,10 @@ class BatchComparison:
         ]
         for position, attempt, trace in [*whole, *sequences]:
             own = contender.backend.narrowed(attempt)
-            has_backward = not own.is_probe and bool(own.cotangents)
             enter = probe_again if own.is_probe else again
             enter(position)
-            enter.calls(position, Passes.BOTH if has_backward else Passes.FORWARD)
-            find = partial(repeated, own, trace, contender, has_backward=has_backward)
+            enter.calls(position, Passes.BOTH if has_repeated_backward(own) else Passes.FORWARD)
+            find = partial(repeated, own, trace, contender)
             # The calls of a probe take many times as long as its case, so each one is progress.
             with each_step(contender.backend, enter.step) if attempt.is_probe else nullcontext():
                 found = guarded_suspicion(attempt.program, find)

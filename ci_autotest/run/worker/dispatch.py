@@ -146,6 +146,7 @@ class Dispatcher:
         """Run cases again, in order, and return the failures of all of them at the end."""
         parts: list[CasesDone] = []
         assert self._state is not None  # noqa: S101 - the parent says hello first
+        self._beacon.journal.clear()
         # A new one, because which cases are probed and repeated depends on what a runner has seen.
         case_runner = CaseRunner(self.worker_context, self._beacon, self._state, parts.append)
         failures = []

@@ -31,6 +31,15 @@ def linear():
     return torch.nn.Linear(in_features=4, out_features=2)(random_tensor(2, 3, 4))
 
 
+def tanh_of_linear():
+    return torch.tanh(torch.nn.Linear(in_features=4, out_features=2)(random_tensor(2, 3, 4)))
+
+
+def multiplied():
+    value = torch.exp(random_tensor(2, 3, 4))
+    return value * random_tensor(2, 3, 4)
+
+
 def recorded(body, *, probe: bool = False):
     attempt = record(body)
     differentiate(attempt, TorchBackend())
@@ -91,3 +100,20 @@ def test_called__journal_that_has_lost_its_beginning__has_what_is_left():
     assert [name for name, *_ in targets(exp, [(3, RowName.CASE, BACKWARD), (3, RowName.REPEAT, FORWARD)])] == [
         "torch.exp"
     ]
+
+
+def test_called__modules_of_two_cases__each_step_is_still_that_of_its_case():
+    # Checked by ``targets``, which compares each step with the one that it comes from.
+    calls = [
+        (3, RowName.CASE, FORWARD),
+        (4, RowName.CASE, FORWARD),
+        (3, RowName.CASE, BACKWARD),
+        (3, RowName.REPEAT, BOTH),
+    ]
+    names = [name for name, *_ in targets(tanh_of_linear, calls)]
+    assert names.count("torch.tanh") == 3
+
+
+def test_called__call_before_the_last_input__is_not_made_again_in_a_repeat():
+    names = [name for name, *_ in targets(multiplied, [(3, RowName.CASE, FORWARD), (3, RowName.REPEAT, FORWARD)])]
+    assert names == ["torch.exp", "operator.mul", "operator.mul"]

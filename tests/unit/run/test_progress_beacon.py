@@ -118,3 +118,13 @@ def test_calls__that_a_kernel_has_overwritten__are_left_out():
     os.pwrite(place.fd, b"\xff" * 24, _CALLS_AT)
     assert [call.case for call in place.calls()] == [4, 5]
     place.close()
+
+
+def test_clear__process_that_replays_again__has_the_calls_since_then_alone():
+    place = ProgressBeacon.create()
+    for case in (3, 4):
+        place.journal.clear()
+        place.journal.begin_message()
+        place.entering(0, [(case, 0)]).calls(0, Passes.FORWARD)
+    assert place.calls() == [CandidateCall(0, 0, 4, 0, RowName.CASE, Passes.FORWARD)]
+    place.close()
