@@ -121,6 +121,7 @@ class CallJournal:
     def __init__(self, file: mmap.mmap) -> None:
         self._file = file
         self._count, self._message = 0, -1
+        self._room = (len(file) - _CALLS_AT) // _CALL.size
 
     def clear(self) -> None:
         """Begin anew, as a process does that has called nothing."""
@@ -133,7 +134,9 @@ class CallJournal:
 
     def add(self, candidate: int, case: int, attempt: int, row: RowName, passes: Passes) -> None:
         """Write down a call. It counts once the number of calls says so: a process may end within this function."""
-        at = _CALLS_AT + self._count % JOURNAL_CALLS * _CALL.size
+        if not self._room:
+            return
+        at = _CALLS_AT + self._count % self._room * _CALL.size
         _CALL.pack_into(self._file, at, self._message, candidate, case, attempt, row, passes)
         self._count += 1
         _JOURNAL_HEAD.pack_into(self._file, _HEAD_AT, self._count, self._message)
@@ -151,7 +154,7 @@ class ProgressBeacon:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._map = mmap.mmap(fd, _BYTES)
+        self._map = mmap.mmap(fd, os.fstat(fd).st_size)
         self._whole = memoryview(self._map)
         self._view = self._whole[:_HEAD_AT].cast("q")
         self.journal = CallJournal(self._map)
@@ -159,8 +162,15 @@ class ProgressBeacon:
     @classmethod
     def create(cls) -> ProgressBeacon:
         """Create the beacon of a new worker."""
+        # Where files may have no more than a few bytes, it has no journal.
+        with suppress(OSError):
+            return cls._of_size(_BYTES)
+        return cls._of_size(_CALLS_AT)
+
+    @classmethod
+    def _of_size(cls, size: int) -> ProgressBeacon:
         with tempfile.TemporaryFile() as file:
-            file.write(_UNSET + bytes(_BYTES - len(_UNSET)))
+            file.write(_UNSET + bytes(size - len(_UNSET)))
             file.flush()
             return cls(os.dup(file.fileno()))
 
