@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ci_autotest.alignment.probe import other_values, probe_obstacle
 from ci_autotest.alignment.repeats import is_to_be_repeated
 from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.protocol import run_forward
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.program.expectations import has_expectation
 
@@ -75,7 +76,7 @@ def recalled(
 
 
 def _run(backend: Backend, attempt: Attempt) -> Trace:
-    trace = backend.run(attempt.program, attempt.sources)
+    trace = run_forward(backend, attempt)
     trace.load()
     return trace
 
