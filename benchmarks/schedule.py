@@ -1,7 +1,8 @@
-"""CPU time of each row of the schedule: of the shipped suite with all rows, and without one of them at a time.
+"""CPU time of each row of the schedule: of the shipped suite with all rows, and without one of them.
 
 Twenty cases of each test of the suite run in one worker, in this process, on torch as candidate; everything is warm.
-A round runs the suite with all rows, then once without each row, and the share of a row is what is saved without it.
+Each row has pairs of runs, with all rows and without it, in turns; its share is what is saved without it. One test in
+four is run, so that the two runs of a pair are near to each other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from ci_autotest.run.worker.memory import spare_memory
 from ci_autotest.run.worker.tests import SUITE
 from ci_autotest.values.schedule import SCHEDULE, RowName
 
-ROUNDS = 5
+ROUNDS = 7
+EVERY = 4
 #: Rows that a run can do without; the suite on torch asks for no others.
 ROWS = (RowName.SEQUENCE, RowName.SERIES, RowName.REPEAT, RowName.REPEAT_OF_SEQUENCE, RowName.GUARD)
 
@@ -51,25 +53,34 @@ def spent(dispatcher: Dispatcher, tests: list[Any]) -> float:
     return time.process_time() - begun
 
 
+def without(name: RowName, dispatcher: Dispatcher, tests: list[Any]) -> float:
+    """Return the CPU seconds without a row."""
+    row = SCHEDULE[name]
+    SCHEDULE[name] = row._replace(asks=lambda _: False)
+    try:
+        return spent(dispatcher, tests)
+    finally:
+        SCHEDULE[name] = row
+
+
 def main() -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of torch itself, about operators that will change
     dispatcher, tests = made()
+    tests = tests[::EVERY]
     spare_memory()
     spent(dispatcher, tests)
-    whole, saved = [], dict[RowName, list[float]]()
-    for _ in range(ROUNDS):
-        whole.append(spent(dispatcher, tests))
-        for name in ROWS:
-            row = SCHEDULE[name]
-            SCHEDULE[name] = row._replace(asks=lambda _: False)
-            try:
-                saved.setdefault(name, []).append(1 - spent(dispatcher, tests) / whole[-1])
-            finally:
-                SCHEDULE[name] = row
-    print(f"{len(tests)} tests at {CASES} cases: {statistics.median(whole):.1f} s")
+    print(f"{len(tests)} tests at {CASES} cases")
     print("row                   share of the time  (least to most)")
-    for name, shares in saved.items():
+    for name in ROWS:
+        shares = []
+        for number in range(ROUNDS):
+            # In turns, because a machine may become slower or faster meanwhile.
+            if number % 2:
+                part, whole = without(name, dispatcher, tests), spent(dispatcher, tests)
+            else:
+                whole, part = spent(dispatcher, tests), without(name, dispatcher, tests)
+            shares.append(1 - part / whole)
         print(f"{name.name.lower():20}  {statistics.median(shares):16.1%}  ({min(shares):.1%} to {max(shares):.1%})")
     return 0
 
