@@ -33,6 +33,7 @@ _BACKWARD_STEP: Final = -2
 _COMPILING_STEP: Final = -5
 #: At most this many calls are tried, to find the one whose backward pass ends the worker.
 _TRIED_IN_BACKWARD: Final = 20
+_AFTER_CALLS: Final = "its last call ends no process alone: it needs the calls before it"
 #: The verdict on a lost case before the reference has recorded its program.
 ITS_TEST: Final = Verdict(outcome="crashed", target="its test")
 
@@ -216,10 +217,11 @@ def _after_calls(
         return None
     verdict = recorded.verdict
     at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
-    return replace(
+    found = replace(
         _with_verdict(replace(diagnosis, lost=lost), verdict),
         shown=ShownTrial(at_call, calls), whole=None, is_confirmed=True, route=Route.LOSS_AFTER_CALLS,
     )  # fmt: skip
+    return found.noted(_AFTER_CALLS)
 
 
 def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError, fresh: SingleWorker) -> int | None:

@@ -242,6 +242,7 @@ def test_run__kernel_ends_its_process_after_other_cases__is_a_crash_with_the_cal
     assert (status, found["outcome"], found["operator"], found["confirmed"]) == (1, "crashed", "torch.tanh", True)
     assert found["repro_verified"]
     assert found["no_program"] == ""
+    assert "it needs the calls before it" in found["message"]
     # As a loop, because it is many calls of one kind.
     assert "for _ in range(60):" in found["program"]
 
