@@ -176,7 +176,9 @@ def test_run__crash_that_needs_calls_before_it__is_shown_by_a_program_of_calls(t
 
 def test_run__crash_that_needs_a_history__says_so(tmp_path: Path):
     finding = crash_of(project_of(tmp_path, {"late": ("sqrt", 30)}), "late", "sqrt", 30)
-    assert "alone it does not: it needs" in finding["detail"]
+    assert "it needs the calls before it" in finding["message"]
+    assert finding["repro_verified"]
+    assert "for _ in range(24):" in finding["program"]
 
 
 def crash_of(project: Project, name: str, operator: str, cases: int) -> dict[str, Any]:

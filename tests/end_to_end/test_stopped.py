@@ -16,7 +16,7 @@ import pytest
 from junitparser import JUnitXml
 
 from ci_autotest.report.report_json import json_schema
-from tests.projects import Project, ended, environment, wait_until
+from tests.projects import Project, ended, environment, processes, wait_until
 from tests.stopping import WAYS, Stop, stopped, stops, usual_s
 
 #: What is looked at is processes, signals or limits.
@@ -92,7 +92,8 @@ def test_run__stopped_at_any_moment__leaves_a_report_that_agrees_and_no_process_
 def test_run__stopped_again_and_again__still_writes_the_report(sent: signal.Signals, tmp_path: Path):
     project = project_in(tmp_path)
     process = project.start("run", "--workers", "2", environ={MARK: str(tmp_path)})
-    assert wait_until((tmp_path / "autotest-report").is_dir, 60)
+    # Its first child: until then nothing is run, and a report is not promised.
+    assert wait_until(lambda: len(processes(f"{MARK}={tmp_path}")) > 1, 60)
     while process.poll() is None:
         os.kill(process.pid, sent)
         time.sleep(0.002)
