@@ -73,7 +73,7 @@ def ours(
     request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=[candidate]))[HEADER.size :])
     last = _through(dispatcher.answer(request))
     spent = time.perf_counter() - begun
-    aligned = last.aligned.get(candidate, 0) + sum(part.aligned.get(candidate, 0) for part in parts)
+    aligned = sum(part.pairs[candidate].aligned for part in (last, *parts) if candidate in part.pairs)
     parts.clear()
     assert aligned == len(cases), f"{test.name}: {aligned} of {len(cases)} cases are aligned"
     return spent

@@ -49,7 +49,7 @@ def time_s(workers: list[WorkerProcess], test: TestInfo, names: tuple[str, ...] 
         spent = time.perf_counter() - begun
     parts: list[Any] = [part for each in done for part in each]
     for name in names:
-        aligned = sum(part.aligned.get(name, 0) for part in parts)
+        aligned = sum(part.pairs[name].aligned for part in parts if name in part.pairs)
         assert aligned == CASES * len(workers), f"{aligned} cases are aligned on {name}"
     return spent
 
