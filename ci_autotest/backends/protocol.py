@@ -11,7 +11,7 @@ import torch
 
 from ci_autotest.backends.case_scope import EVERY_CASE, without_gradients
 from ci_autotest.backends.trace import Trace
-from ci_autotest.values.journal import Passes
+from ci_autotest.values.schedule import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

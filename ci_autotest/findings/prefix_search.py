@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ci_autotest.findings.suspect import Suspect
-    from ci_autotest.run.messages import Broken, TestInfo, Tried
+    from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
-    from ci_autotest.values.journal import CandidateCall
+    from ci_autotest.values.schedule import CandidateCall
 
 #: Limits of one search: processes that it may start, and how often it may run as many cases as there are. They are
 #: counted and not timed, so that a busy machine finds the same cases.
@@ -121,10 +121,15 @@ class PrefixSearch:
         # The worker of the trial before remembers its calls.
         self._fresh.close()
         answer = self._fresh.ask(Replay(candidate=suspect.candidate, runs=messages))
-        if not self._is_shown(answer, [message.test.id for message in messages]):
+        if isinstance(answer, WorkerLostError):
+            is_shown = suspect.lost is not None and self._is_lost_alike(answer, [run.test.id for run in messages])
+        elif isinstance(answer, Replayed):
+            is_shown = suspect.lost is None and self._has_failed_alike(answer)
+        else:
             return False
-        self.calls = answer.calls  # type: ignore[union-attr]
-        return True
+        if is_shown:
+            self.calls = answer.calls
+        return is_shown
 
     def _is_lost_alike(self, lost: WorkerLostError, tests: Sequence[str]) -> bool:
         """Whether a worker ended by itself in the suspect's case, on the candidate.
@@ -138,11 +143,10 @@ class PrefixSearch:
         last = lost.calls[-1].message if lost.calls else -1
         return 0 <= last < len(tests) and tests[last] == self._suspect.test.id
 
-    def _is_shown(self, answer: Tried | Broken | WorkerLostError, tests: Sequence[str]) -> bool:
+    def _has_failed_alike(self, answer: Replayed) -> bool:
+        """Whether the suspect's case has its difference."""
         suspect, wanted = self._suspect, self._suspect.verdict
-        if suspect.lost is not None:
-            return isinstance(answer, WorkerLostError) and self._is_lost_alike(answer, tests)
-        return isinstance(answer, Replayed) and any(
+        return any(
             (test, failure.case) == (suspect.test.id, suspect.case)
             and wanted is not None
             and (failure.verdict.operator, failure.verdict.kind) == (wanted.operator, wanted.kind)

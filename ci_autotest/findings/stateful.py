@@ -20,8 +20,7 @@ from ci_autotest.program.ir import PLACEHOLDER, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
-from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import RowName
+from ci_autotest.values.schedule import CandidateCall, Passes, RowName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,9 +13,9 @@ from ci_autotest.config import Candidate, Compat, Known, OpInfo, ToleranceRule
 from ci_autotest.run.worker_loss import Limit
 from ci_autotest.values.case import Draw
 from ci_autotest.values.finding import Location
-from ci_autotest.values.journal import CandidateCall
 from ci_autotest.values.power import TestPower
 from ci_autotest.values.result import CandidateInfo, OperatorStanding, XFail
+from ci_autotest.values.schedule import CandidateCall
 from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.tally import PairTally, TestTally, UsageTally
 from ci_autotest.values.tolerance import Strictness

@@ -1,8 +1,8 @@
 """The progress beacon: shared memory in which a worker writes which case, candidate and step it is in.
 
 It is a small file that both processes open. It has no name, so no run leaves it behind. The worker writes a few
-numbers; the parent reads them after the worker has died or fallen silent. Behind them lies the worker's journal: the
-last calls of its candidates, so that what led to a failure can be run again call by call.
+numbers; the parent reads them after the worker has ended, or while it makes no progress. The file also holds the
+worker's journal: the last calls of its candidates, so that what led to a failure can be run again call by call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import RowName
+from ci_autotest.values.schedule import CandidateCall, Passes, RowName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.run.progress_beacon import Spot
-    from ci_autotest.values.journal import CandidateCall
+    from ci_autotest.values.schedule import CandidateCall
 
 #: Exit status of a worker that ends itself because its device only returns errors.
 RETIRED: Final = 86

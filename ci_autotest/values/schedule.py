@@ -2,7 +2,10 @@
 
 A row is data: what is called, what varies from the case's own call, what must hold afterwards, the cases that ask for
 it, and what a candidate must be able to do. A miss becomes a row here, with its calls in ``program/call_probe`` or
-``alignment``. What was called stands in the worker's journal under the row's name.
+``alignment``.
+
+A ``CandidateCall`` is an entry of the worker's journal. The worker writes each call down before it makes it, in memory
+that the parent can read after the worker is gone. So a program can make the same calls in their order.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ def is_late(case: int) -> bool:
     return case % WINDOW >= WINDOW // 2
 
 
-def _every(case: int) -> bool:  # noqa: ARG001 - the signature of ``asks``
+def _every(_case: int) -> bool:
     return True
 
 
@@ -216,3 +219,36 @@ def probe_row(case: int, abilities: Collection[Ability]) -> RowName | None:
     """Return the row by which a case's window shows what a candidate remembers; ``None`` if there is none for it."""
     rows = (row for row in _PROBES if SCHEDULE[row].asks(case) and {*SCHEDULE[row].needs} <= {*abilities})
     return next(rows, None)
+
+
+class Passes(IntEnum):
+    """Which passes of a body a call makes."""
+
+    FORWARD = 1
+    BACKWARD = 2
+    BOTH = 3
+
+
+class CandidateCall(NamedTuple):
+    """A call of a candidate, or a pass of one.
+
+    Attributes:
+        message: Number of the message of its process that asked for the case, from 0.
+        candidate: Position of the candidate in that message.
+        case: Number of the case.
+        attempt: Number of the attempt.
+        row: What asked for the call.
+        passes: Which passes it makes.
+    """
+
+    message: int
+    candidate: int
+    case: int
+    attempt: int
+    row: RowName
+    passes: Passes
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The message and the case."""
+        return self.message, self.case

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Program, Step, TensorSpec
-    from ci_autotest.values.journal import Passes
-    from ci_autotest.values.schedule import Ability
+    from ci_autotest.values.schedule import Ability, Passes
 
 
 # The hosts of a group, one process for each rank, used like a single host.

@@ -9,7 +9,7 @@ import torch
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Trace
 from ci_autotest.program.ir import ARRAY, CALL_METHOD
-from ci_autotest.values.journal import Passes
+from ci_autotest.values.schedule import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

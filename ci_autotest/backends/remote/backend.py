@@ -23,7 +23,7 @@ from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, REGISTERS, Program, Ref, Step
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.refusal import refusals
-from ci_autotest.values.journal import Passes
+from ci_autotest.values.schedule import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

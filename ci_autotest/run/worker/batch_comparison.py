@@ -21,9 +21,8 @@ from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.probe_runner import ProbeRunner
 from ci_autotest.run.worker.unreadable import guarded_suspicion, unreadable_verdict
 from ci_autotest.values.aligned_error import is_measured
-from ci_autotest.values.journal import Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.schedule import SCHEDULE, RowName, asks, window_of
+from ci_autotest.values.schedule import SCHEDULE, Passes, RowName, asks, window_of
 from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:

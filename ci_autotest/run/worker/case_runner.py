@@ -23,9 +23,8 @@ from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import test_key
-from ci_autotest.values.journal import Passes
 from ci_autotest.values.result import REFERENCE_CANDIDATE
-from ci_autotest.values.schedule import RowName, window_of
+from ci_autotest.values.schedule import Passes, RowName, window_of
 from ci_autotest.values.tally import Cost
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from ci_autotest.program.ir import GET_ATTR
 from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.run.worker.context import REFERENCE
 from ci_autotest.run.worker.unreadable import guarded_suspicion
-from ci_autotest.values.journal import Passes
 from ci_autotest.values.probes import NO_PROBE, NoProbe, ProbeCounts
-from ci_autotest.values.schedule import RowName, has_probe, is_late, probe_row, window_of
+from ci_autotest.values.schedule import Passes, RowName, has_probe, is_late, probe_row, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

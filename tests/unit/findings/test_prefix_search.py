@@ -12,8 +12,7 @@ from ci_autotest.run.messages import CaseFailure, Replay, Replayed, RunCases
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.finding import Location
-from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import RowName
+from ci_autotest.values.schedule import CandidateCall, Passes, RowName
 from ci_autotest.values.verdict import Verdict
 
 TEST = messages.TestInfo(id="test.py::exp", name="exp", file="test.py", n=64, location=Location(file="test.py", line=1))

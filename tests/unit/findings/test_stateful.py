@@ -15,8 +15,7 @@ from ci_autotest.program.check import check_program
 from ci_autotest.program.ir import Ref
 from ci_autotest.run import messages
 from ci_autotest.values.finding import Location
-from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import RowName
+from ci_autotest.values.schedule import CandidateCall, Passes, RowName
 from tests.engine import record
 
 TEST = messages.TestInfo(id="test.py::exp", name="exp", file="test.py", n=20, location=Location(file="test.py", line=1))

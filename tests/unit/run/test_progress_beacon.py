@@ -9,8 +9,7 @@ import pytest
 
 from ci_autotest.run.progress_beacon import _CALLS_AT, IN_FLOAT64, JOURNAL_CALLS, ProgressBeacon
 from ci_autotest.run.worker_loss import silence_text
-from ci_autotest.values.journal import CandidateCall, Passes
-from ci_autotest.values.schedule import RowName
+from ci_autotest.values.schedule import CandidateCall, Passes, RowName
 
 
 def test_restored__another_says_where_it_is__and_the_place_is_as_before():
