@@ -39,7 +39,7 @@ from ci_autotest.commands.completion import candidates_of, tests_of
 from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.commands.terminal import outlast_readers
 from ci_autotest.doc_links import more
-from ci_autotest.errors import AutotestError, ConfigError, OutputError, UnavailableError
+from ci_autotest.errors import AutotestError, ConfigError
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -389,9 +389,9 @@ def _run(request: Request, *, is_quiet: bool, is_verbose: bool, is_json: bool) -
 
 
 def _status(result: RunResult) -> int:
-    """Return a run's exit status; if it is that of an error, print the last note, which explains it."""
-    if result.notes and result.exit_code in {OutputError.exit_code, UnavailableError.exit_code}:
-        click.echo(result.notes[-1], err=True)
+    """Return a run's exit status; print the error that ended it, if one did."""
+    if result.error is not None:
+        click.echo(result.error.message, err=True)
     return result.exit_code
 
 

@@ -18,6 +18,7 @@ import requests
 
 from ci_autotest.commands.baseline import Baselines
 from ci_autotest.commands.downloaded_report import read_downloaded
+from ci_autotest.commands.exit_status import ended_by
 from ci_autotest.commands.output_writer import (
     ended_early,
     links_from,
@@ -41,6 +42,7 @@ from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, folder_of, image_of
 from ci_autotest.report.verdict_line import is_wholly_aligned
 from ci_autotest.values.judgement import CauseKind, causes
+from ci_autotest.values.result import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -178,7 +180,7 @@ def _publish(
         for leg in (leg for leg in held if not leg.unread):
             written = write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
             if written is not leg.result:
-                raise OutputError(written.notes[-1])
+                raise OutputError(written.notes[0])
     published = publish(client, event, origin.pull, wanted_of(asked, held, _turn(event, origin)))
     unread = [leg.unread for leg in held if leg.unread]
     if published.action == "skipped" and unread:
@@ -224,7 +226,7 @@ def _plain(name: str) -> str:
 
 
 def _with_verdict(leg: Leg, why: str) -> Leg:
-    result = msgspec.structs.replace(leg.result, exit_code=UsageError.exit_code, notes=(why, *leg.result.notes))
+    result = ended_by(leg.result, RunError(why, UsageError.exit_code))
     return replace(leg, result=result, is_doubted=True)
 
 

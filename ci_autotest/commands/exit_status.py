@@ -11,10 +11,12 @@ from ci_autotest.errors import OutputError
 from ci_autotest.report.probe_text import probe_notes
 from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.judgement import causes, status_of
-from ci_autotest.values.result import FailOn, RunResult, not_called, uncalled
+from ci_autotest.values.result import RunError, not_called, uncalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ci_autotest.values.result import FailOn, RunResult
 
 #: Operators that a note names.
 _NAMED: Final = 5
@@ -47,9 +49,14 @@ def _not_called_in_part(result: RunResult) -> list[str]:
 
 
 def not_written(result: RunResult, failures: Sequence[str]) -> RunResult:
-    """Return a result with a note and the exit status for files that could not be written, if there are any."""
+    """Return a result with the error and its note for files that could not be written, if there are any."""
     if not failures:
         return result
     others = f" {len(failures) - 1} more could not be written either." if len(failures) > 1 else ""
-    status = result.exit_code if result.interrupted else OutputError.exit_code
-    return msgspec.structs.replace(result, exit_code=status, notes=(f"{failures[0]}{others}", *result.notes))
+    return ended_by(result, RunError(f"{failures[0]}{others}", OutputError.exit_code))
+
+
+def ended_by(result: RunResult, error: RunError) -> RunResult:
+    """Return a result whose status and first note are those of an error; an interrupted run keeps its status."""
+    status = result.exit_code if result.interrupted else error.status
+    return msgspec.structs.replace(result, error=error, exit_code=status, notes=(error.message, *result.notes))

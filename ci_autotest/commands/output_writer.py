@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest import config as configuration
-from ci_autotest.commands.exit_status import not_written
+from ci_autotest.commands.exit_status import ended_by, not_written
 from ci_autotest.config.called_names import called_names
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.github.environ import COMMIT
@@ -28,7 +28,7 @@ from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, folder_of
 from ci_autotest.report.markdown_text import heading, size
 from ci_autotest.report.verdict_line import verdict
-from ci_autotest.values.result import Environment, RunResult, Summary
+from ci_autotest.values.result import Environment, RunError, RunResult, Summary
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -189,13 +189,14 @@ def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
     return without_report(f"{sentence}: {lines[-1]}" if lines else f"{sentence}.", *lines[:-1])
 
 
-def without_report(*notes: str) -> RunResult:
+def without_report(why: str, *more: str) -> RunResult:
     """Return a result that has nothing but notes, the first of which is the verdict."""
-    return RunResult(
+    empty = RunResult(
         seed=0,
         environment=Environment(ci_autotest=VERSION, python=platform.python_version(), platform=platform.platform()),
-        candidates=(), results=(), findings=(), summary=Summary(), exit_code=UsageError.exit_code, notes=notes,
+        candidates=(), results=(), findings=(), summary=Summary(), notes=more,
     )  # fmt: skip
+    return ended_by(empty, RunError(why, UsageError.exit_code))
 
 
 def rendered(

@@ -89,7 +89,7 @@ def show_result(result: RunResult, stream: TextIO, output: str, verbosity: Verbo
 
 def _brief(result: RunResult) -> list[Text]:
     """Return a line for each failure, and the reasons of a run that compared nothing or could not go on."""
-    lines = [line_of(cause) for cause in in_order(result) if cause.kind.status == FAILED and cause.test]
+    lines = [line_of(cause) for cause in in_order(result) if cause.status == FAILED and cause.test]
     if result.exit_code == NOTHING:
         # The table names these candidates otherwise.
         lines += [f"not available: {info.name}: {info.reason}" for info in result.candidates if info.reason]

@@ -14,7 +14,7 @@ from ci_autotest import config as configuration
 from ci_autotest.commands.budget import Budget
 from ci_autotest.commands.case_dispatch import CasePlan, execute, learned_of, loader_info, needs_no_candidate
 from ci_autotest.commands.executors import Surroundings, means_for
-from ci_autotest.commands.exit_status import not_written
+from ci_autotest.commands.exit_status import ended_by, not_written
 from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import (
@@ -47,7 +47,7 @@ from ci_autotest.values.amounts import plural
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.expected_failures import accept_expected
 from ci_autotest.values.past_run import past_run
-from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo, Environment
+from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo, Environment, RunError
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -227,11 +227,11 @@ def _result(state: RunState, environ: Mapping[str, str]) -> RunResult:
         unrepeated=frozenset(state.triage.unrepeated), speed=apply_known(state.speed, rows, today),
     )  # fmt: skip
     result = make_result(ledger, known, circumstances)
+    if state.failure is not None:
+        result = ended_by(result, RunError(str(state.failure), state.failure.exit_code))
     if state.plan is not None and request.shard == (1, 1):
         is_whole = {each.name for each in request.config.candidates} <= {each.name for each in request.candidates}
         state.database.save_failed(failed_after(result, state.database.failed(), has_all_candidates=is_whole))
-    if state.failure is not None and not state.is_interrupted:
-        result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
     return not_written(result, state.unwritten)
 
 

@@ -26,7 +26,7 @@ _REMARKS: Final = 10
 
 
 def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
-    """Return the sentences that every reader must see; the last one explains the exit status of an error."""
+    """Return the sentences that every reader must see."""
     known = state.request.config.known
     notes = [
         f"candidate {info.name!r} was skipped: {why_not_available(info)}" for info in state.infos if not info.available
@@ -90,8 +90,6 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
     notes += left_notes(state.ledger.left)
     notes += unrepeated_notes(state.triage.unrepeated)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
-    # The last note explains the exit status: the command line prints it to standard error.
-    notes += [str(state.failure)] if state.failure is not None else []
     return tuple(notes)
 
 

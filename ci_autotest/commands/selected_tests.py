@@ -86,7 +86,7 @@ def failed_after(result: RunResult, before: Collection[str], *, has_all_candidat
         has_all_candidates: Whether every candidate of the configuration ran; else a test may still fail on another.
     """
     now = {item.test for item in result.results if item.outcome in _AGAIN}
-    now |= {test for cause in causes(result) if cause.kind.status == FAILED for test in cause.tests}
+    now |= {test for cause in causes(result) if cause.status == FAILED for test in cause.tests}
     now |= {item.test for item in result.speed if is_wrong_at_size(item)}
     if not has_all_candidates:
         return sorted({*before, *now})

@@ -41,7 +41,7 @@ def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
         result: The run.
         prefix: The configuration's folder in the repository.
     """
-    of_tests = [cause for cause in in_order(result) if cause.kind.status == FAILED and cause.test]
+    of_tests = [cause for cause in in_order(result) if cause.status == FAILED and cause.test]
     tests = {item.test: item.location for item in result.results}
     errors = [_error(cause, result, tests.get(cause.test), prefix) for cause in of_tests[:MOST]]
     rest = [name_of(cause) for cause in of_tests[MOST:]]

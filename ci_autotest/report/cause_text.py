@@ -10,7 +10,7 @@ from ci_autotest.report.verdict_line import headline, in_reading_order
 from ci_autotest.values.expected_failures import passed_sentence
 from ci_autotest.values.finding import Finding
 from ci_autotest.values.judgement import Cause, CauseKind, causes
-from ci_autotest.values.result import BrokenTest, TestResult
+from ci_autotest.values.result import BrokenTest, RunError, TestResult
 from ci_autotest.values.speed import SpeedResult
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def sentence_of(cause: Cause) -> str:
     match subject:
         case Finding():
             return headline(subject)
-        case BrokenTest():
+        case BrokenTest() | RunError():
             return subject.message
         case SpeedResult():
             return spoken(subject)

@@ -66,7 +66,7 @@ def render(result: RunResult) -> str:
 
 def _suites(result: RunResult) -> list[Any]:
     findings, prefix = {finding.id: finding for finding in result.findings}, result.environment.folder
-    judged = [cause for cause in in_order(result) if cause.kind.status == FAILED and cause.kind is not CauseKind.BROKEN]
+    judged = [cause for cause in in_order(result) if cause.status == FAILED and cause.kind is not CauseKind.BROKEN]
     groups: dict[tuple[str, str], list[TestResult]] = {}
     for item in result.results:
         groups.setdefault((item.candidate, _names(item.test, item.location)[0]), []).append(item)
@@ -81,9 +81,8 @@ def _suites(result: RunResult) -> list[Any]:
         for (name, file), items in groups.items()
     ]
     broken: dict[str, list[BrokenTest]] = {}
-    # A run that ended with an error before its first test has no testcase, so its note becomes one.
-    is_silent = bool(result.exit_code and result.notes and not result.results and not result.broken)
-    ended = [BrokenTest(test="ci-autotest", message=result.notes[0])] if is_silent else []
+    # What ended the run is no test's, so it is a testcase of its own.
+    ended = [BrokenTest(test="ci-autotest", message=result.error.message)] if result.error is not None else []
     for each in (*result.broken, *ended):
         broken.setdefault(_names(each.test, each.location)[0], []).append(each)
     suites += _power_suites(result)

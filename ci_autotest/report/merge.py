@@ -75,6 +75,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             summary=summarize(tests, findings, broken),
             broken=broken,
             interrupted=any(part.interrupted for part in parts),
+            error=next((part.error for part in parts if part.error is not None), None),
             notes=_merged_notes(parts),
             fixed=_merged_fixed(parts, findings),
             new=_merged_new(parts, findings),

@@ -55,9 +55,7 @@ _NO_BACKWARD = "the candidate has no backward pass there"
 _REST = "PyTorch ran the other calls in the compiler's place"
 _UNSEEN = "unknown delegation: what the compiler ran itself could not be seen"
 _NAMES_SHOWN = 3
-_UNAVAILABLE = 4
-_USAGE = 2
-#: Characters of the reason why a run ended before it compared anything.
+#: Characters of the error that ended a run.
 _WHY_CHARS = 300
 #: Why a call that is wrong at larger sizes does not fail a run that fails for such calls otherwise.
 _SPARED = {"new": "none new", "never": "not counted"}
@@ -221,6 +219,8 @@ def _faults(result: RunResult) -> list[str]:
         faults.append(f"{plural(wrong, 'call')} wrong at larger sizes")
     if slower := counts.get(CauseKind.SLOWER):
         faults.append(f"{plural(slower, 'timed call')} slower")
+    if result.error is not None:
+        faults.append(one_line(result.error.message, _WHY_CHARS))
     if CauseKind.INTERRUPTION in counts:
         faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
     # A fault that has a name explains the exit status better than the number does.
@@ -229,11 +229,6 @@ def _faults(result: RunResult) -> list[str]:
 
 def _exit_faults(result: RunResult) -> list[str]:
     """Return why a run without a finding ended with a status other than 0."""
-    if result.exit_code == _USAGE and (result.notes or not result.results):
-        return [one_line(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
-    if result.exit_code == _UNAVAILABLE:
-        names = [item.name for item in result.candidates if not item.available]
-        return [f"not available: {_listed(names) or 'a required device or worker'}"]
     is_shard = result.shard[1] > 1 and not result.exit_code
     if not is_shard and not any(item.cases.compared for item in result.results):
         return ["nothing was compared"]

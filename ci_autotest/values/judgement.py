@@ -1,6 +1,6 @@
 """What fails a run: the causes of its exit status. The status, and every surface that says why, ask here.
 
-The rows are those of ``docs/reference/exit-status.md``, from the top. The statuses 2 and 4 are those of errors.
+The rows are those of ``docs/reference/exit-status.md``, from the top. An error has a status of its own, 2 or 4.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.expected_failures import unexpected_passes
 from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
-from ci_autotest.values.result import CaseCounts, is_all_skipped, uncalled
+from ci_autotest.values.result import CaseCounts, RunError, is_all_skipped, uncalled
 from ci_autotest.values.speed import is_too_slow, is_wrong_at_size
 from ci_autotest.values.verdict import FAILED_OUTCOMES
 
@@ -39,9 +39,10 @@ _BUILTIN: Final = "builtin:"
 
 
 class CauseKind(Enum):
-    """A kind of cause, with the exit status that it gives."""
+    """A kind of cause."""
 
     INTERRUPTION = "interruption"
+    ERROR = "error"
     FINDING = "finding"
     ORPHAN = "orphan"
     BROKEN = "broken"
@@ -54,13 +55,6 @@ class CauseKind(Enum):
     LACKING = "lacking"
     UNMEASURED = "unmeasured"
 
-    @property
-    def status(self) -> int:
-        """The exit status."""
-        if self is CauseKind.INTERRUPTION:
-            return INTERRUPTED
-        return NOTHING if self in _NOTHING else FAILED
-
 
 _NOTHING: Final = frozenset({CauseKind.UNCALLED, CauseKind.UNTESTED, CauseKind.LACKING, CauseKind.UNMEASURED})
 
@@ -72,13 +66,22 @@ class Cause(NamedTuple):
         kind: What it is.
         test: The test; empty if it is none of one test.
         candidate: The candidate; empty if it is none of one candidate.
-        subject: The finding, result, broken test or timed call; ``None`` if it is none of one.
+        subject: The finding, result, broken test, timed call or error; ``None`` if it is none of one.
     """
 
     kind: CauseKind
     test: str = ""
     candidate: str = ""
-    subject: Finding | TestResult | BrokenTest | SpeedResult | None = None
+    subject: Finding | TestResult | BrokenTest | SpeedResult | RunError | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit status that it gives."""
+        if isinstance(self.subject, RunError):
+            return self.subject.status
+        if self.kind is CauseKind.INTERRUPTION:
+            return INTERRUPTED
+        return NOTHING if self.kind in _NOTHING else FAILED
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -94,7 +97,7 @@ def causes(result: RunResult) -> tuple[Cause, ...]:
 
 def status_of(found: tuple[Cause, ...]) -> int:
     """Return the exit status for the causes of a run."""
-    return found[0].kind.status if found else FINE
+    return found[0].status if found else FINE
 
 
 def failing(result: RunResult) -> list[Finding]:
@@ -131,6 +134,8 @@ def _counts(item: Finding, fail_on: str) -> bool:
 def _of_interruption(result: RunResult) -> Iterator[Cause]:
     if result.interrupted:
         yield Cause(CauseKind.INTERRUPTION)
+    if result.error is not None:
+        yield Cause(CauseKind.ERROR, subject=result.error)
 
 
 def _of_failures(result: RunResult) -> Iterator[Cause]:

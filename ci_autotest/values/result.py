@@ -319,6 +319,18 @@ FailOn: TypeAlias = Literal["misaligned", "new", "never", "flaky", "leniency", "
 FAIL_ON: Final[tuple[FailOn, ...]] = get_args(FailOn)
 
 
+class RunError(Struct, frozen=True):
+    """An error that ended a run before its end, or kept a file of its report from being written.
+
+    Attributes:
+        message: What happened, in a sentence.
+        status: The exit status that it gives.
+    """
+
+    message: str
+    status: int
+
+
 class RunResult(Struct, frozen=True, kw_only=True):
     """A whole run: the content of ``report.json``.
 
@@ -349,6 +361,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         power: How much the tests notice: mutants of the reference, tried on them by ``ci-autotest power``; null if it
             was not measured.
         fail_on: What ends the run with 1; null in a report of an earlier version.
+        error: What ended the run before its end, or kept a file from being written; null if nothing did.
         exit_code: Exit status of the command.
     """
 
@@ -376,6 +389,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     speed: tuple[SpeedResult, ...] = ()
     power: PowerResult | None = None
     fail_on: FailOn | None = None
+    error: RunError | None = None
     exit_code: int = 0
 
 

@@ -7,6 +7,7 @@ import io
 import msgspec
 import pytest
 
+from ci_autotest.commands.output_writer import without_report
 from ci_autotest.commands.result_text import Verbosity, show_result
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import CaseCounts
@@ -82,7 +83,7 @@ def test_show_result__quiet__says_why_nothing_was_compared_or_the_run_could_not_
 def test_show_result__note_with_special_characters__is_the_verdict_as_it_stands():
     note = r"no test uses @autotest: see <https://x> & `a|b` in C:\tmp\new"
     stream = io.StringIO()
-    show_result(samples.run(results=(), exit_code=2, notes=(note,)), stream, "out")
+    show_result(without_report(note), stream, "out")
     assert f"✗ {note}" in stream.getvalue().splitlines()
 
 

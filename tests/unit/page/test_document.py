@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 
-from ci_autotest.commands.output_writer import rendered
+from ci_autotest.commands.output_writer import rendered, without_report
 from ci_autotest.page.document import render_page
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.merge import merge
@@ -171,5 +171,5 @@ def test_render_page__nothing_timed__has_no_table_of_speed(folder):
 
 def test_render_page__verdict_with_special_characters__is_shown_as_it_stands():
     note = r"see <https://x> & `a|b` in C:\tmp\new"
-    page = render_page(report_samples.run(results=(), exit_code=2, notes=(note,)), Setting())
+    page = render_page(without_report(note), Setting())
     assert r"<title>✗ see &lt;https://x&gt; &amp; `a|b` in C:\tmp\new</title>" in page

@@ -5,12 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ci_autotest.commands.exit_status import settled
 from ci_autotest.errors import UnsupportedReason, UsageError
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.merge import merge, summarize
 from ci_autotest.values.error_pattern import Box, ErrorMap, ErrorPattern, Everything, Span
 from ci_autotest.values.finding import Hit
-from ci_autotest.values.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary, UnsupportedCases
+from ci_autotest.values.result import (
+    AttemptCounts,
+    CandidateInfo,
+    CaseCounts,
+    Environment,
+    RunError,
+    Summary,
+    UnsupportedCases,
+)
 from tests import report_samples as samples
 
 OTHER = "autotests/autotest_a.py::relu"
@@ -193,6 +202,12 @@ def test_merge__notes_and_interruption__are_united():
 
     assert merged.notes == ("a", "b", "c", "The shards ran with different torch: 2.12.0, 2.13.0.")
     assert merged.interrupted
+
+
+def test_merge__an_error_ended_one_shard__the_merged_run_ends_with_its_status():
+    error = RunError("no node is left", 4)
+    merged = settled(merge([shard(1), shard(2, is_partial=True, error=error)]), "misaligned")
+    assert (merged.error, merged.exit_code) == (error, 4)
 
 
 def test_merge__order_of_shards__does_not_matter():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ci_autotest.commands.exit_status import ended_by
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.document import plain_line
 from ci_autotest.report.verdict_line import headline, in_reading_order, is_wholly_aligned, marks, verdict
-from ci_autotest.values.result import CandidateInfo, CaseCounts, UnsupportedCases
+from ci_autotest.values.result import CandidateInfo, CaseCounts, RunError, UnsupportedCases
 from tests import report_samples as samples
 
 IDLE = samples.outcome(outcome="not_run", cases=CaseCounts(not_run=20))
@@ -67,11 +68,7 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
             id="one compared nothing, as expected",
         ),
         pytest.param(
-            samples.run(
-                candidates=(CandidateInfo(name="cuda", backend="torch", available=False, reason="no GPU"),), exit_code=4
-            ),
-            "✗ not available: cuda",
-            id="device missing",
+            ended_by(samples.run(), RunError("no node is left", 4)), "✗ no node is left", id="ended by an error"
         ),
         pytest.param(samples.run(interrupted=True), "✗ interrupted after 40 cases", id="interrupted"),
         pytest.param(

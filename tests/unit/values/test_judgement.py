@@ -21,7 +21,7 @@ from ci_autotest.report.comment_text import render_comment
 from ci_autotest.report.verdict_line import verdict
 from ci_autotest.values.finding import Finding
 from ci_autotest.values.judgement import FAILED, Cause, CauseKind, causes
-from ci_autotest.values.result import FAIL_ON, CaseCounts, RunResult, UnsupportedCases, XFail
+from ci_autotest.values.result import FAIL_ON, CaseCounts, RunError, RunResult, UnsupportedCases, XFail
 from ci_autotest.values.speed import Ratio, SpeedResult
 from ci_autotest.values.verdict import FAILED_OUTCOMES
 from tests import report_samples as samples
@@ -91,6 +91,7 @@ def random_run(seed: int) -> RunResult:
         results=tuple(random_result(draw, test, findings) for test in tests), findings=tuple(findings),
         broken=tuple(samples.broken() for _ in range(draw.random() < 0.1)),
         speed=tuple(call for call in calls if call.test in tests), interrupted=draw.random() < 0.1,
+        error=RunError("no node is left", 4) if draw.random() < 0.1 else None,
         new=draw.choice([None, tuple(item.id for item in findings if draw.random() < 0.5)]),
     )  # fmt: skip
     return settled(run, draw.choice(FAIL_ON))
@@ -115,11 +116,11 @@ def test_surfaces__any_run__say_what_its_status_says(block):
 
 def hold_to_causes(result: RunResult) -> None:
     found = causes(result)
-    of_tests = [cause for cause in found if cause.kind.status == FAILED]
+    of_tests = [cause for cause in found if cause.status == FAILED]
     sign = verdict(result)[0]
     assert (sign == "✗") == bool(result.exit_code or not any(item.cases.compared for item in result.results)), result
     assert sign in render_comment(result)
-    assert bool(failed_cases(result)) == bool(of_tests)
+    assert bool(failed_cases(result)) == bool(of_tests or result.error)
     assert bool(annotate(result)) == bool(of_tests)
     again = failed_after(result, (), has_all_candidates=True)
     assert {cause.test for cause in of_tests} <= {*again}
