@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.overhead import HERE, ours
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import AnyCandidate, ModuleCandidate, SubstituteCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, TestInfo
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -38,7 +38,7 @@ THEIR_ROUNDS = 12
 THEIR_GRAPH_ROUNDS = 4
 
 
-def dispatcher_of(candidates: list[Candidate]) -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
+def dispatcher_of(candidates: list[AnyCandidate]) -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
     """Return a dispatcher with these candidates, the measured tests, and a list that receives partial responses."""
     spare_memory()  # a worker does the same
     parts: list[CasesDone] = []
@@ -57,15 +57,15 @@ def dispatcher_of(candidates: list[Candidate]) -> tuple[Dispatcher, dict[str, Te
 
 def host_costs() -> int:
     """Print the cost of a host per case; return the number of missed goals."""
-    here, there = Candidate(name="torch", backend="torch"), Candidate(name="hosted", backend="module", module="torch")
+    here, there = TorchCandidate(name="torch"), ModuleCandidate(name="hosted", module="torch")
     replace = {"torch.abs": "torch.abs", "torch.matmul": "torch.matmul"}
-    kernels = Candidate(name="torch", backend="substitute", replace=replace)
-    isolated = Candidate(name="hosted", backend="substitute", replace=replace, isolated=True)
+    kernels = SubstituteCandidate(name="torch", replace=replace)
+    isolated = SubstituteCandidate(name="hosted", replace=replace, isolated=True)
     print("torch in a host, relative to torch; then a substitute with isolated: true, relative to the same without")
     return _costs(here, there) + _costs(kernels, isolated)
 
 
-def _costs(here: Candidate, there: Candidate) -> int:
+def _costs(here: AnyCandidate, there: AnyCandidate) -> int:
     """Print how much more the second of two candidates costs than the first."""
     dispatcher, tests, parts = dispatcher_of([here, there])
     print("a host             in process us  in a host us  cost us (quartiles)     goal  CPU time of that")
@@ -128,7 +128,7 @@ class Theirs:
 
 def on_oneflow(packages: Path) -> int:
     """Print the cases per second of both harnesses on OneFlow; return the number of missed goals."""
-    flow = Candidate(name="oneflow", backend="module", module="oneflow", python=str(ONEFLOW))
+    flow = ModuleCandidate(name="oneflow", module="oneflow", python=str(ONEFLOW))
     dispatcher, tests, parts = dispatcher_of([flow])
     theirs = Theirs(packages)
     print("OneFlow, cases/s   ours  theirs, no graph  ratio   goal  theirs, default  ratio   goal")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.run.frames import HEADER, decode_from_worker, decode_to_worker, frame
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases, TestInfo
 from ci_autotest.run.progress_beacon import ProgressBeacon
@@ -53,7 +53,7 @@ def make_bench() -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
             seed=0,
             strictness="tolerance",
             reference_device="cpu",
-            candidates=[Candidate(name="torch", backend="torch")],
+            candidates=[TorchCandidate(name="torch")],
             tolerances=[],
         )
     )

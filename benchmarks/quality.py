@@ -14,8 +14,9 @@ from pathlib import Path
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import Request
 from ci_autotest.commands.run import run as run_command
-from ci_autotest.config import Candidate, Config
+from ci_autotest.config import Config
 from ci_autotest.findings import shrink_driver as driver
+from ci_autotest.kinds import SubstituteCandidate
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding
 from tests.quality.planted import FAULTS
 
@@ -69,9 +70,8 @@ def planted(strict, part, parts):
 def run(faults, strictness, output):
     """Run the tests of some faults on a candidate for each, by the command."""
     candidates = tuple(
-        Candidate(
-            name=name, backend="substitute",
-            replace={fault.operator if "." in fault.operator and fault.operator.startswith("torch.")
+        SubstituteCandidate(
+            name=name, replace={fault.operator if "." in fault.operator and fault.operator.startswith("torch.")
                      else f"torch.{fault.operator}": f"planted.{name}"},
         )
         for name, fault in faults.items()

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_ten
 
 from benchmarks.overhead import HERE, ours
 from ci_autotest.backends.ranks.parts import placements_of
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import DTensorCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, TestInfo
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -78,7 +78,7 @@ def main() -> int:
     dispatcher.answer(
         Hello(
             root=str(HERE), folders=[], seed=0, strictness="tolerance", reference_device="cpu", tolerances=[],
-            candidates=[Candidate(name=_NAME, backend="dtensor", mesh=(RANKS,))],
+            candidates=[DTensorCandidate(name=_NAME, mesh=(RANKS,))],
         )
     )  # fmt: skip
     tests = {test.name: test for test in dispatcher.answer(Discover("sharded.py")).tests}

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks.overhead import HERE, make_bench, ours
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.run.messages import Discover, Discovered, Hello, RunCases, TestInfo
 from ci_autotest.run.process import Limits, WorkerProcess
 
@@ -32,7 +32,7 @@ def start() -> tuple[WorkerProcess, TestInfo]:
     worker = WorkerProcess(os.environ, Limits(60.0))
     hello = Hello(
         root=str(HERE), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
-        candidates=[Candidate(name=name, backend="torch") for name in NAMES], tolerances=[],
+        candidates=[TorchCandidate(name=name) for name in NAMES], tolerances=[],
     )  # fmt: skip
     worker.ask(hello)
     found = worker.ask(Discover("bodies.py"))

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from benchmarks.suite_ratio import CASES
-from ci_autotest.config import Candidate
 from ci_autotest.discovery import families
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.run.messages import Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -37,7 +37,7 @@ def made() -> tuple[Dispatcher, list[Any]]:
     dispatcher.answer(
         Hello(
             root=".", folders=[], seed=0, strictness="tolerance", reference_device="cpu", tolerances=[],
-            candidates=[Candidate(name="torch", backend="torch")],
+            candidates=[TorchCandidate(name="torch")],
         )
     )  # fmt: skip
     answers: list[Any] = [dispatcher.answer(Discover(f"{SUITE}{family}")) for family in families()]

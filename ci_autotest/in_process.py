@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.config import Candidate, Config
+    from ci_autotest.config import Config
     from ci_autotest.in_process_findings import DrawAttempt
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.loader.declaration import LoaderDeclaration
 
 #: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
@@ -69,7 +70,7 @@ class InProcessSetting(NamedTuple):
     """
 
     config: Config
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[AnyCandidate, ...]
     test: str
     seed: int
     cases: int | None
@@ -197,7 +198,7 @@ def run_here(declared: Any, setting: InProcessSetting, draw: DrawAttempt) -> Non
         _run_cases(declared, setting, draw, contenders, own)
 
 
-def _backend(candidate: Candidate, folders: tuple[str, ...]) -> Backend:
+def _backend(candidate: AnyCandidate, folders: tuple[str, ...]) -> Backend:
     try:
         return build(candidate, device_of(candidate), folders)
     except UnavailableError as error:
@@ -282,7 +283,7 @@ def _count(declared: Any, setting: InProcessSetting) -> int:
     return max(setting.cases or declared.n or (0 if declared.grid else setting.config.cases), own)
 
 
-def _held(attempt: Attempt, setting: InProcessSetting) -> tuple[Candidate, ...]:
+def _held(attempt: Attempt, setting: InProcessSetting) -> tuple[AnyCandidate, ...]:
     """Return what a case is compared on: PyTorch too, if the case expects a value."""
     own = (of_reference(),) if has_expectation(attempt.program.steps) else ()
     return (*setting.candidates, *own)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.torch_eager import TorchBackend
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.shrink.shrinker import Proposal
     from ci_autotest.values.case import DrawnValue
     from ci_autotest.values.finding import Finding
@@ -68,7 +68,7 @@ class SeenMisalignment(NamedTuple):
     """
 
     judged: Judged
-    candidate: Candidate
+    candidate: AnyCandidate
     contender: Contender
     reference: TorchBackend
     at: tuple[int, int]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from ci_autotest.kinds import KINDS
 from ci_autotest.values.schedule import SCHEDULE
 
 if TYPE_CHECKING:
@@ -47,14 +48,40 @@ def with_tables(page: str) -> str:
 def _configuration() -> str:
     schema = json.loads((ROOT / "ci_autotest" / "autotest.schema.json").read_text("utf-8"))
     sections = {
-        "Config": "## Keys of `autotest.yml`", "Reference": "## `reference`", "Candidate": "## A row of `candidates`",
+        "Config": "## Keys of `autotest.yml`", "Reference": "## `reference`", "": "",
         "ToleranceRule": "## A row of `tolerances`", "Known": "## A row of `known`",
         "OpInfo": "## `opinfo`", "OpOverride": "## A row of `op_overrides`",
     }  # fmt: skip
     return "\n\n".join(
         f"{heading}\n\n{_first_paragraph(schema['$defs'][name])}\n\n{_properties(schema['$defs'][name], name)}"
+        if name
+        else _candidates(schema["$defs"])
         for name, heading in sections.items()
     )
+
+
+def _candidates(definitions: dict[str, Any]) -> str:
+    """Return tables of the keys of candidates: those of all kinds, those that some share, those of one."""
+    kinds = {name: definitions[kind.__name__] for name, kind in KINDS.items()}
+    owners: dict[str, list[str]] = {}
+    for name, definition in kinds.items():
+        for key, value in definition["properties"].items():
+            if key != "backend":
+                owners.setdefault(json.dumps([key, value]), []).append(name)
+    tables: dict[tuple[str, ...], dict[str, Any]] = {}
+    for text, names in owners.items():
+        key, value = json.loads(text)
+        tables.setdefault(tuple(names), {})[key] = value
+    words = [f"- `{name}`: {_first_paragraph(definition)}" for name, definition in kinds.items()]
+    lines = ["## A row of `candidates`", "A side that is tested. `backend` is its kind, and decides which keys it has:"]
+    lines.append("\n".join(words))
+    for names in sorted(tables, key=lambda names: (-len(names), list(kinds).index(names[0]))):
+        others = [f"`{name}`" for name in kinds if name not in names]
+        own = ", ".join(f"`{name}`" for name in names)
+        about = {0: "every kind", 1: f"every kind but {', '.join(others)}"}.get(len(others), own)
+        definition = {"properties": tables[names], "required": kinds[names[0]].get("required", ())}
+        lines += [f"### Keys of {about}", _properties(definition, about)]
+    return "\n\n".join(lines)
 
 
 def _report() -> str:
@@ -113,6 +140,8 @@ def _type(value: dict[str, Any]) -> str:
     if "$ref" in value:
         name = value["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})" if name in {"Finding"} else name
+    if "discriminator" in value:
+        return "candidate"
     if "anyOf" in value:
         return " or ".join(_type(each) for each in value["anyOf"])
     if "enum" in value:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import ReferenceBackend, Trace
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.program.ir import Argument
 
 
@@ -64,7 +64,7 @@ def to_live(recording: Recording) -> Live:
 
 
 def shown_recording(
-    judged: Judged, candidate: Candidate, rules: Rules, sides: tuple[Backend, ReferenceBackend], device: str
+    judged: Judged, candidate: AnyCandidate, rules: Rules, sides: tuple[Backend, ReferenceBackend], device: str
 ) -> Recording:
     """Return the program of a verdict with what a repro needs: the candidate, the rules and the reference's results.
 

@@ -28,7 +28,7 @@ from ci_autotest.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate, DeviceCandidate
 
 _ELEMENTS: Final = 8
 _TORCH: Final = Path(torch.__file__).resolve().parent
@@ -41,7 +41,7 @@ def available_device(device: str, count: int = 1) -> str:
     return "cuda" if torch.cuda.is_available() and torch.cuda.device_count() >= count else "cpu"
 
 
-def device_of(candidate: Candidate) -> str:
+def device_of(candidate: AnyCandidate) -> str:
     """Return the device of a candidate; for ``auto``, ranks are on GPUs only if each can have one."""
     return available_device(candidate.device, candidate.rank_count)
 
@@ -61,7 +61,7 @@ def prefer_reproducible() -> None:
     torch.backends.cudnn.deterministic = True
 
 
-def attach(candidate: Candidate, device: str) -> None:
+def attach(candidate: DeviceCandidate, device: str) -> None:
     """Import the module that registers a candidate's device, if it names one, and prove the device.
 
     Raises:

@@ -1,10 +1,10 @@
-"""The table of backends by name, and how each one is made for a candidate."""
+"""How the backend of each kind of candidate is made."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -27,6 +27,20 @@ from ci_autotest.backends.substitute import SubstituteBackend, load_function
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ConfigError, ProgramError
+from ci_autotest.kinds import (
+    CompileCandidate,
+    DdpCandidate,
+    DeviceCandidate,
+    DTensorCandidate,
+    ExportCandidate,
+    FsdpCandidate,
+    FxCandidate,
+    ModuleCandidate,
+    OnnxRuntimeCandidate,
+    SubstituteCandidate,
+    TorchCandidate,
+    WorkerCandidate,
+)
 from ci_autotest.program.targets import is_own
 from ci_autotest.values.rank_servers import RANK_SERVERS
 
@@ -35,10 +49,10 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.ranks.process_group import Launcher
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate, RankCandidate
 
 
-def _ranks(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> Backend:
+def _ranks(candidate: DTensorCandidate, device: str, folders: Sequence[str], worker: WorkerSide) -> Backend:
     """Return a group of ranks. DTensor takes 0.6 s to import, which no other candidate should wait for."""
     from ci_autotest.backends.ranks.backend import DTensorBackend  # noqa: PLC0415
     from ci_autotest.backends.ranks.placement_draw import Meshes  # noqa: PLC0415
@@ -54,7 +68,9 @@ def _ranks(candidate: Candidate, device: str, folders: Sequence[str], worker: Wo
     )  # fmt: skip
 
 
-def _modules(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> Backend:
+def _modules(
+    candidate: DdpCandidate | FsdpCandidate, device: str, folders: Sequence[str], worker: WorkerSide
+) -> Backend:
     """Return ranks that share the batch of a module, which no other candidate should wait to import."""
     from ci_autotest.backends.ranks.module_backend import ModuleBackend  # noqa: PLC0415
 
@@ -64,7 +80,7 @@ def _modules(candidate: Candidate, device: str, folders: Sequence[str], worker: 
     )  # fmt: skip
 
 
-def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) -> Launcher | None:
+def _launcher(candidate: RankCandidate, folders: Sequence[str], worker: WorkerSide) -> Launcher | None:
     """Return what starts ranks on the nodes of a cluster or on GPUs; ``None`` if they are forked from this process."""
     from ci_autotest.backends.ranks.rank_device import check_devices  # noqa: PLC0415 - only ranks wait for it
 
@@ -82,43 +98,26 @@ def _launcher(candidate: Candidate, folders: Sequence[str], worker: WorkerSide) 
     return GpuRanks(candidate, folders, worker)
 
 
-def _compiled(candidate: Candidate, device: str) -> Backend:
+def _compiled(candidate: CompileCandidate, device: str) -> Backend:
     try:
-        return CompileBackend(candidate.options, device, _hook(candidate), candidate.run_mode)
+        return CompileBackend(candidate.options, device, _hook(candidate.delegated), candidate.run_mode)
     except ConfigError as error:
         message = f"candidate '{candidate.name}': {error}"
         raise ConfigError(message) from error
 
 
-def _user_exporter(candidate: Candidate) -> UserExporter:
+def _user_exporter(candidate: ExportCandidate) -> UserExporter:
     function = load_function(candidate.compile, "compile")
     return UserExporter(function, candidate.compile, candidate.takes, is_dynamic=candidate.dynamic)
 
 
-def _hook(candidate: Candidate) -> Callable[..., Any] | None:
+def _hook(path: str) -> Callable[..., Any] | None:
     """Return the function that says what a compiler runs itself; ``None`` if that is to be seen."""
-    return load_function(candidate.delegated, "delegated") if candidate.delegated else None
-
-
-_BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
-    "torch": lambda _, device: TorchBackend(device, is_candidate=True),
-    "torch.compile": _compiled,
-    "fx": lambda candidate, device: FxBackend(candidate.transform, device),
-    "onnxruntime": lambda candidate, device: ExportBackend(OnnxExporter(candidate.options, candidate.name), device),
-    "export": lambda candidate, device: ExportBackend(_user_exporter(candidate), device, _hook(candidate)),
-    "substitute": lambda candidate, device: SubstituteBackend(
-        _replaced(candidate), device, candidate.scope, candidate.state
-    ),
-}
-_GROUPS: Final[Mapping[str, Callable[[Candidate, str, Sequence[str], WorkerSide], Backend]]] = {
-    "dtensor": _ranks,
-    "ddp": _modules,
-    "fsdp": _modules,
-}
+    return load_function(path, "delegated") if path else None
 
 
 def build(
-    candidate: Candidate,
+    candidate: AnyCandidate,
     device: str,
     folders: Sequence[str] = (),
     *,
@@ -142,7 +141,7 @@ def build(
     """
     worker = WorkerSide(isolated, on_wait)
     backend = _built(candidate, device, folders, worker, is_fresh=is_fresh)
-    if not candidate.replace:  # whose functions are asked call by call
+    if not candidate.replaced:  # whose functions are asked call by call
         backend.case_scope = CaseScope(
             frozenset(candidate.profiles), frozenset(candidate.dtypes), frozenset(candidate.layouts), candidate.run_mode
         )
@@ -151,26 +150,52 @@ def build(
     return backend
 
 
-def _built(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide, *, is_fresh: bool) -> Backend:
-    if candidate.backend == "module":
-        return _remote(candidate, device, folders, worker)
-    if candidate.is_isolated:
-        _refuse_classes(candidate)
-        interpreter = _interpreter(candidate, device, folders)._replace(
-            module="torch", replace=_replaced(candidate), scope=candidate.scope
-        )
-        table = MappingTable("torch", "", "torch", like_torch=True, rows={})
-        return IsolatedBackend(
-            interpreter, Translator(table, takes_float8=True), ends_with_host=worker.is_isolated, is_fresh=is_fresh
-        )
-    register(candidate)
-    if candidate.backend in _GROUPS:  # whose ranks may have devices that this process has not
-        return _GROUPS[candidate.backend](candidate, device, folders, worker)
-    attach(candidate, device)
-    return _BUILDERS[candidate.backend](candidate, device)
+def _built(  # noqa: C901 - one case for each kind
+    candidate: AnyCandidate, device: str, folders: Sequence[str], worker: WorkerSide, *, is_fresh: bool
+) -> Backend:
+    if isinstance(candidate, WorkerCandidate) and not candidate.is_isolated:
+        register(candidate)
+    # The ranks of a group may have devices that this process has not.
+    if isinstance(candidate, DeviceCandidate) and not candidate.is_isolated:
+        attach(candidate, device)
+    match candidate:
+        case TorchCandidate():
+            return TorchBackend(device, is_candidate=True)
+        case CompileCandidate():
+            return _compiled(candidate, device)
+        case FxCandidate():
+            return FxBackend(candidate.transform, device)
+        case OnnxRuntimeCandidate():
+            return ExportBackend(OnnxExporter(candidate.options, candidate.name), device)
+        case ExportCandidate():
+            return ExportBackend(_user_exporter(candidate), device, _hook(candidate.delegated))
+        case SubstituteCandidate() if candidate.is_isolated:
+            return _isolated(candidate, device, folders, worker, is_fresh=is_fresh)
+        case SubstituteCandidate():
+            return SubstituteBackend(_replaced(candidate), device, candidate.scope, candidate.state)
+        case ModuleCandidate():
+            return _remote(candidate, device, folders, worker)
+        case DTensorCandidate():
+            return _ranks(candidate, device, folders, worker)
+        case DdpCandidate() | FsdpCandidate():
+            return _modules(candidate, device, folders, worker)
 
 
-def _replaced(candidate: Candidate) -> Mapping[str, str]:
+def _isolated(
+    candidate: SubstituteCandidate, device: str, folders: Sequence[str], worker: WorkerSide, *, is_fresh: bool
+) -> Backend:
+    _refuse_classes(candidate)
+    interpreter = Interpreter(
+        candidate.name, sys.executable, "torch", device, _host_folders(folders), env=candidate.env,
+        replace=_replaced(candidate), scope=candidate.scope,
+    )  # fmt: skip
+    table = MappingTable("torch", "", "torch", like_torch=True, rows={})
+    return IsolatedBackend(
+        interpreter, Translator(table, takes_float8=True), ends_with_host=worker.is_isolated, is_fresh=is_fresh
+    )
+
+
+def _replaced(candidate: SubstituteCandidate) -> Mapping[str, str]:
     """Return a candidate's replacements after checking that torch has the operators, or that the user declared them."""
     for operator in candidate.replace:
         if is_own(operator):
@@ -180,7 +205,7 @@ def _replaced(candidate: Candidate) -> Mapping[str, str]:
     return candidate.replace
 
 
-def _refuse_classes(candidate: Candidate) -> None:
+def _refuse_classes(candidate: SubstituteCandidate) -> None:
     """Refuse to replace classes of modules in a process of their own: a host has no such replacement."""
     classes = [operator for operator in candidate.replace if is_module_class(operator)]
     if classes:
@@ -191,7 +216,7 @@ def _refuse_classes(candidate: Candidate) -> None:
         raise ConfigError(message)
 
 
-def _refuse_missing(operator: str, candidate: Candidate) -> None:
+def _refuse_missing(operator: str, candidate: SubstituteCandidate) -> None:
     try:
         find(operator)
     except ProgramError as error:
@@ -202,15 +227,18 @@ def _refuse_missing(operator: str, candidate: Candidate) -> None:
         raise ConfigError(message) from error
 
 
-def _remote(candidate: Candidate, device: str, folders: Sequence[str], worker: WorkerSide) -> RemoteBackend:
-    interpreter = _interpreter(candidate, device, folders)
+def _remote(candidate: ModuleCandidate, device: str, folders: Sequence[str], worker: WorkerSide) -> RemoteBackend:
+    python = candidate.python or sys.executable
+    interpreter = Interpreter(
+        candidate.name, python, candidate.module, device, _host_folders(folders), env=candidate.env
+    )
     if candidate.ranks is not None:
         return _global(candidate, interpreter, worker)
     backend = RemoteBackend(interpreter, Translator(table_of(candidate)), ends_with_host=worker.is_isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 
-def _global(candidate: Candidate, interpreter: Interpreter, worker: WorkerSide) -> RemoteBackend:
+def _global(candidate: ModuleCandidate, interpreter: Interpreter, worker: WorkerSide) -> RemoteBackend:
     """Return a group of hosts. It is imported here, because most candidates have one."""
     from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend  # noqa: PLC0415
 
@@ -220,15 +248,13 @@ def _global(candidate: Candidate, interpreter: Interpreter, worker: WorkerSide) 
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 
-def _interpreter(candidate: Candidate, device: str, folders: Sequence[str]) -> Interpreter:
-    # A host is started with -I, which ignores PYTHONPATH, so its folders are passed on.
+def _host_folders(folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders of a host's modules: it is started with -I, which ignores PYTHONPATH."""
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
-    python = candidate.python or sys.executable
-    return Interpreter(candidate.name, python, candidate.module, device, own, env=candidate.env)
+    return tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100
 
 
-def table_of(candidate: Candidate) -> MappingTable:
+def table_of(candidate: ModuleCandidate) -> MappingTable:
     """Return the table of a candidate's framework; the user's own rows replace those that ship.
 
     Raises:

@@ -11,6 +11,7 @@ from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.request import hello_for
 from ci_autotest.environments import BESIDE_TORCH, RECIPES
 from ci_autotest.errors import ConfigError, UnavailableError
+from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.report.coverage import catalogue
 from ci_autotest.run.messages import Broken, Examine, Examined
 from ci_autotest.run.pool import Pool
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ci_autotest.commands.request import Request
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.values.result import CandidateInfo, OperatorStanding
 
 _SILENCE_S: Final = 300.0
@@ -89,16 +90,15 @@ def _examined(pool: Pool, info: CandidateInfo, operators: Sequence[str]) -> Cand
     return CandidateExamination(info, failure=f"its process {getattr(answer, 'reason', 'answered out of turn')}")
 
 
-def _lines(found: CandidateExamination, candidate: Candidate, *, is_named: bool) -> list[str]:
+def _lines(found: CandidateExamination, candidate: AnyCandidate, *, is_named: bool) -> list[str]:
     info = found.info
     if found.examined is None:
         reason = info.reason or f"candidate '{info.name}': {found.failure}."
         return [f"{info.name}: NOT AVAILABLE", *_wrapped(reason), *_how_to_install(candidate), ""]
     versions = ", ".join(f"{name} {version}" for name, version in info.libraries.items())
-    beside = candidate.backend if candidate.backend in BESIDE_TORCH else "torch"
-    framework = candidate.module if candidate.backend == "module" else beside
+    framework = candidate.framework or (candidate.backend if candidate.backend in BESIDE_TORCH else "torch")
     lines = [f"{info.name}: available", *_wrapped(f"{framework} {info.version}{f' ({versions})' if versions else ''}")]
-    if candidate.python:
+    if isinstance(candidate, ModuleCandidate) and candidate.python:
         lines += _wrapped(f"interpreter: {candidate.python}")
     known = ", ".join(found.examined.devices) or "not reported by its adapter"
     lines += _wrapped(f"devices here: {known}; it runs on {info.device}")
@@ -119,12 +119,12 @@ def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list
     return lines
 
 
-def _how_to_install(candidate: Candidate) -> list[str]:
+def _how_to_install(candidate: AnyCandidate) -> list[str]:
     """Return the commands that install the framework, and the row for autotest.yml; nothing if they are unknown."""
     if candidate.backend in BESIDE_TORCH:
         return ["  in the interpreter that has torch:", *_wrapped(environments.beside_torch(candidate.backend), "    ")]
     name = next((name for name in RECIPES if _is_for(name, candidate)), None)
-    if name is None:
+    if name is None or not isinstance(candidate, ModuleCandidate):
         return []
     row = (
         f"{{name: {candidate.name}, backend: module, module: {candidate.module}, "
@@ -135,8 +135,8 @@ def _how_to_install(candidate: Candidate) -> list[str]:
     return [*lines, "  and in autotest.yml, under candidates:", f"    - {row}"]
 
 
-def _is_for(name: str, candidate: Candidate) -> bool:
-    if candidate.backend != "module" or candidate.module != RECIPES[name].module:
+def _is_for(name: str, candidate: AnyCandidate) -> bool:
+    if not isinstance(candidate, ModuleCandidate) or candidate.module != RECIPES[name].module:
         return False
     # Several environments hold a torch: only the one in the candidate's own path is meant.
     return candidate.module != "torch" or f"/{name}/" in candidate.python

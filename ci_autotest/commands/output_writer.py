@@ -15,6 +15,7 @@ from ci_autotest.commands.exit_status import ended_by, not_written
 from ci_autotest.config.called_names import called_names
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.github.environ import COMMIT
+from ci_autotest.kinds import CompileCandidate, ModuleCandidate, OnnxRuntimeCandidate
 from ci_autotest.page.document import render_page
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import junit, report_json, sarif
@@ -78,12 +79,17 @@ def permissions_of(config: configuration.Config) -> Permissions:
     """Return what a program from outside may name: the kernels, folders, options and mappings of a configuration."""
     rows: dict[str, list[Mapping[str, object]]] = {}
     for candidate in config.candidates:
-        rows.setdefault(candidate.module, []).append(candidate.mapping)
+        if isinstance(candidate, ModuleCandidate):
+            rows.setdefault(candidate.module, []).append(candidate.mapping)
     return Permissions(
         names=configuration.named_by(config.candidates, config.paths),
         folders=frozenset(filter(None, map(_folder, config.paths or ("autotests",)))),
-        options=tuple(candidate.options for candidate in config.candidates if candidate.options),
-        environs=tuple(candidate.env for candidate in config.candidates if candidate.env),
+        options=tuple(
+            row.options
+            for row in config.candidates
+            if isinstance(row, CompileCandidate | OnnxRuntimeCandidate) and row.options
+        ),
+        environs=tuple(candidate.environ for candidate in config.candidates if candidate.environ),
         calls=cache(lambda module: called_names(module, *rows.get(module, ()))),
     )
 

@@ -92,7 +92,7 @@ def power(request: Request, wanted: PowerRequest, environ: Mapping[str, str], pr
     signals = Signals()
     asked = request.candidates
     # Replacements say which operators count; no other candidate is started.
-    request = replace(request, candidates=tuple(each for each in asked if each.backend == "substitute"))
+    request = replace(request, candidates=tuple(each for each in asked if each.replaced))
     total_s = None if config.budget is None else configuration.duration_s(config.budget, "budget")
     trial = _Trial(
         request, wanted, seed, None if total_s is None else begun + total_s,

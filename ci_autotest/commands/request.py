@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.commands.keyword_expression import Keywords
-    from ci_autotest.config import Candidate, Config
+    from ci_autotest.config import Config
     from ci_autotest.discovery import Selection
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.run.pool import Pool
 
 #: Answer for a test file whose name cannot be part of a message.
@@ -59,7 +60,7 @@ class Request:
     root: Path
     start: Path
     paths: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[AnyCandidate, ...]
     shard: tuple[int, int] = (1, 1)
     baseline: Path | None = None
     cases: int | None = None

@@ -14,12 +14,13 @@ from ci_autotest.config import Config
 from ci_autotest.config.known_differences import check_known
 from ci_autotest.environments import interpreter
 from ci_autotest.errors import ConfigError, UsageError, path_text
+from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.plan import shard_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
 
 
 def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, needs_candidate: bool = True) -> Request:
@@ -143,21 +144,23 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
     return number
 
 
-def _with_interpreter(candidate: Candidate, root: Path) -> Candidate:
+def _with_interpreter(candidate: AnyCandidate, root: Path) -> AnyCandidate:
     """Return a candidate; a built-in one gets the interpreter of its own environment, if there is one."""
     built_in = configuration.BUILT_IN.get(candidate.name)
-    if built_in is None or not built_in.module or (candidate.module, candidate.python) != (built_in.module, ""):
+    if not isinstance(candidate, ModuleCandidate) or built_in is None or candidate.python:
+        return candidate
+    if candidate.framework != built_in.framework:
         return candidate
     python = root / interpreter(candidate.name)
     return msgspec.structs.replace(candidate, python=str(python)) if python.is_file() else candidate
 
 
-def _may_move(candidate: Candidate) -> bool:
+def _may_move(candidate: AnyCandidate) -> bool:
     """Whether ``--device`` is for a candidate."""
     return candidate.device == "cpu" and not candidate.stays_on_cpu
 
 
-def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:
+def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[AnyCandidate, ...]:
     named = tuple(given.get("candidate") or ())
     # `list`, `replay`, `draws` and `doctor` also work without a configuration, on the built-in candidates.
     if not named and not config.candidates:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.case_counts import PairEntry
     from ci_autotest.commands.run_statistics import Ledger
-    from ci_autotest.config import Candidate
     from ci_autotest.findings.tools import Tools
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.speed import Instructions
@@ -31,13 +31,6 @@ CASES: Final = (0, 2)
 #: Calls whose instructions are counted, because that takes a minute or two each.
 _COUNTED: Final = 2
 #: Why a candidate cannot be timed at all, by backend.
-_UNTIMED: Final = {
-    "module": "it runs in another process, and only candidates in the worker's own process are timed",
-    **dict.fromkeys(
-        ("dtensor", "ddp", "fsdp"), "it is a group of ranks, whose collectives cannot be timed in one process"
-    ),
-    **dict.fromkeys(("onnxruntime", "export"), "an exported model has no call of the body that could be timed"),
-}
 
 
 class _Call(NamedTuple):
@@ -72,7 +65,9 @@ class Timing(NamedTuple):
     say: Callable[[str], None]
 
 
-def time_candidates(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, found: list[SpeedResult]) -> str:
+def time_candidates(
+    ledger: Ledger, candidates: Sequence[AnyCandidate], timing: Timing, found: list[SpeedResult]
+) -> str:
     """Append the results of every aligned test on the candidates with ``speed``, one by one.
 
     Returns:
@@ -90,7 +85,7 @@ def time_candidates(ledger: Ledger, candidates: Sequence[Candidate], timing: Tim
     return ""
 
 
-def _time(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing, found: list[SpeedResult]) -> None:
+def _time(ledger: Ledger, candidates: Sequence[AnyCandidate], timing: Timing, found: list[SpeedResult]) -> None:
     found.extend(_timed(ledger, candidates, timing))
     if not has_callgrind(timing.tools.environ):
         return
@@ -122,7 +117,7 @@ def _is_of(item: SpeedResult, call: _Call) -> bool:
     ) and item.ratio is not None
 
 
-def _counted(call: _Call, candidate: Candidate, tools: Tools) -> Instructions | None:
+def _counted(call: _Call, candidate: AnyCandidate, tools: Tools) -> Instructions | None:
     with closing(tools.fresh()) as fresh:
         answer = fresh.measure(Measure(test=call.test, case=call.case, candidate=call.candidate, keeps_program=True))
     if isinstance(answer, (Broken, WorkerLostError)):
@@ -131,7 +126,7 @@ def _counted(call: _Call, candidate: Candidate, tools: Tools) -> Instructions | 
     return count_instructions(answer.program, answer.tensors, counted, tools.environ)
 
 
-def _timed(ledger: Ledger, candidates: Sequence[Candidate], timing: Timing) -> Iterator[SpeedResult]:
+def _timed(ledger: Ledger, candidates: Sequence[AnyCandidate], timing: Timing) -> Iterator[SpeedResult]:
     for candidate in candidates:
         if not candidate.speed or candidate.name not in ledger.candidates or untimed(candidate):
             continue
@@ -156,11 +151,9 @@ def _of_candidate(calls: Sequence[_Call], fresh: SingleWorker, timing: Timing) -
             yield from found
 
 
-def untimed(candidate: Candidate) -> str:
+def untimed(candidate: AnyCandidate) -> str:
     """Return why a candidate is not timed although that was asked for; empty if it is."""
-    if not candidate.speed:
-        return ""
-    return _UNTIMED.get("module" if candidate.is_isolated else candidate.backend, "")
+    return candidate.untimed if candidate.speed else ""
 
 
 def _calls(ledger: Ledger, candidate: str) -> Iterator[_Call]:

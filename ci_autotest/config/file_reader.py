@@ -12,12 +12,14 @@ import msgspec
 import yaml
 
 from ci_autotest.config.validation import check
-from ci_autotest.config.values import FILE_NAME, Candidate, Config, Known, OpInfo, Reference, ToleranceRule
+from ci_autotest.config.values import FILE_NAME, Config, Known, OpInfo, Reference, ToleranceRule
 from ci_autotest.errors import ConfigError
+from ci_autotest.kinds import KINDS, AnyCandidate, ModuleCandidate
 from ci_autotest.values.result import FAIL_ON
 from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 #: Largest file, and most values in it after its aliases are expanded.
@@ -59,13 +61,14 @@ def _text(path: Path) -> str:
     return data.decode("utf-8")
 
 
-def _placed(candidate: Candidate, folder: Path) -> Candidate:
+def _placed(candidate: AnyCandidate, folder: Path) -> AnyCandidate:
     """Return a candidate with absolute paths of its interpreter and libraries; the file's start from its folder."""
-    candidate = msgspec.structs.replace(candidate, load=tuple(str(folder.resolve() / path) for path in candidate.load))
-    # A name without a folder is looked up on PATH.
-    if not candidate.python or not {"/", "\\"} & set(candidate.python):
-        return candidate
-    return msgspec.structs.replace(candidate, python=str(folder.resolve() / candidate.python))
+    if isinstance(candidate, ModuleCandidate):
+        # A name without a folder is looked up on PATH.
+        is_path = bool({"/", "\\"} & set(candidate.python))
+        python = str(folder.resolve() / candidate.python) if is_path else candidate.python
+        return msgspec.structs.replace(candidate, python=python)
+    return msgspec.structs.replace(candidate, load=tuple(str(folder.resolve() / path) for path in candidate.load))
 
 
 def parse(text: str, where: str) -> Any:
@@ -157,6 +160,9 @@ def decode(plain: object, where: str) -> Config:
         plain = {str(key).replace("-", "_"): value for key, value in plain.items()}
     # Before msgspec, whose error does not name the nearest key.
     _refuse_unknown(plain, Config, where, "")
+    if isinstance(plain, dict) and isinstance(plain.get("candidates"), list):
+        rows = [_own_keys(row, where, f"candidates[{i}].") for i, row in enumerate(plain["candidates"])]
+        plain = {**plain, "candidates": rows}
     try:
         config = msgspec.convert(plain, Config)
     except msgspec.ValidationError as error:
@@ -193,7 +199,7 @@ def _sentence(error: str) -> str:
             return f"{where} is {given}; {_FORMS[path]}."
         quoted = ", in quotes" if expected[1] == "str" else ""
         return f"{where} is {given}; {allowed} is expected{quoted}."
-    enum = re.fullmatch(r"Invalid enum value (.*)", what)
+    enum = re.fullmatch(r"Invalid (?:enum )?value (.*)", what)
     if enum:
         return f"{path} is {enum[1]}; {_allowed(path)}."
     if what == "Invalid RFC3339 encoded date":
@@ -216,18 +222,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "tolerances.metric": ("elements", "relative_norm", "cosine", "snr_db", "ulp"),
     "workers": ("a number", "auto"),
     "fail_on": FAIL_ON,
-    "candidates.backend": (
-        "torch",
-        "torch.compile",
-        "fx",
-        "onnxruntime",
-        "export",
-        "substitute",
-        "module",
-        "dtensor",
-        "ddp",
-        "fsdp",
-    ),
+    "candidates.backend": tuple(KINDS),
     "candidates.mode": ("eager", "graph"),
     "candidates.takes": ("program", "module"),
     "candidates.layouts": ("contiguous",),
@@ -240,21 +235,60 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
 def _refuse_unknown(plain: object, kind: type, where: str, at: str) -> None:
     if not isinstance(plain, dict):
         return
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     for key, value in plain.items():
         if key not in fields:
-            nearest = difflib.get_close_matches(str(key), fields, 1, 0.5)
-            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(fields))}."
-            message = f"{where}: unknown key {at}{key!r}. {hint}"
-            raise ConfigError(message)
+            raise ConfigError(_unknown(where, at, key, fields))
         item = _SECTIONS.get(key) if kind is Config else None
         if item is not None:
             for i, entry in enumerate(value if isinstance(value, list) else [value]):
                 _refuse_unknown(entry, item, where, f"{key}[{i}]." if isinstance(value, list) else f"{key}.")
 
 
+def _fields(kind: type) -> dict[str, Any]:
+    return {field.encode_name: field.default for field in msgspec.structs.fields(kind)}
+
+
+def _unknown(where: str, at: str, key: object, known: Collection[str]) -> str:
+    nearest = difflib.get_close_matches(str(key), known, 1, 0.5)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(known))}."
+    return f"{where}: unknown key {at}{key!r}. {hint}"
+
+
+#: Most kinds that a message names.
+_KINDS_NAMED: Final = 4
+
+
+def _own_keys(row: object, where: str, at: str) -> object:
+    """Return a candidate's row without the keys of other kinds that say what is so without them.
+
+    Raises:
+        ConfigError: A key is unknown, or another kind's.
+    """
+    if not isinstance(row, dict):
+        return row
+    kinds = {name: {"backend": None, **_fields(kind)} for name, kind in KINDS.items()}
+    backend = row.get("backend")
+    own = kinds.get(backend, {}) if isinstance(backend, str) else {}
+    every = {key for keys in kinds.values() for key in keys}
+    for key, value in row.items():
+        if key not in every:
+            raise ConfigError(_unknown(where, at, key, own or every))
+        has_it = [name for name, keys in kinds.items() if key in keys]
+        if own and key not in own and value not in (kinds[has_it[0]][key], None, [], {}):
+            other = (
+                f"Write backend: {' or '.join(has_it)}, or remove it." if len(has_it) <= _KINDS_NAMED else "Remove it."
+            )
+            message = (
+                f"{where}: candidate {str(row.get('name'))[:80]!r} has {str(key)!r}, which backend {backend} does not "
+                f"use. {other}"
+            )
+            raise ConfigError(message)
+    return {key: value for key, value in row.items() if key in own} if own else row
+
+
 _SECTIONS: Final[dict[str, type]] = {
-    "reference": Reference, "candidates": Candidate, "tolerances": ToleranceRule, "known": Known,
+    "reference": Reference, "tolerances": ToleranceRule, "known": Known,
     "opinfo": OpInfo,
 }  # fmt: skip
 

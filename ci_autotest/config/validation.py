@@ -8,33 +8,16 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.config.candidate_ranks import check_ranks
-from ci_autotest.config.candidate_scope import check_scope
-from ci_autotest.config.values import (
-    AT_MOST,
-    COMPILE_OPTIONS,
-    DEVICES,
-    EXPORT_OPTIONS,
-    GRAPHS,
-    SEEDS,
-    Candidate,
-    Config,
-    OpInfo,
-)
+from ci_autotest.config.values import AT_MOST, SEEDS, Config, OpInfo
 from ci_autotest.errors import ConfigError, ToleranceError
-from ci_autotest.program.python_names import is_module, is_name, is_path
 from ci_autotest.values.dtypes import DTYPES
 from ci_autotest.values.result import REFERENCE_CANDIDATE
 from ci_autotest.values.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from ci_autotest.config.values import ToleranceRule
+    from ci_autotest.kinds import AnyCandidate
 
-_OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
-_OWN_DEVICES: Final = ", ".join(DEVICES)
-#: Names of candidates are command line arguments, and parts of paths, test names and lines of the comment.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(MiB|GiB)")
@@ -110,231 +93,11 @@ def _check_opinfo(opinfo: OpInfo, where: str) -> None:
             raise ConfigError(message)
 
 
-def _check_candidate(candidate: Candidate, where: str) -> None:
-    if not _NAME.fullmatch(candidate.name):
-        message = (
-            f"{where}: a candidate is named {candidate.name[:80]!r}. Write letters, digits and . _ + -, a letter or "
-            "digit first, 64 at most."
-        )
+def _check_candidate(candidate: AnyCandidate, where: str) -> None:
+    fault = next(candidate.faults(), None)
+    if fault is not None:
+        message = f"{where}: candidate {candidate.name[:80]!r} {fault}"
         raise ConfigError(message)
-    if candidate.shapes is not None and candidate.shapes < 0:
-        message = f"{where}: candidate {candidate.name!r} has shapes: {candidate.shapes}. Give 0 or more."
-        raise ConfigError(message)
-    if candidate.backend == "substitute" and not candidate.replace:
-        message = (
-            f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
-        )
-        raise ConfigError(message)
-    if candidate.replace and candidate.backend != "substitute":
-        message = (
-            f"{where}: candidate {candidate.name!r} has 'replace', which backend {candidate.backend} does not use. "
-            "Write backend: substitute."
-        )
-        raise ConfigError(message)
-    _check_process(candidate, where)
-    _check_registration(candidate, where)
-    _check_options(candidate, where)
-    _check_transform(candidate, where)
-    _check_export(candidate, where)
-    _check_delegated(candidate, where)
-    _check_device(candidate, where)
-    _check_module(candidate, where)
-    check_scope(candidate, where)
-    check_ranks(candidate, where)
-    for operator, path in candidate.replace.items():
-        if not is_path(path):
-            message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
-            raise ConfigError(message)
-
-
-def _check_process(candidate: Candidate, where: str) -> None:
-    """Refuse keys for a process of its own if the backend has none."""
-    if candidate.isolated and candidate.backend != "substitute":
-        message = (
-            f"{where}: candidate {candidate.name!r} has 'isolated', which backend {candidate.backend} does not use. "
-            "It is for backend substitute."
-        )
-        raise ConfigError(message)
-    if candidate.env and candidate.backend not in {"module", "substitute"}:
-        message = (
-            f"{where}: candidate {candidate.name!r} has 'env', and backend {candidate.backend} has no process of its "
-            "own. Write backend: module, module: torch."
-        )
-        raise ConfigError(message)
-    wrong = next((name for name in candidate.env if not _VARIABLE.fullmatch(name)), None)
-    unread = next((name for name in candidate.env if name.startswith("PYTHON")), None)
-    if unread is not None:
-        message = (
-            f"{where}: candidate {candidate.name!r} sets {unread}, which its process does not read, because "
-            "Python starts isolated (-I). Remove it."
-        )
-        raise ConfigError(message)
-    if wrong is not None:
-        message = (
-            f"{where}: candidate {candidate.name!r} sets the variable {wrong[:80]!r}. Write a name such as "
-            "OMP_NUM_THREADS."
-        )
-        raise ConfigError(message)
-
-
-def _check_registration(candidate: Candidate, where: str) -> None:
-    """Refuse what loads nothing: names that are none, and registration in a process that ci-autotest does not share."""
-    name = f"{where}: candidate {candidate.name!r}"
-    for target, path in candidate.state.items():
-        if target not in candidate.replace:
-            message = (
-                f"{name} has 'state' for {target!r}, which it does not replace. Add it to `replace`, or remove it."
-            )
-            raise ConfigError(message)
-        if not is_path(path):
-            message = f"{name} has 'state' with {path!r}. Write module.function."
-            raise ConfigError(message)
-    misspelled = next((module for module in candidate.imports if not is_module(module)), None)
-    if misspelled is not None:
-        message = f"{name} has 'import' with {misspelled[:80]!r}. Write the name of a module, such as mypackage.ops."
-        raise ConfigError(message)
-    if (candidate.load or candidate.imports) and (candidate.backend == "module" or candidate.is_isolated):
-        key = "load" if candidate.load else "import"
-        message = (
-            f"{name} has {key!r} and runs in a process of its own, which does not read it. Let the module of the "
-            "replacement register its operators when it is imported."
-        )
-        raise ConfigError(message)
-
-
-def _check_options(candidate: Candidate, where: str) -> None:
-    allowed = _OPTIONS.get(candidate.backend, frozenset())
-    unknown = sorted(candidate.options.keys() - allowed)
-    if not unknown:
-        return
-    nearest = difflib.get_close_matches(unknown[0], allowed, 1, 0.5)
-    known = f"Known: {', '.join(sorted(allowed))}." if allowed else "It takes none: remove `options`."
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else known
-    message = (
-        f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, "
-        f"which {candidate.backend} does not have. {hint}"
-    )
-    raise ConfigError(message)
-
-
-def _check_transform(candidate: Candidate, where: str) -> None:
-    if not candidate.transform:
-        if candidate.backend == "fx":
-            message = (
-                f"{where}: candidate {candidate.name!r} of backend fx has no transform, so there is no pass to test. "
-                "Give transform: module.function."
-            )
-            raise ConfigError(message)
-        return
-    if candidate.backend != "fx":
-        message = (
-            f"{where}: candidate {candidate.name!r} has a transform, which backend {candidate.backend} does not run. "
-            "Write backend: fx."
-        )
-        raise ConfigError(message)
-    if not is_path(candidate.transform):
-        message = f"{where}: candidate {candidate.name!r} has transform {candidate.transform!r}. Write module.function."
-        raise ConfigError(message)
-
-
-def _check_export(candidate: Candidate, where: str) -> None:
-    named = f"{where}: candidate {candidate.name!r}"
-    if candidate.backend != "export":
-        given = next((key for key in ("compile", "dynamic") if getattr(candidate, key)), "")
-        given = "takes" if candidate.takes != "program" else given
-        if given:
-            message = (
-                f"{named} has {given!r}, which backend {candidate.backend} does not use. Write backend: export, or "
-                "remove it."
-            )
-            raise ConfigError(message)
-        return
-    if not candidate.compile:
-        message = (
-            f"{named} of backend export has no compile, so there is nothing to run. Give compile: module.function."
-        )
-        raise ConfigError(message)
-    if not is_path(candidate.compile):
-        message = f"{named} has compile {candidate.compile!r}. Write module.function."
-        raise ConfigError(message)
-    if candidate.dynamic and candidate.takes == "module":
-        message = (
-            f"{named} has dynamic: true and takes: module, but only an exported program knows its sizes. Remove one."
-        )
-        raise ConfigError(message)
-
-
-def _check_delegated(candidate: Candidate, where: str) -> None:
-    if not candidate.delegated:
-        return
-    if candidate.backend not in {"torch.compile", "export"}:
-        message = (
-            f"{where}: candidate {candidate.name!r} has 'delegated', which backend {candidate.backend} does not use: "
-            "it asks what a compiler runs itself. Write backend: torch.compile, or remove it."
-        )
-        raise ConfigError(message)
-    if not is_path(candidate.delegated):
-        message = f"{where}: candidate {candidate.name!r} has delegated {candidate.delegated!r}. Write module.function."
-        raise ConfigError(message)
-
-
-def _check_device(candidate: Candidate, where: str) -> None:
-    """Refuse a device that no module registers."""
-    if candidate.device in DEVICES:
-        return
-    known = f"{where}: candidate {candidate.name!r} has device {candidate.device!r}, which is not one of {_OWN_DEVICES}"
-    if candidate.backend == "module":
-        message = f"{known}. A framework of backend module runs on one of these."
-    elif not candidate.module:
-        message = f"{known}. Write module: with the module that registers it, such as torch_npu, or one of these."
-    elif not is_name(candidate.device):
-        message = f"{known}. Write the name that module {candidate.module!r} registers, such as npu."
-    else:
-        return
-    raise ConfigError(message)
-
-
-def _check_module(candidate: Candidate, where: str) -> None:
-    if candidate.backend == "module":
-        if not is_module(candidate.module):
-            message = (
-                f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
-                "Write the name of a framework's module, such as oneflow."
-            )
-            raise ConfigError(message)
-        if candidate.mode == "graph" and candidate.module not in GRAPHS:
-            message = (
-                f"{where}: candidate {candidate.name!r} has mode: graph, but module {candidate.module!r} has no "
-                f"known graph mode. Modules with one: {', '.join(GRAPHS)}. Write mode: eager, or leave it out."
-            )
-            raise ConfigError(message)
-        return
-    if candidate.mode == "graph":
-        message = (
-            f"{where}: candidate {candidate.name!r} has mode: graph, which backend {candidate.backend} does not have. "
-            "Write backend: module, or backend: torch.compile for graphs of torch."
-        )
-        raise ConfigError(message)
-    if candidate.device not in DEVICES and not is_module(candidate.module):
-        message = (
-            f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
-            f"Write the name of the module that registers device {candidate.device!r}, such as torch_npu."
-        )
-        raise ConfigError(message)
-    # A key without an effect is refused, because its author believes that it has one.
-    if candidate.device in DEVICES and candidate.module:
-        message = (
-            f"{where}: candidate {candidate.name!r} has 'module', which backend {candidate.backend} does not use on "
-            f"device {candidate.device}. Write backend: module, or device: with the name that the module registers."
-        )
-        raise ConfigError(message)
-    for key in ("python", "mapping"):
-        if getattr(candidate, key):
-            message = (
-                f"{where}: candidate {candidate.name!r} has {key!r}, which backend {candidate.backend} does not use. "
-                "Write backend: module."
-            )
-            raise ConfigError(message)
 
 
 def duration_s(text: str, name: str) -> float:

@@ -6,33 +6,33 @@ The sections ``Attributes`` become the descriptions in ``autotest.schema.json`` 
 from __future__ import annotations
 
 import difflib
-import math
 from datetime import date
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import ConfigError
-from ci_autotest.program.targets import DISPATCHER, OVERLOADS, is_own
-from ci_autotest.values.kernel_scope import KernelScope, Layout, RunMode
+from ci_autotest.kinds import (
+    AnyCandidate,
+    Candidate,
+    CompileCandidate,
+    Device,
+    ModuleCandidate,
+    OnnxRuntimeCandidate,
+    TorchCandidate,
+)
+from ci_autotest.program.targets import DISPATCHER, OVERLOADS
 from ci_autotest.values.result import REFERENCE_CANDIDATE, FailOn
+from ci_autotest.values.schema import Section
 from ci_autotest.values.tolerance import Metric, Scale, Strictness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BackendName: TypeAlias = Literal[
-    "torch", "torch.compile", "fx", "onnxruntime", "export", "substitute", "module", "dtensor", "ddp", "fsdp"
-]
-Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 Compat: TypeAlias = Literal["oneflow"]
 FILE_NAME: Final = "autotest.yml"
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every part of the file."""
 
 
 class Reference(Section, frozen=True, kw_only=True):
@@ -46,179 +46,6 @@ class Reference(Section, frozen=True, kw_only=True):
 
     backend: Literal["torch"] = "torch"
     device: Device = "cpu"
-
-
-class Candidate(Section, frozen=True, kw_only=True):
-    """A side that is tested.
-
-    Attributes:
-        name: Unique short name of letters, digits, ``.``, ``_``, ``+`` and ``-``, at most 64 characters. Reports and
-            ``--candidate`` use it.
-        backend: How the candidate runs a program: ``torch`` (eager PyTorch on another device), ``torch.compile``,
-            ``fx`` (a graph pass), ``onnxruntime`` (exported by torch), ``export`` (your exporter or runtime),
-            ``substitute`` (your functions replace operators), ``module`` (another framework with torch's names),
-            ``dtensor`` (a group of ranks, over which every tensor is distributed), or ``ddp`` and ``fsdp`` (a group of
-            ranks that share the batch of a module).
-        device: Device of the candidate: ``cpu``, ``cuda``, ``auto`` (a GPU if there is one), or the name of a device
-            that ``module`` registers with torch, for example ``npu``. Ranks on ``cuda`` have a GPU each.
-        options: Keyword arguments of ``torch.compile`` (``backend``, ``mode``, ``dynamic``, ``fullgraph``,
-            ``options``), or of ``torch.onnx.export`` for backend ``onnxruntime`` (``dynamo``, ``opset_version``).
-        replace: For backend ``substitute``: the dotted path of your function for each operator, for example
-            ``torch.nn.functional.softmax: mykernels.softmax``. It takes and returns torch tensors like the operator.
-            The operator may be one of your own, ``refs.swiglu`` or ``torch.ops.mylib.swiglu``, and a class of modules
-            may be replaced by another.
-        state: For classes of modules in ``replace``: the dotted path of a function that takes the replacement's module
-            and the reference's ``state_dict``, and copies the state. Without it, the state is copied by name.
-        load: Libraries that register operators with torch, ``build/libmylib.so``, relative to the configuration's
-            folder.
-        import: Modules that register operators or that a saved program may name operators of, ``mypackage.ops``.
-        transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program. It
-            gets a list of example inputs too if it has a second argument without a default.
-        compile: For backend ``export``: the dotted path of a function that takes a ``torch.export.ExportedProgram`` and
-            returns a callable, which takes the body's tensors and returns its results.
-        takes: For backend ``export``: what that function takes. ``module`` stands for an ``nn.Module`` and a tuple of
-            its inputs.
-        dynamic: For backend ``export``: whether bodies are exported for all sizes, so that one callable is used for
-            cases of several sizes.
-        delegated: For backends ``torch.compile`` and ``export``: the dotted path of a function that takes what was made
-            of a graph, and returns the names of the operators that run there, or their number. Without it, ci-autotest
-            watches which operators PyTorch runs in their place.
-        module: For backend ``module``: the framework's module, for example ``oneflow``. For other backends: the module
-            that registers ``device`` with torch when it is imported, for example ``torch_npu``.
-        python: For backend ``module``: the interpreter in which the framework is installed, as a path relative to the
-            configuration's folder or a name on PATH. Empty for the interpreter of ci-autotest.
-        mode: For backend ``module``: ``eager`` runs a test's body step by step, ``graph`` as one graph of the
-            framework.
-        mapping: For backend ``module``: rows of the framework's operator table, by operator, that replace those that
-            ship with ci-autotest.
-        shapes: Number of sets of sizes and choices that the cases of a test share, each time with new data, for
-            frameworks that compile for every shape. 0 gives each case its own set. Null means 3 for JAX, and 0
-            otherwise.
-        required: Whether the run ends with exit status 4 if the candidate is not available. Otherwise it is skipped,
-            and the report says why.
-        isolated: For backend ``substitute``: whether the functions of ``replace`` run in a process that holds neither
-            the reference's values nor the comparison.
-        speed: Whether aligned bodies are also timed at larger sizes, against the reference (a graph pass against the
-            graph before it). Only for candidates that run in the worker's own process.
-        env: For backends ``module`` and ``substitute``: environment variables of the process in which the candidate
-            runs; the candidate then has a process of its own.
-        inference: For backend ``torch.compile``: whether the body is compiled and run within
-            ``torch.inference_mode()``, as a model in use is; only values are compared.
-        forward_only: Whether the candidate has no backward pass, so that bodies run within ``torch.no_grad()`` and only
-            values are compared. For backend ``substitute``: whether the functions of ``replace`` have none, or the
-            operators of ``replace`` whose functions have none. They get tensors without a graph, and of a case that
-            calls one only values are compared.
-        dtypes: Dtypes that the candidate takes, for example ``float16``. A case's dtypes are those of its
-            floating-point and complex tensors, results included, or of all its tensors if it has none of these. For
-            backend ``substitute``, each call of a function of ``replace`` is asked instead. Empty for all dtypes.
-        profiles: Profiles that the candidate takes, for example ``ordinary``. Empty for all profiles.
-        layouts: Layouts of the tensors that the candidate takes, asked of all tensors that a case's calls get, or of
-            each call of a function of ``replace``; ``contiguous`` is the only one. Empty for all layouts.
-        devices: For backend ``substitute``: kinds of devices whose tensors the functions of ``replace`` take, for
-            example ``cuda``. Empty for all devices.
-        writes: For backend ``substitute``: parameters of the operators that the functions of ``replace`` write to by
-            design, for example ``input`` of a loss that leaves its gradient there. What such an input then holds is not
-            compared, and a result may share its memory; everything else is compared.
-        guard: For backend ``substitute``: whether the inputs of one case in eight, and what the functions of
-            ``replace`` allocate, lie between guard bands, so that reads and writes out of bounds show. Null for yes.
-        opcheck: For backend ``substitute``: whether ``torch.library.opcheck`` checks the functions of ``replace`` that
-            are operators of a library, in three cases of each test. Null for yes.
-        ranks: For backends ``dtensor``, ``ddp`` and ``fsdp``: number of ranks, at most 16. Null for the product of
-            ``mesh``. For backend ``module`` with module ``oneflow``: number of processes on which its tensors are
-            global, 2 to 16.
-        mesh: For backend ``dtensor``: sizes of the mesh of ranks, one or two, for example ``[2, 2]``. Empty to draw one
-            with ``ranks`` ranks for each case.
-        placements: For backend ``dtensor``: how every input lies on the ranks, ``Shard(0)``, ``Replicate`` or
-            ``Partial`` for each dimension of ``mesh``. Empty to draw it for each input.
-        processes: For backend ``dtensor``: whether each rank is a process of its own; they communicate by gloo, on GPUs
-            by nccl. If not, all ranks are simulated in one process.
-        wrap: For backends ``ddp`` and ``fsdp``: your function that takes a module and the number of ranks, and returns
-            the wrapped module, as ``module:function``. Empty for ``DistributedDataParallel(module)`` or
-            ``fully_shard(module)``.
-    """
-
-    name: str
-    backend: BackendName
-    device: str = "cpu"
-    options: dict[str, Any] = {}
-    replace: dict[str, str] = {}
-    state: dict[str, str] = {}
-    load: tuple[str, ...] = ()
-    imports: tuple[str, ...] = msgspec.field(name="import", default=())
-    transform: str = ""
-    compile: str = ""
-    takes: Literal["program", "module"] = "program"
-    dynamic: bool = False
-    delegated: str = ""
-    module: str = ""
-    python: str = ""
-    mode: Literal["eager", "graph"] = "eager"
-    mapping: dict[str, dict[str, Any]] = {}
-    shapes: int | None = None
-    required: bool = False
-    isolated: bool = False
-    speed: bool = False
-    env: dict[str, str] = {}
-    inference: bool = False
-    forward_only: bool | tuple[str, ...] = False
-    dtypes: tuple[str, ...] = ()
-    profiles: tuple[str, ...] = ()
-    layouts: tuple[Layout, ...] = ()
-    devices: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    guard: bool | None = None
-    opcheck: bool | None = None
-    ranks: int | None = None
-    mesh: tuple[int, ...] = ()
-    placements: tuple[str, ...] = ()
-    processes: bool = False
-    wrap: str = ""
-
-    @property
-    def is_isolated(self) -> bool:
-        """Whether the user's functions run in a host."""
-        return self.backend == "substitute" and (self.isolated or bool(self.env))
-
-    @property
-    def has_rank_processes(self) -> bool:
-        """Whether it is a group of ranks that are processes with PyTorch."""
-        return self.processes or self.backend in {"ddp", "fsdp"}
-
-    @property
-    def rank_count(self) -> int:
-        """Number of its ranks; 1 if it is no group."""
-        return self.ranks or math.prod(self.mesh)
-
-    @property
-    def stays_on_cpu(self) -> bool:
-        """Whether it is a group of ranks that are on the CPU: simulated ones, and those of another framework."""
-        return (self.backend == "dtensor" and not self.processes) or (
-            self.backend == "module" and self.ranks is not None
-        )
-
-    @property
-    def has_guard(self) -> bool:
-        """Whether cases in which code outside of torch runs are guarded."""
-        return self.backend == "substitute" and self.guard is not False
-
-    @property
-    def checks_operators(self) -> bool:
-        """Whether operators of libraries that answer calls are checked."""
-        return self.backend == "substitute" and self.opcheck is not False
-
-    @property
-    def run_mode(self) -> RunMode:
-        """How bodies run: with gradients, or without; functions of ``replace`` have their own scope."""
-        if self.inference:
-            return "inference"
-        return "forward_only" if self.forward_only is True and not self.replace else "training"
-
-    @property
-    def scope(self) -> KernelScope:
-        """What the user's functions take."""
-        every = tuple(self.replace) if self.forward_only else ()
-        forward_only = self.forward_only if isinstance(self.forward_only, tuple) else every
-        return KernelScope(forward_only, self.dtypes, self.profiles, self.layouts, self.devices, self.writes)
 
 
 class ToleranceRule(Section, frozen=True, kw_only=True):
@@ -310,8 +137,8 @@ class OpInfo(Section, frozen=True, kw_only=True):
 
     dtypes: tuple[str, ...] = ()
     op_allowlist: tuple[str, ...] | None = None
-    op_overrides: dict[str, tuple[OpOverride, ...]] = {}
-    test_exclusions: dict[str, tuple[str, ...] | Literal["*"]] = {}
+    op_overrides: dict[str, tuple[OpOverride, ...]] = msgspec.field(default_factory=dict)
+    test_exclusions: dict[str, tuple[str, ...] | Literal["*"]] = msgspec.field(default_factory=dict)
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -357,7 +184,7 @@ class Config(Section, frozen=True, kw_only=True):
     workers: int | Literal["auto"] = "auto"
     memory: str = "auto"
     reference: Reference = Reference()
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[AnyCandidate, ...] = ()
     tolerances: tuple[ToleranceRule, ...] = ()
     known: tuple[Known, ...] = ()
     fail_on: FailOn = "misaligned"
@@ -367,36 +194,21 @@ class Config(Section, frozen=True, kw_only=True):
     opinfo: OpInfo = OpInfo()
 
 
-#: Backends that compile or export a body, and call what was made of it for later cases, too.
-COMPILERS: Final = frozenset({"torch.compile", "export", "onnxruntime"})
-#: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
-COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
-#: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold; ``dynamo`` chooses between its exporters.
-EXPORT_OPTIONS: Final = frozenset({"dynamo", "opset_version"})
-#: Modules that have a graph mode.
-GRAPHS: Final = ("oneflow", "paddle")
-#: Default of ``shapes`` for modules that compile for every shape.
-SHAPES: Final[dict[str, int]] = {"jax": 3}
-#: Devices that need no module.
-DEVICES: Final = get_args(Device)
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
 #: Upper limits of cases per test and of workers.
 AT_MOST: Final = MappingProxyType({"cases": 1_000_000_000, "workers": 10_000})
 #: Candidates that need no configuration.
-BUILT_IN: Final[dict[str, Candidate]] = {
-    "torch": Candidate(name="torch", backend="torch"),
-    "torch.compile": Candidate(name="torch.compile", backend="torch.compile"),
-    "cuda": Candidate(name="cuda", backend="torch", device="cuda"),
-    "onnxruntime": Candidate(name="onnxruntime", backend="onnxruntime"),
-    "oneflow": Candidate(name="oneflow", backend="module", module="oneflow"),
-    "paddle": Candidate(name="paddle", backend="module", module="paddle"),
-    "jax": Candidate(name="jax", backend="module", module="jax"),
-    "mindspore": Candidate(name="mindspore", backend="module", module="mindspore"),
+BUILT_IN: Final[dict[str, AnyCandidate]] = {
+    "torch": TorchCandidate(name="torch"),
+    "torch.compile": CompileCandidate(name="torch.compile"),
+    "cuda": TorchCandidate(name="cuda", device="cuda"),
+    "onnxruntime": OnnxRuntimeCandidate(name="onnxruntime"),
+    **{name: ModuleCandidate(name=name, module=name) for name in ("oneflow", "paddle", "jax", "mindspore")},
 }
 
 
-def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
+def chosen(config: Config, names: tuple[str, ...]) -> tuple[AnyCandidate, ...]:
     """Return the candidates of a run: those named, else all of the file's.
 
     Raises:
@@ -421,29 +233,14 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
     return found
 
 
-def of_reference(device: str = "cpu") -> Candidate:
+def of_reference(device: str = "cpu") -> TorchCandidate:
     """Return PyTorch as a candidate, which is held against what tests expect."""
-    return Candidate(name=REFERENCE_CANDIDATE, backend="torch", device=device)
+    return TorchCandidate(name=REFERENCE_CANDIDATE, device=device)
 
 
 def named_by(candidates: Iterable[Candidate], paths: Iterable[str] = ()) -> frozenset[str]:
     """Return what programs may name: user functions and modules of which candidates consist, and what paths test."""
-    names = (
-        name
-        for each in candidates
-        for name in (
-            *each.replace.values(),
-            *filter(is_own, each.replace),
-            *each.imports,
-            *each.load,
-            *each.state.values(),
-            each.transform,
-            each.compile,
-            each.delegated,
-            each.wrap.replace(":", "."),
-            each.module,
-        )
-    )
+    names = (name for each in candidates for name in each.named)
     overloads = [DISPATCHER[:-1]] if any(path.startswith(OVERLOADS) for path in paths) else []
     return frozenset(filter(None, (*names, *overloads)))
 
@@ -452,8 +249,5 @@ def shapes_of(candidates: Iterable[Candidate]) -> int:
     """Return how many sets of sizes and choices the cases of a test share; 0 if each case has its own."""
     # All candidates run the same cases, so the lowest number holds for all. Candidates that are not available count
     # too, because what is drawn must not depend on the machine.
-    asked = [
-        candidate.shapes if candidate.shapes is not None else SHAPES.get(candidate.module, 0)
-        for candidate in candidates
-    ]
+    asked = [candidate.shapes if candidate.shapes is not None else candidate.default_shapes for candidate in candidates]
     return min((number for number in asked if number), default=0)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ci_autotest.findings.diagnosis import Doubt
+from ci_autotest.kinds import DTensorCandidate
 from ci_autotest.program.repro.ranks import STARTS_RANKS, is_of_ranks, starts_ranks
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Tried, TryProgram
@@ -20,13 +21,10 @@ from ci_autotest.run.single_worker import SingleWorker
 from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
-    from ci_autotest.config import Candidate
     from ci_autotest.findings.diagnosis import Diagnosis
     from ci_autotest.findings.tools import Inspection
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.messages import Broken
-
-_BACKEND: Final = "dtensor"
 
 
 def confirm_on_processes(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
@@ -69,7 +67,9 @@ def with_own_ranks(diagnosis: Diagnosis, status: int | None, inspection: Inspect
     return replace(diagnosis, shown=replace(shown, recording=recording))
 
 
-def _is_simulated(diagnosis: Diagnosis, recording: Recording, candidate: Candidate, inspection: Inspection) -> bool:
+def _is_simulated(
+    diagnosis: Diagnosis, recording: Recording, candidate: DTensorCandidate, inspection: Inspection
+) -> bool:
     """Whether simulated ranks show a finding of processes."""
     answer = _tried(recording, diagnosis, candidate, inspection, has_processes=False)
     if not isinstance(answer, Tried):
@@ -78,16 +78,21 @@ def _is_simulated(diagnosis: Diagnosis, recording: Recording, candidate: Candida
     return (found.outcome, found.operator, found.kind) == (wanted.outcome, wanted.operator, wanted.kind)
 
 
-def _candidate(diagnosis: Diagnosis, inspection: Inspection) -> Candidate | None:
+def _candidate(diagnosis: Diagnosis, inspection: Inspection) -> DTensorCandidate | None:
     """Return the candidate of a finding if it is a group of ranks."""
     for candidate in inspection.tools.hello.candidates:
-        if candidate.name == diagnosis.suspect.candidate and candidate.backend == _BACKEND:
+        if candidate.name == diagnosis.suspect.candidate and isinstance(candidate, DTensorCandidate):
             return candidate
     return None
 
 
 def _tried(
-    recording: Recording, diagnosis: Diagnosis, candidate: Candidate, inspection: Inspection, *, has_processes: bool
+    recording: Recording,
+    diagnosis: Diagnosis,
+    candidate: DTensorCandidate,
+    inspection: Inspection,
+    *,
+    has_processes: bool,
 ) -> Tried | Broken | WorkerLostError:
     """Run a program on the other kind of ranks, in a fresh worker, because only that can fork ranks."""
     tools = inspection.tools

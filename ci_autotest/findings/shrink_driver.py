@@ -31,8 +31,8 @@ from ci_autotest.values.amounts import plural
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.config import Candidate
     from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.kinds import CompileCandidate
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.messages import Broken
     from ci_autotest.run.single_worker import SingleWorker
@@ -155,12 +155,12 @@ def shrink_on_hosts(shown: ShownTrial, trial: ShrinkTrial) -> ShownTrial:
     return shrink(seen, replace(trial, mesh=seen.recording.program.mesh))
 
 
-def shrink_compiled(shown: ShownTrial, trial: ShrinkTrial, candidate: Candidate) -> tuple[ShownTrial, str]:
+def shrink_compiled(shown: ShownTrial, trial: ShrinkTrial, candidate: CompileCandidate) -> tuple[ShownTrial, str]:
     """Shrink on the cheapest layer that still fails, and confirm on the real one; return the layer at fault too.
 
     The whole compiler takes seconds for each new shape, but its upper layers take milliseconds.
     """
-    real = str(candidate.options.get("backend", "inductor"))
+    real = candidate.compiler
     trial = replace(trial, most_calls=COMPILED_CALLS_AT_MOST)
     for compiler, layer in LAYERS.items():
         # This is the candidate's own compiler: deeper layers do not belong to it.

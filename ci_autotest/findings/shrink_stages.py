@@ -9,6 +9,7 @@ from ci_autotest.findings import shrink_driver as driver
 from ci_autotest.findings.confirm import question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
 from ci_autotest.findings.shrink_driver import ShrinkTrial
+from ci_autotest.kinds import CompileCandidate, ExportCandidate, ModuleCandidate
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.finding_program import shown_program
 from ci_autotest.run.messages import Tried, TryProgram
@@ -17,9 +18,9 @@ from ci_autotest.shrink.data import zeroed
 from ci_autotest.values.finding import VARIANTS_AT_MOST, Variant
 
 if TYPE_CHECKING:
-    from ci_autotest.config import Candidate
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Inspection
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.shrink.shrinker import ShownTrial
 
 _CUT: Final = f"shrinking it ended after {driver.SECONDS_AT_MOST:.0f} s: a smaller program may show it, too"
@@ -123,14 +124,14 @@ def _smallest(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> tu
     trial = _trial(suspect, shown, inspection)
     if trial.mesh is not None:
         return driver.shrink_on_hosts(shown, trial), ""
-    if candidate is not None and candidate.backend == "torch.compile":
+    if isinstance(candidate, CompileCandidate):
         return driver.shrink_compiled(shown, trial, candidate)
-    if candidate is not None and candidate.backend == "export":
+    if isinstance(candidate, ExportCandidate):
         return driver.shrink(shown, replace(trial, most=driver.EXPORTS_AT_MOST)), ""
     return driver.shrink(shown, trial), ""
 
 
-def _candidate(suspect: Suspect, inspection: Inspection) -> Candidate | None:
+def _candidate(suspect: Suspect, inspection: Inspection) -> AnyCandidate | None:
     candidates = inspection.tools.hello.candidates
     return next((item for item in candidates if item.name == suspect.candidate), None)
 
@@ -138,6 +139,6 @@ def _candidate(suspect: Suspect, inspection: Inspection) -> Candidate | None:
 def _trial(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> ShrinkTrial:
     """Return how proposals are tried; the ranks of another framework stay as many as they are."""
     candidate = _candidate(suspect, inspection)
-    are_hosts = candidate is not None and candidate.backend == "module" and candidate.ranks is not None
+    are_hosts = isinstance(candidate, ModuleCandidate) and candidate.ranks is not None
     mesh = shown.recording.program.mesh if are_hosts else None
     return ShrinkTrial(suspect, inspection.fresh, mesh=mesh, show=inspection.tools.show)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.config import COMPILERS
 from ci_autotest.report.finding_files import located
 from ci_autotest.run.single_worker import SingleWorker
 
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from ci_autotest.config import Candidate, Known
+    from ci_autotest.config import Known
     from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.fork_client import ForkClient
@@ -119,12 +119,12 @@ class Inspection(NamedTuple):
     def is_compiled(self, suspect: Suspect) -> bool:
         """Whether the candidate makes one graph of a program, also of several cases."""
         row = self._row(suspect)
-        return row is not None and row.backend in COMPILERS
+        return row is not None and row.is_compiler
 
     def is_one_body(self, suspect: Suspect) -> bool:
         """Whether the candidate is called again with the body of a case, and not with a program of several calls."""
         row = self._row(suspect)
-        return row is not None and (row.backend in COMPILERS or row.rank_count > 1)
+        return row is not None and (row.is_compiler or row.rank_count > 1)
 
-    def _row(self, suspect: Suspect) -> Candidate | None:
+    def _row(self, suspect: Suspect) -> AnyCandidate | None:
         return next((row for row in self.tools.hello.candidates if row.name == suspect.candidate), None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ci_autotest.backends.operators.numpy_functions import Gradient
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
 
     T = TypeVar("T")
 
@@ -137,14 +137,14 @@ def _operator(function: Any, reference: str, gradient: Gradient, ties: int | Non
     return RecordedOperator(target, body, ties)
 
 
-def declare_operators(candidates: Iterable[Candidate]) -> None:
+def declare_operators(candidates: Iterable[AnyCandidate]) -> None:
     """Declare the user's functions and classes that the rows of ``replace`` name as operators.
 
     Raises:
         ConfigError: There is no such function or class.
     """
     for candidate in candidates:
-        for path in candidate.replace:
+        for path in candidate.replaced:
             if is_own(path) and not path.startswith(OPS):
                 _declare(path, f"candidate '{candidate.name}': replace: operator '{path}'")
 

@@ -23,12 +23,11 @@ from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
 from ci_autotest.run.process import WorkerProcess
 from ci_autotest.run.resident_memory import MemoryWatch
 from ci_autotest.run.worker_start import FORK_SERVER, package_folder, worker_environ
-from ci_autotest.values.rank_servers import RANK_IMPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.run.process import Limits
     from ci_autotest.run.worker_start import Start
 
@@ -276,20 +275,12 @@ def _isolated_path() -> list[str]:
     return found
 
 
-def preloaded(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+def preloaded(candidates: Sequence[AnyCandidate]) -> tuple[str, ...]:
     """Return the modules to preload for the candidates, besides those that every worker needs.
 
     Each fresh process of a finding would import them again, which takes two to four seconds.
     """
-    names: list[str] = []
-    if any(candidate.has_rank_processes or candidate.backend == "dtensor" for candidate in candidates):
-        names += RANK_IMPORTS
-    compilers = {
-        candidate.options.get("backend", "inductor") for candidate in candidates if candidate.backend == "torch.compile"
-    }
-    names += ["torch._dynamo"] if compilers else []
-    names += ["torch._inductor.compile_fx"] if "inductor" in compilers else []
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(name for candidate in candidates for name in candidate.imported_first))
 
 
 def end_group(pid: int) -> None:

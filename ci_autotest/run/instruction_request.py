@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import AnyCandidate
 from ci_autotest.values.speed import Instructions
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _COUNTER: Final = "ci_autotest.run.worker.instruction_counts"
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """What makes the candidate whose instructions are counted."""
 
-    candidate: Candidate
+    candidate: AnyCandidate
     folders: list[str]
 
 

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from ci_autotest.config import Candidate, Compat, Known, OpInfo, ToleranceRule
+from ci_autotest.config import Compat, Known, OpInfo, ToleranceRule
+from ci_autotest.kinds import AnyCandidate
 from ci_autotest.run.worker_loss import Limit
 from ci_autotest.values.case import Draw
 from ci_autotest.values.finding import Location
@@ -71,7 +72,7 @@ class Hello(Message, frozen=True, kw_only=True):
     seed: int
     strictness: Strictness
     reference_device: str
-    candidates: list[Candidate]
+    candidates: list[AnyCandidate]
     tolerances: list[ToleranceRule]
     known: list[Known] = []
     shapes: int = 0

@@ -311,9 +311,9 @@ class Slot:
         # Of one that hung, the first frame of its dumped stack says where.
         last = next((line.strip() for line in lines if error.timed_out and line.startswith('  File "')), lines[-1])
         imported = [
-            f"module '{item.module}' of candidate '{item.name}'"
+            f"module '{item.device_module}' of candidate '{item.name}'"
             for item in self._hello.candidates
-            if item.module and item.backend != "module"
+            if item.device_module
         ]
         if error.timed_out and "file_baton.py" in last:
             advice = (

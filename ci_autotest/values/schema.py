@@ -7,9 +7,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ATTRIBUTES: Final = "\n\nAttributes:\n"
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every part of a file that is read strictly."""
+
 
 _ENTRY: Final = re.compile(r" {4}(\w+): (.*)")
 
@@ -17,17 +27,33 @@ _ENTRY: Final = re.compile(r" {4}(\w+): (.*)")
 def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of ``kind``; its keys are described by the section ``Attributes``."""
     schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(kind)))
-    for definition in schema["$defs"].values():
+    inherited = {each.__name__: _descriptions_of(each) for each in _descendants(msgspec.Struct)}
+    for title, definition in schema["$defs"].items():
         text = inspect.cleandoc(definition.get("description", ""))
         if "properties" in definition:
-            text, _, attributes = text.partition("\n\nAttributes:\n")
-            descriptions = _descriptions(attributes)
+            text = text.partition(_ATTRIBUTES)[0]
+            descriptions = inherited[title]
             for name, key in definition["properties"].items():
                 if name in descriptions:
                     key["description"] = descriptions[name]
         if text:
             definition["description"] = _markdown(text)
     return schema
+
+
+def _descendants(kind: type) -> Iterator[type]:
+    own: list[type] = type.__subclasses__(kind)
+    for each in own:
+        yield each
+        yield from _descendants(each)
+
+
+def _descriptions_of(kind: type) -> dict[str, str]:
+    """Return the descriptions of a type's attributes, and of those that it inherits and does not describe itself."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        found |= _descriptions(inspect.cleandoc(each.__doc__ or "").partition(_ATTRIBUTES)[2])
+    return found
 
 
 def _descriptions(attributes: str) -> dict[str, str]:

@@ -77,11 +77,14 @@ def sample(kind: inspect.Type, default: object = None) -> Any:
     return known[type(kind)]
 
 
+OF_SECTIONS = {"opinfo": {"dtypes": ["float64"]}, "candidates": [{"name": "7m", "backend": "torch"}]}
+
+
 def accepted(name: str, field: inspect.Field) -> Any:
     """Return a sample that the configuration takes: of texts, one of a few forms."""
     row = {"operator": "torch.mm", "factor": 3.0, "reason": "accumulates in half"}
     forms = (
-        [{"dtypes": ["float64"]}] if name == "opinfo" else [sample(field.type, field.default), "512MiB", "other", [row]]
+        [OF_SECTIONS[name]] if name in OF_SECTIONS else [sample(field.type, field.default), "512MiB", "other", [row]]
     )
     for plain in forms:
         with contextlib.suppress(ConfigError):

@@ -307,13 +307,14 @@ TESTS = {
     ),
     "isolated on another backend": Row(
         "run",
-        "{folder}/autotest.yml: candidate 't' has 'isolated', which backend torch does not use. It is for backend substitute.",
+        "{folder}/autotest.yml: candidate 't' has 'isolated', which backend torch does not use. Write backend: substitute, "
+        "or remove it.",
         config="candidates: [{name: t, backend: torch, isolated: true}]\n",
     ),
     "env without a process": Row(
         "run",
-        "{folder}/autotest.yml: candidate 't' has 'env', and backend torch has no process of its own. Write backend: module, "
-        "module: torch.",
+        "{folder}/autotest.yml: candidate 't' has 'env', which backend torch does not use. Write backend: substitute or module, "
+        "or remove it.",
         config="candidates: [{name: t, backend: torch, env: {A: b}}]\n",
     ),
     "env that is not read": Row(

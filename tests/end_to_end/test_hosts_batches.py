@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from ci_autotest.backends.remote.backend import Channel
-from ci_autotest.config import Candidate
 from ci_autotest.errors import AuthorError
+from ci_autotest.kinds import ModuleCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker import case_runner, memory
@@ -78,13 +78,13 @@ def hooked():
 def module():
     return torch.nn.Linear(3, 2)(random_tensor(2, random(1, 9), 3))
 """
-HOST = {"name": "lookalike", "backend": "module", "module": "lookalike", "python": sys.executable}
+HOST = {"name": "lookalike", "module": "lookalike", "python": sys.executable}
 
 
 def bench_of(folder: Path, place: ProgressBeacon) -> Dispatcher:
     """Return a bench with both candidates."""
     dispatcher = Dispatcher(place, lambda _: None)
-    candidates = [Candidate(**HOST), Candidate(name="torch", backend="torch")]
+    candidates = [ModuleCandidate(**HOST), TorchCandidate(name="torch")]
     dispatcher.answer(
         Hello(
             root=str(folder), folders=[str(folder)], seed=0, strictness="tolerance", reference_device="cpu",

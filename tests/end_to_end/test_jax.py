@@ -18,7 +18,7 @@ from ci_autotest.backends.mapping.argument_binding import WITHOUT_MEANING, argum
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.candidates import needs, path_of
 from tests.engine import judged, record
@@ -31,7 +31,7 @@ linalg = torch.linalg
 
 
 def candidate(**more):
-    return build(Candidate(name="jax", backend="module", module="jax", python=str(PYTHON), **more), "cpu")
+    return build(ModuleCandidate(name="jax", module="jax", python=str(PYTHON), **more), "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.registry import build
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import ModuleCandidate
 from tests.candidates import needs, path_of
 from tests.engine import judged, record
 from tests.projects import Project, outcomes
@@ -21,7 +21,7 @@ functional = torch.nn.functional
 
 
 def candidate(**more):
-    return build(Candidate(name="it", backend="module", module="mindspore", python=str(PYTHON), **more), "cpu")
+    return build(ModuleCandidate(name="it", module="mindspore", python=str(PYTHON), **more), "cpu")
 
 
 @pytest.fixture(scope="module")

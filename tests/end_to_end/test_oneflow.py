@@ -13,7 +13,7 @@ import torch as plain_torch
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.registry import build
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import ModuleCandidate
 from tests.candidates import needs, path_of
 from tests.engine import judged, record
 from tests.projects import Project, outcomes
@@ -24,7 +24,7 @@ functional = torch.nn.functional
 
 
 def candidate(**more):
-    return build(Candidate(name="oneflow", backend="module", module="oneflow", python=str(PYTHON), **more), "cpu")
+    return build(ModuleCandidate(name="oneflow", module="oneflow", python=str(PYTHON), **more), "cpu")
 
 
 @pytest.fixture(scope="module")

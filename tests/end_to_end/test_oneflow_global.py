@@ -9,7 +9,7 @@ import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.registry import build
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, Distribution, shard
 from ci_autotest.program.ir import PLACEHOLDER, Program, TensorSpec
 from tests.candidates import needs, path_of
@@ -24,7 +24,7 @@ RANKS = 2
 
 @pytest.fixture(scope="module")
 def group():
-    row = Candidate(name="global", backend="module", module="oneflow", python=str(PYTHON), ranks=RANKS)
+    row = ModuleCandidate(name="global", module="oneflow", python=str(PYTHON), ranks=RANKS)
     backend = build(row, "cpu")
     yield backend
     backend.close()

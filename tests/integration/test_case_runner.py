@@ -8,7 +8,7 @@ import pytest
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import AnyCandidate, CompileCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker import case_runner, memory
@@ -51,11 +51,11 @@ def with_an_assumption():
 """
 
 
-TORCH = Candidate(name="torch", backend="torch")
-COMPILED = Candidate(name="compiled", backend="torch.compile", options={"backend": "aot_eager"})
+TORCH = TorchCandidate(name="torch")
+COMPILED = CompileCandidate(name="compiled", options={"backend": "aot_eager"})
 
 
-def bench_in(folder: Path, send=lambda _: None, candidate: Candidate = TORCH) -> Dispatcher:
+def bench_in(folder: Path, send=lambda _: None, candidate: AnyCandidate = TORCH) -> Dispatcher:
     (folder / "bodies.py").write_text(BODIES)
     dispatcher = Dispatcher(ProgressBeacon.create(), send)
     dispatcher.answer(

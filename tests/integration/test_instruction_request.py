@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.run.instruction_request import Counted, count_instructions, has_callgrind
 
-TORCH = Counted(candidate=Candidate(name="torch", backend="torch"), folders=[])
+TORCH = Counted(candidate=TorchCandidate(name="torch"), folders=[])
 
 
 @pytest.mark.parametrize("installed", [True, False])

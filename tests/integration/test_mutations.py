@@ -29,7 +29,6 @@ from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.commands.result_text import show_result
 from ci_autotest.commands.run_result import Circumstances, make_result
 from ci_autotest.commands.run_statistics import Ledger
-from ci_autotest.config import Candidate
 from ci_autotest.errors import AutotestError, ConfigError, OutputError, ProgramError, PublishError, UsageError
 from ci_autotest.findings.database import Database
 from ci_autotest.findings.tools import Tools
@@ -37,6 +36,7 @@ from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
 from ci_autotest.github.event import read_event
 from ci_autotest.github.http_response import HttpReply, decoded, reason_of
+from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
@@ -251,7 +251,7 @@ class Retelling:
 
 
 def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkeypatch: pytest.MonkeyPatch):
-    backend = build(Candidate(name="torch", backend="module", module="torch"), "cpu")
+    backend = build(ModuleCandidate(name="torch", module="torch"), "cpu")
     assert isinstance(backend, remote_backend.RemoteBackend)
     host, frames = backend._host, []
     received = host.receive

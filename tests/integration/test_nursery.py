@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import KINDS
 from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.messages import Hello, Ready
 from ci_autotest.run.orphan_processes import TOKEN, adopt
@@ -237,7 +237,8 @@ def test_start__preloaded_process_was_ended__starts_another(fork_client):
     ],
 )
 def test_preloaded__what_fresh_processes_of_a_candidate_would_import__is_named(row, modules):
-    assert preloaded([Candidate(name="a", **row)]) == modules
+    keys = {key: value for key, value in row.items() if key != "backend"}
+    assert preloaded([KINDS[row["backend"]](name="a", **keys)]) == modules
 
 
 def looked_at(worker: WorkerProcess) -> None:

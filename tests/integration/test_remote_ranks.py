@@ -39,9 +39,9 @@ from ci_autotest.backends.ranks.rank_node import (
 from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
 from ci_autotest.backends.ranks.remote_ranks import Reception, RemoteRanks, _dealt, _store
 from ci_autotest.backends.ranks.worker_side import WorkerSide
-from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, Wire, WireError
+from ci_autotest.kinds import DdpCandidate, DTensorCandidate
 from ci_autotest.run.ray.rank_nodes import RankNode
 from ci_autotest.values.process_memory import resident_bytes, share_bytes
 from ci_autotest.values.rank_servers import RankServers
@@ -63,9 +63,9 @@ _ON_ITS_WAY_S = 1.5 * SILENCE_S
 _KILLED = "ended by signal 9 (SIGKILL)"
 
 
-def candidate(**keys: Any) -> Candidate:
-    own = {"name": "far", "backend": "dtensor", "ranks": _RANKS, "imports": ("tests.rank_operators",), **keys}
-    return Candidate(processes=True, **own)
+def candidate(**keys: Any) -> DTensorCandidate:
+    own = {"name": "far", "ranks": _RANKS, "imports": ("tests.rank_operators",), **keys}
+    return DTensorCandidate(processes=True, **own)
 
 
 class Far:
@@ -81,7 +81,7 @@ class Far:
         self.backend.close()
         self.backend = self.backend_of(candidate(), answer_s)
 
-    def backend_of(self, row: Candidate, answer_s: float = 60.0) -> DTensorBackend:
+    def backend_of(self, row: DTensorCandidate, answer_s: float = 60.0) -> DTensorBackend:
         launcher = RemoteRanks(row, self.servers, [_ROOT], answer_s=answer_s, silence_s=SILENCE_S)
         meshes = Meshes(_RANKS, (_RANKS,))
         return DTensorBackend(row.name, meshes, ("Replicate",), processes=WorkerSide(), launcher=launcher)
@@ -122,7 +122,7 @@ def test_launch__three_ranks_on_two_nodes__are_dealt_in_turn_and_aligned(far: Fa
 
 
 def test_judged__ranks_that_share_a_batch_on_two_nodes__are_aligned(far: Far):
-    row = Candidate(name="ddp", backend="ddp", ranks=2)
+    row = DdpCandidate(name="ddp", ranks=2)
     with closing(ModuleBackend("ddp", "ddp", 2, launcher=RemoteRanks(row, far.servers, [_ROOT]))) as backend:
         assert judged(record(_linear, test="linear"), backend).verdict.outcome == "aligned"
 
@@ -272,7 +272,7 @@ def test_exchange__device_of_a_rank_that_returns_errors__the_answers_count_and_t
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which a rank can use")
 def test_start__rank_that_cannot_use_its_device__says_why_and_leaves_no_server(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    launcher = GpuRanks(Candidate(name="own", backend="ddp", ranks=2, device="cuda"), [_ROOT])
+    launcher = GpuRanks(DdpCandidate(name="own", ranks=2, device="cuda"), [_ROOT])
     with pytest.raises(UnavailableError) as refused:
         ModuleBackend("own", "ddp", 2, device="cuda", launcher=launcher)
 
@@ -296,7 +296,7 @@ class LateReception(Reception):
 def test_start__ranks_have_ended_before_they_are_heard__says_why(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(remote_ranks, "Reception", LateReception)
-    launcher = GpuRanks(Candidate(name="own", backend="ddp", ranks=2, device="cuda"), [_ROOT])
+    launcher = GpuRanks(DdpCandidate(name="own", ranks=2, device="cuda"), [_ROOT])
     with pytest.raises(UnavailableError, match=r"rank 0: .*cuda"):
         ModuleBackend("own", "ddp", 2, device="cuda", launcher=launcher)
 
@@ -335,7 +335,7 @@ def test_launch__fewer_gpus_than_ranks_are_left__is_one_sentence(far: Far):
 
 def test_judged__ranks_of_a_server_of_their_own_on_this_machine__are_aligned_and_end_with_it():
     # As on GPUs, which a fork of a process that has used one could not use.
-    launcher = GpuRanks(Candidate(name="own", backend="ddp", ranks=2), [_ROOT])
+    launcher = GpuRanks(DdpCandidate(name="own", ranks=2), [_ROOT])
     with closing(ModuleBackend("own", "ddp", 2, launcher=launcher)) as backend:
         assert judged(record(_linear, test="linear"), backend).verdict.outcome == "aligned"
         pids = [launcher._node.pid(), *(rank.pid for rank in backend._groups[2]._ranks)]

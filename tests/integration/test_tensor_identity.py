@@ -10,7 +10,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.registry import build
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import SubstituteCandidate
 from tests.engine import substitute, tried
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_tried__isolated_kernel_whose_result_is_written_to__is_told_of_the_kerne
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.syspath_prepend(tmp_path)
     replace = {"torch.aminmax": "onetensor.aminmax"}
-    backend = build(Candidate(name="kernels", backend="substitute", isolated=True, replace=replace), "cpu")
+    backend = build(SubstituteCandidate(name="kernels", isolated=True, replace=replace), "cpu")
     try:
         verdict = tried(written, backend, profile="ordinary")
     finally:

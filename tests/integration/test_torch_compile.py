@@ -13,8 +13,8 @@ from ci_autotest.backends.body_function import begun, prepared
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config import Candidate
 from ci_autotest.errors import ConfigError, UnsupportedReason
+from ci_autotest.kinds import CompileCandidate
 from tests.engine import differences, judged, record, substitute, tried
 
 EAGER = CompileBackend({"backend": "eager"})
@@ -273,7 +273,7 @@ def test_body_calls__of_a_compiler__gives_what_the_steps_give():
     ],
 )
 def test_backend__no_such_compiler__names_the_nearest_and_all_that_work_here(compiler: str, said: str):
-    row = Candidate(name="ours", backend="torch.compile", options={"backend": compiler})
+    row = CompileCandidate(name="ours", options={"backend": compiler})
     with pytest.raises(ConfigError) as caught:
         build(row, "cpu")
     message = str(caught.value)

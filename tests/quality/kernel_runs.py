@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.config import Candidate
 from ci_autotest.errors import AuthorError
+from ci_autotest.kinds import SubstituteCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -47,11 +47,11 @@ def run_of_kernel(
     dispatcher.answer(
         Hello(
             root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
-            candidates=[Candidate(name="kernel", backend="torch")], tolerances=[],
+            candidates=[TorchCandidate(name="kernel")], tolerances=[],
         )
     )  # fmt: skip
     backend = dispatcher.worker_context.backends["kernel"] = SubstituteBackend(
-        {}, scope=Candidate(name="kernel", backend="substitute", replace=dict.fromkeys(kernels, ""), **scope).scope
+        {}, scope=SubstituteCandidate(name="kernel", replace=dict.fromkeys(kernels, ""), **scope).scope
     )
     backend.functions = {operator_of(operator): kernel for operator, kernel in kernels.items()}
     found = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}

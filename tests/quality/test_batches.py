@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import torch as real
 
-from ci_autotest.config import Candidate
 from ci_autotest.discovery import families
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.run.messages import Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker import case_runner, memory
@@ -24,7 +24,7 @@ def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(memory, "BATCH", size)
     monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
     dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
-    candidates = [Candidate(name="torch", backend="torch"), Candidate(name="off", backend="torch")]
+    candidates = [TorchCandidate(name="torch"), TorchCandidate(name="off")]
     dispatcher.answer(
         Hello(
             root=".", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=candidates,

@@ -12,7 +12,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.program.codegen import body_lines
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
@@ -115,7 +115,7 @@ def outcomes(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[A
     monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
     parts: list[CasesDone] = []
     dispatcher = Dispatcher(ProgressBeacon.create(), parts.append)
-    candidates = [Candidate(name="torch", backend="torch"), Candidate(name="off", backend="torch")]
+    candidates = [TorchCandidate(name="torch"), TorchCandidate(name="off")]
     dispatcher.answer(
         Hello(
             root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=candidates,

@@ -18,7 +18,7 @@ from ci_autotest.backends.mapping.table import MappingTable
 from ci_autotest.backends.mapping.translation import translated
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import CompileCandidate, TorchCandidate
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.repro.plain_program import is_plain_program
@@ -138,7 +138,7 @@ def recorded(name: str, profile: str | None = None) -> Recording:
         attempt = record(BODIES[name], number=number, test=name, profile=profile)
         if attempt.refused is None:
             live = live_of(attempt)
-            note = repro_note(Candidate(name="copy", backend="torch"), live.program.steps)
+            note = repro_note(TorchCandidate(name="copy"), live.program.steps)
             return reported(with_expected(to_recording(live, note), live, TorchBackend()))
     pytest.fail(f"{name}: the reference rejects every attempt: {attempt.trace.failure}")
 
@@ -189,9 +189,7 @@ def test_display_program__of_a_compiler__is_executed(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plain_one = recorded(name)
-    note = repro_note(
-        Candidate(name="c", backend="torch.compile", options={"backend": "eager"}), plain_one.program.steps
-    )
+    note = repro_note(CompileCandidate(name="c", options={"backend": "eager"}), plain_one.program.steps)
     recording = replace(plain_one, note={**plain_one.note, **note})
     assert execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
 

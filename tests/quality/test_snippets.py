@@ -23,7 +23,7 @@ from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config import Candidate
+from ci_autotest.kinds import AnyCandidate, CompileCandidate, FxCandidate, SubstituteCandidate, TorchCandidate
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
@@ -178,7 +178,7 @@ def resolved(operator: str) -> Any:
     return found
 
 
-def found_by(body: Callable[[], Any], candidate: Candidate, rules: Rules) -> tuple[Recording, Finding]:
+def found_by(body: Callable[[], Any], candidate: AnyCandidate, rules: Rules) -> tuple[Recording, Finding]:
     """Return what a worker finds, with the program as a worker notes it."""
     case = judged(record(body), SubstituteBackend(candidate.replace), rules)
     assert case.verdict.outcome == "misaligned", case.verdict
@@ -209,7 +209,7 @@ def test_display_program__of_a_kernel__fails_while_it_is_faulty_and_passes_when_
 ):
     name = operator.rpartition(".")[2]
     setattr(kernels, name, fault)
-    candidate = Candidate(name="kernels", backend="substitute", replace={operator: f"mykernels.{name}"})
+    candidate = SubstituteCandidate(name="kernels", replace={operator: f"mykernels.{name}"})
     recording, finding = found_by(body, candidate, Rules())
     assert finding.kind == kind
     text = display_program(recording, finding)
@@ -278,7 +278,7 @@ TOLD: dict[str, tuple[Callable[[], Any], Callable[..., Any], dict[str, Any]]] = 
 }  # fmt: skip
 
 
-def noted(body: Callable[[], Any], candidate: Candidate) -> Recording:
+def noted(body: Callable[[], Any], candidate: AnyCandidate) -> Recording:
     live = live_of(record(body))
     note = repro_note(candidate, live.program.steps)
     return reported(with_expected(to_recording(live, note), live, TorchBackend()))
@@ -289,7 +289,7 @@ def test_display_program__of_what_is_no_number__fails_while_it_is_faulty_and_pas
     body: Any, fault: Any, told: Any, kernels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     vars(kernels)["exp"] = fault
-    recording = noted(body, Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    recording = noted(body, SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
     text = display_program(recording, samples.finding(**told)).replace("process.join(60)", "process.join(2)")
     check(text, recording, tmp_path, monkeypatch, lambda: setattr(kernels, "exp", real.exp))
 
@@ -314,7 +314,7 @@ def test_display_program__of_a_compiler__fails_while_it_is_faulty_and_passes_whe
     body: Any, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(BENT, "is_bent", True)
-    recording = noted(body, Candidate(name="c", backend="torch.compile", options={"backend": "bent"}))
+    recording = noted(body, CompileCandidate(name="c", options={"backend": "bent"}))
     text = display_program(recording, samples.finding(kind="gradient" if "grad" in where else "value", where=where))
     check(text, recording, tmp_path, monkeypatch, lambda: BENT.update(is_bent=False))
 
@@ -328,13 +328,13 @@ def test_display_program__of_a_pass__fails_while_it_is_faulty_and_passes_when_it
     body: Any, kernels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     vars(kernels)["rewritten"] = bent_pass
-    recording = noted(body, Candidate(name="passes", backend="fx", transform="mykernels.rewritten"))
+    recording = noted(body, FxCandidate(name="passes", transform="mykernels.rewritten"))
     text = display_program(recording, samples.finding())
     check(text, recording, tmp_path, monkeypatch, lambda: setattr(kernels, "rewritten", lambda graph: graph))
 
 
 def test_display_program__of_a_device__runs_on_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    recording = noted(stateful_layers, Candidate(name="there", backend="torch", device="cpu"))
+    recording = noted(stateful_layers, TorchCandidate(name="there", device="cpu"))
     there = replace(recording, note={**recording.note, "device": "meta"})
     text = display_program(there, samples.finding())
     assert "expected = run(torch.device('cpu'))\nfound = run(torch.device('meta'))" in text
@@ -346,7 +346,7 @@ def test_display_program__typed_into_python__is_whole_at_each_blank_line(name: s
     row = {**ROWS, **TOLD}[name]
     body, told = (row[1], {"kind": row[3]}) if name in ROWS else (row[0], row[2])
     operator = row[0] if name in ROWS else "torch.exp"
-    candidate = Candidate(name="kernels", backend="substitute", replace={str(operator): "mykernels.function"})
+    candidate = SubstituteCandidate(name="kernels", replace={str(operator): "mykernels.function"})
     text = display_program(noted(body, candidate), samples.finding(**told))
     refused: list[str] = []
     console = InteractiveConsole()
@@ -372,7 +372,7 @@ STRANGERS = [
 @pytest.mark.parametrize("path", STRANGERS)
 @pytest.mark.parametrize("backend", ["substitute", "fx", "torch", "torch.compile"])
 def test_evidence_of__a_strangers_program__names_nothing_that_is_not_configured_here(path: str, backend: str):
-    recording = noted(two, Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    recording = noted(two, SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
     note = {
         **recording.note, "backend": backend, "spellings": {path: ["torch.exp"]}, "renames": {"torch.exp": path},
         "transform": path if backend == "fx" else "", "device_module": path if backend == "torch" else "",
@@ -390,7 +390,7 @@ def test_evidence_of__a_strangers_program__names_nothing_that_is_not_configured_
 
 
 def test_evidence_of__a_kernel_that_is_configured_here__is_called(kernels: ModuleType):
-    recording = noted(exp(), Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    recording = noted(exp(), SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
     files = encode_program(recording), encode_tensors(recording)
     called = evidence_of(samples.finding(), *files, Permissions(names=["mykernels.exp"])).program
     assert "found = mykernels.exp(x)\n" in called
@@ -399,7 +399,7 @@ def test_evidence_of__a_kernel_that_is_configured_here__is_called(kernels: Modul
 
 
 def test_evidence_of__options_of_a_compiler_from_outside__are_not_shown():
-    recording = noted(two, Candidate(name="compiled", backend="torch.compile"))
+    recording = noted(two, CompileCandidate(name="compiled"))
     note = {**recording.note, "options": {"options": {"cpp.cxx": ["evil.sh"]}}}
     text = evidence_of(samples.finding(), encode_program(replace(recording, note=note)), None).program
     assert ("evil" in text, "torch.exp" in text) == (False, True)
@@ -407,7 +407,7 @@ def test_evidence_of__options_of_a_compiler_from_outside__are_not_shown():
 
 def test_evidence_of__options_of_a_compiler_that_are_configured_here__are_shown():
     own = {"backend": "inductor", "options": {"max_autotune": True}}
-    recording = noted(two, Candidate(name="compiled", backend="torch.compile", options=own))
+    recording = noted(two, CompileCandidate(name="compiled", options=own))
     for options, is_shown in ((own, True), ({**own, "options": {"cpp.cxx": ["evil.sh"]}}, False)):
         program = encode_program(replace(recording, note={**recording.note, "options": options}))
         text = evidence_of(samples.finding(), program, None, Permissions(options=(own,))).program
@@ -416,7 +416,7 @@ def test_evidence_of__options_of_a_compiler_that_are_configured_here__are_shown(
 
 @pytest.mark.parametrize("folder", ["autotests", "evil", "autotests/evil", "/evil", "..", "x']; evil(); ['"])
 def test_evidence_of__folders_of_a_strangers_program__are_those_of_the_configuration(folder: str):
-    recording = noted(exp(), Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    recording = noted(exp(), SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
     program = encode_program(replace(recording, note={**recording.note, "folders": [folder]}))
     here = Permissions(names=["mykernels.exp"], folders=["autotests"])
     text = evidence_of(samples.finding(), program, None, here).program
@@ -426,7 +426,7 @@ def test_evidence_of__folders_of_a_strangers_program__are_those_of_the_configura
 
 @pytest.mark.parametrize(("limit_s", "waits_s"), [(None, 60), (600.0, 60), (12.5, 13), (0.1, 5), ("1); evil(", 60)])
 def test_display_program__of_a_hang__says_how_long_it_waits(limit_s: object, waits_s: int):
-    recording = noted(exp(), Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    recording = noted(exp(), SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
     recording = replace(recording, note={**recording.note, "case_timeout_s": limit_s})
     text = display_program(recording, samples.finding(kind="timeout", outcome="timed_out", where="in torch.exp"))
     assert f"process.join({waits_s})  # waits for at most {waits_s} s\n" in text
@@ -434,6 +434,6 @@ def test_display_program__of_a_hang__says_how_long_it_waits(limit_s: object, wai
 
 @pytest.mark.parametrize("where", ["x\nimport evil\n# after the run", "x\rimport evil\r# after the run"])
 def test_evidence_of__text_of_a_report_ends_a_line__is_no_code(where: str):
-    recording = noted(two, Candidate(name="kernels", backend="torch"))
+    recording = noted(two, TorchCandidate(name="kernels"))
     finding = msgspec.structs.replace(samples.finding(), kind="stateful", difference=None, where=where)
     assert "evil" not in evidence_of(finding, encode_program(recording), None).program

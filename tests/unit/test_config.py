@@ -13,19 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
-from ci_autotest.config import (
-    BUILT_IN,
-    Candidate,
-    Config,
-    chosen,
-    decode,
-    duration_s,
-    find,
-    json_schema,
-    read,
-    size_bytes,
-)
+from ci_autotest.config import BUILT_IN, Config, chosen, decode, duration_s, find, json_schema, read, size_bytes
 from ci_autotest.errors import ConfigError
+from ci_autotest.kinds import CompileCandidate, TorchCandidate
 
 FULL = """
 paths: [autotests]
@@ -108,9 +98,9 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a}]", "candidates[0] lacks 'backend'. Add it."),
         ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, onnxruntime, export, substitute, module, dtensor, ddp, fsdp."),
         ("candidates: [{name: ../a, backend: torch}]",
-         "a candidate is named '../a'. Write letters, digits and . _ + -, a letter or digit first, 64 at most."),
-        ("candidates: [{name: a b, backend: torch}]", "a candidate is named 'a b'."),
-        ("candidates: [{name: '', backend: torch}]", "a candidate is named ''."),
+         "candidate '../a' has a wrong name. Write letters, digits and . _ + -, a letter or digit first,"),
+        ("candidates: [{name: a b, backend: torch}]", "candidate 'a b' has a wrong name."),
+        ("candidates: [{name: '', backend: torch}]", "candidate '' has a wrong name."),
         ("candidates: [{name: a, backend: torch}, {name: a, backend: torch}]",
          "two candidates are named 'a'. Give each a name of its own."),
         ("candidates: [{name: reference, backend: torch}]",
@@ -118,7 +108,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a, backend: substitute}]",
          "candidate 'a' replaces nothing. Give replace: {operator: module.function}."),
         ("candidates: [{name: a, backend: torch.compile, replace: {torch.exp: m.exp}}]",
-         "candidate 'a' has 'replace', which backend torch.compile does not use. Write backend: substitute."),
+         "candidate 'a' has 'replace', which backend torch.compile does not use. Write backend: substitute, or remove it."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: exp}}]",
          "candidate 'a' replaces torch.exp by 'exp'. Write module.function."),
         ("candidates: [{name: a, backend: fx}]",
@@ -126,24 +116,22 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a, backend: fx, transform: fuse}]",
          "candidate 'a' has transform 'fuse'. Write module.function."),
         ("candidates: [{name: a, backend: torch, delegated: my.names}]",
-         "candidate 'a' has 'delegated', which backend torch does not use: it asks what a compiler runs itself. "
-         "Write backend: torch.compile, or remove it."),
+         "candidate 'a' has 'delegated', which backend torch does not use. Write backend: torch.compile or export, or "
+         "remove it."),
         ("candidates: [{name: a, backend: torch, inference: true}]",
-         "candidate 'a' has 'inference', which backend torch does not use: it says how a compiled body is run. Write "
-         "backend: torch.compile, or remove it."),
+         "candidate 'a' has 'inference', which backend torch does not use. Write backend: torch.compile, or remove it."),
         ("candidates: [{name: a, backend: torch.compile, forward_only: [torch.exp]}]",
-         "candidate 'a' has forward_only with names of operators. Without `replace`, write forward_only: true, which holds "
-         "for every body."),
+         "candidates[0].forward_only is a list; true or false is expected."),
         ("candidates: [{name: a, backend: torch.compile, forward_only: true, inference: true}]",
          "candidate 'a' has both inference and forward_only. Remove one: inference leaves out gradients, too."),
         ("candidates: [{name: a, backend: torch.compile, delegated: names}]",
          "candidate 'a' has delegated 'names'. Write module.function."),
         ("candidates: [{name: a, backend: torch, transform: my.fuse}]",
-         "candidate 'a' has a transform, which backend torch does not run. Write backend: fx."),
+         "candidate 'a' has 'transform', which backend torch does not use. Write backend: fx, or remove it."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: 'os;x.y'}}]", "Write module.function."),
         ("candidates: [{name: a, backend: module, module: torch, mode: graph}]",
          "mode: graph, but module 'torch' has no known graph mode. Modules with one: oneflow, paddle. Write mode: eager"),
-        ("candidates: [{name: a, backend: torch, mode: graph}]", "mode: graph, which backend torch does not have."),
+        ("candidates: [{name: a, backend: torch, mode: graph}]", "'mode', which backend torch does not use. Write backend: module,"),
         ("candidates: [{name: a, backend: module, module: oneflow, mode: lazy}]",
          "candidates[0].mode is 'lazy'; allowed: eager, graph."),
         ("candidates: [{name: a, backend: fx, transform: m.f, layouts: [strided]}]",
@@ -223,7 +211,7 @@ def test_duration_s__what_is_none__is_refused(text):
         duration_s(text, "budget")
 
 
-CONFIG = Config(candidates=(Candidate(name="mine", backend="torch"), Candidate(name="torch", backend="torch.compile")))
+CONFIG = Config(candidates=(TorchCandidate(name="mine"), CompileCandidate(name="torch")))
 
 
 @pytest.mark.parametrize(
@@ -305,8 +293,8 @@ def test_built_in__each__needs_no_configuration():
         ("{name: c, backend: onnxruntime, options: {opset: 18}}",
          "has option 'opset', which onnxruntime does not have. Did you mean 'opset_version'?"),
         ("{name: c, backend: fx, transform: a.b, options: {transform: a.c}}",
-         "has option 'transform', which fx does not have. It takes none: remove `options`."),
-        ("{name: c, backend: torch, options: {mode: x}}", "has option 'mode', which torch does not have. It takes none: remove `options`."),
+         "has 'options', which backend fx does not use. Write backend: torch.compile or onnxruntime, or remove it."),
+        ("{name: c, backend: torch, options: {mode: x}}", "has 'options', which backend torch does not use."),
     ],
 )  # fmt: skip
 def test_read__option_that_a_backend_has_not__is_refused(tmp_path, row, said):

@@ -22,7 +22,7 @@ from ci_autotest.program.targets import OPS, is_own, is_path_of_own
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import WorkerCandidate
 
 
 #: Prefix of the names under which a worker imports test files.
@@ -140,7 +140,7 @@ def _name_of(module: ModuleType) -> str:
 # What registers a candidate's own operators with torch: its libraries and its modules.
 
 
-def register(candidate: Candidate) -> None:
+def register(candidate: WorkerCandidate) -> None:
     """Load the libraries and import the modules with which a candidate registers operators.
 
     Raises:

@@ -20,7 +20,7 @@ from ci_autotest.values.rank_servers import RankServers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import RankCandidate
 
 _HOST: Final = "127.0.0.1"
 
@@ -40,7 +40,7 @@ class GpuRanks(RemoteRanks):
     advice = "Run it on another machine, or on cpu."
     all_lost = "the process that starts them has ended"
 
-    def __init__(self, candidate: Candidate, folders: Sequence[str], worker: WorkerSide = ALONE) -> None:
+    def __init__(self, candidate: RankCandidate, folders: Sequence[str], worker: WorkerSide = ALONE) -> None:
         secret = secrets.token_hex(16)
         try:
             self._node = NodeProcess(_HOST, secret, os.environ)

@@ -15,7 +15,7 @@ from ci_autotest.backends.input_copies import CPU
 from ci_autotest.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import RankCandidate
 
 #: How ranks communicate, by the kind of device that they are on.
 COMMUNICATION: Final = {"cpu": "gloo", "cuda": "nccl"}
@@ -23,7 +23,7 @@ COMMUNICATION: Final = {"cpu": "gloo", "cuda": "nccl"}
 _ON_GPUS: Final = "cpu:gloo,cuda:nccl"
 
 
-def check_devices(candidate: Candidate, gpus: int) -> None:
+def check_devices(candidate: RankCandidate, gpus: int) -> None:
     """Refuse ranks on a device that not every one of them can have.
 
     Args:

@@ -30,11 +30,11 @@ from ci_autotest.backends.ranks.process_activity import could_run
 from ci_autotest.backends.ranks.rank_answer import DTensorRank
 from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
 from ci_autotest.backends.ranks.rank_server import preload
-from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.this_process import end_with_parent, name_rank
 from ci_autotest.host.wire import WireError
+from ci_autotest.kinds import RankCandidate
 from ci_autotest.values.process_end import exit_text
 from ci_autotest.values.process_memory import resident_bytes, share_bytes
 
@@ -60,7 +60,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     secret: str
-    candidate: Candidate
+    candidate: RankCandidate
     folders: list[str]
     memory_bytes: int
 

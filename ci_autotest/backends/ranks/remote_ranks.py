@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ci_autotest.config import Candidate
     from ci_autotest.host.wire import Wire
+    from ci_autotest.kinds import RankCandidate
 
 
 #: Seconds that a server may take to import PyTorch and a candidate's modules.
@@ -128,7 +128,7 @@ class RemoteRanks:
 
     def __init__(
         self,
-        candidate: Candidate,
+        candidate: RankCandidate,
         servers: RankServers,
         folders: Sequence[str],
         worker: WorkerSide = ALONE,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.operator_usage import OperatorUsage
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.run.worker.batch import Batch, BatchVerdicts
     from ci_autotest.values.probes import ProbeCounts
     from ci_autotest.values.result import NoProfile
@@ -57,7 +57,7 @@ class BatchCounts:
     """
 
     def __init__(
-        self, usage: OperatorUsage, candidates: Mapping[str, Candidate], examples: int = 0, grid: int = 0
+        self, usage: OperatorUsage, candidates: Mapping[str, AnyCandidate], examples: int = 0, grid: int = 0
     ) -> None:
         self._usage, self._candidates = usage, candidates
         self._examples, self._grid = examples, grid

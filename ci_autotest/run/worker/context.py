@@ -31,6 +31,7 @@ from ci_autotest.backends.written_inputs import check_names
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by
 from ci_autotest.errors import ConfigError, MissingNameError, UnavailableError
+from ci_autotest.kinds import CompileCandidate
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE
 from ci_autotest.program.targets import is_own
 from ci_autotest.record.attempt import Attempts
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.config import Candidate
+    from ci_autotest.kinds import AnyCandidate
     from ci_autotest.record.declaration import Declaration
     from ci_autotest.run.messages import Hello, TestInfo
     from ci_autotest.run.progress_beacon import ProgressBeacon
@@ -101,14 +102,14 @@ class WorkerContext:
         self._add_device(device)
         declare_operators(hello.candidates)
         # Operators of the user's are declared by importing them.
-        self._is_fresh = is_fresh and not any(is_own(name) for each in hello.candidates for name in each.replace)
+        self._is_fresh = is_fresh and not any(is_own(name) for each in hello.candidates for name in each.replaced)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
         self.candidates[REFERENCE_CANDIDATE] = of_reference(device)
         self.infos = [self._build(candidate) for candidate in hello.candidates]
         self.attempts.marks_modules = any(backend.takes_modules for backend in self.backends.values())
         self.backends[REFERENCE_CANDIDATE] = TorchBackend(device, is_candidate=True)
 
-    def _build(self, candidate: Candidate) -> CandidateInfo:
+    def _build(self, candidate: AnyCandidate) -> CandidateInfo:
         """Build a candidate's backend, or return why it is not available."""
         self._beacon.enter(REFERENCE, REFERENCE)  # Each candidate may take the full silence limit to start.
         device = device_of(candidate)
@@ -117,7 +118,8 @@ class WorkerContext:
             "backend": candidate.backend,
             "device": device,
             "replaces": tuple(
-                operator_of(name, CALL_MODULE if is_module_class(name) else CALL_FUNCTION) for name in candidate.replace
+                operator_of(name, CALL_MODULE if is_module_class(name) else CALL_FUNCTION)
+                for name in candidate.replaced
             ),
         }
         try:
@@ -132,14 +134,14 @@ class WorkerContext:
         except UnavailableError as error:
             # The other candidates run all the same; the parent decides whether this one was required.
             return CandidateInfo(**fields, available=False, reason=str(error))
-        if candidate.writes:
-            kernels_of = {name: backend.functions.get(operator_of(name)) for name in candidate.replace}
-            check_names(candidate.writes, kernels_of, candidate.name)
+        if candidate.scope.writes:
+            kernels_of = {name: backend.functions.get(operator_of(name)) for name in candidate.replaced}
+            check_names(candidate.scope.writes, kernels_of, candidate.name)
         self.backends[candidate.name] = backend
         libraries = dict(backend.libraries)
         if backend.is_in_process:
             self._add_device(device)
-            libraries |= versions(candidate.module)
+            libraries |= versions(candidate.device_module)
         kernels = source_locations(backend.functions, Path(self.hello.root))
         return CandidateInfo(**fields, version=backend.version, libraries=libraries, mode=backend.mode, kernels=kernels)
 
@@ -177,16 +179,16 @@ class WorkerContext:
         """
         hello = self.hello
         backend = self.backends[name]
-        if compiler:
-            candidate = self.candidates[name]
+        candidate = self.candidates[name]
+        if compiler and isinstance(candidate, CompileCandidate):
             with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
             backend = build(with_compiler, device_of(candidate), hello.folders, isolated=True)
         rules = rules_for(hello.tolerances, hello.strictness, name, declaration)
         return Contender(
             backend, rules, self._beacon.in_float64 if asks_float64 else None,
-            self.candidates[name].has_guard, self.candidates[name].checks_operators,
+            candidate.has_guard, candidate.checks_operators,
             accepted_by(hello.known, name, datetime.now(timezone.utc).date()),
-            (self.candidates[name].backend, self.candidates[name].device),
+            (candidate.backend, candidate.device),
         )  # fmt: skip
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ci_autotest.backends.devices import attach, lacking, lacks, module_of, prove, seed, versions
-from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError, UnsupportedReason, by_user
+from ci_autotest.kinds import TorchCandidate
 
-NPU = {"name": "it", "backend": "torch", "device": "npu"}
+NPU = {"name": "it", "device": "npu"}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ NPU = {"name": "it", "backend": "torch", "device": "npu"}
 )
 def test_attach__module_registers_no_such_device__says_which_and_why(module: str, said: str):
     with pytest.raises(UnavailableError) as caught:
-        attach(Candidate(**NPU, module=module), "npu")
+        attach(TorchCandidate(**NPU, module=module), "npu")
     assert str(caught.value).startswith(said)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from ci_autotest.backends.operators.identity import refuse_unknown, refuse_unknown_rows
 from ci_autotest.backends.registry import build
-from ci_autotest.config import Candidate
 from ci_autotest.errors import ConfigError
+from ci_autotest.kinds import SubstituteCandidate
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_refuse_unknown_rows__torch_has_none__names_the_row_and_the_nearest():
 
 
 def test_build__replacement_of_an_operator_that_torch_does_not_have__names_the_candidate():
-    candidate = Candidate(name="kernels", backend="substitute", replace={"torch.sofmax": "math.exp"})
+    candidate = SubstituteCandidate(name="kernels", replace={"torch.sofmax": "math.exp"})
     with pytest.raises(ConfigError) as caught:
         build(candidate, "cpu")
     assert str(caught.value).startswith("candidate 'kernels': replace: torch has no operator 'torch.sofmax'.")

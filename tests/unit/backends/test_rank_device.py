@@ -17,14 +17,14 @@ from ci_autotest.backends.ranks.rank_process import RankWatch
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
-from ci_autotest.config import Candidate
 from ci_autotest.errors import NotCarriedError, UnavailableError, Unsupported, UnsupportedReason
+from ci_autotest.kinds import DdpCandidate, DTensorCandidate, TorchCandidate
 
 _WORDS = "Input tensor data type is not supported for NCCL process group: Short"
 
 
-def row(**keys: Any) -> Candidate:
-    return Candidate(**{"name": "a", "backend": "ddp", "ranks": 4, "device": "cuda", **keys})
+def row(**keys: Any) -> DdpCandidate:
+    return DdpCandidate(**{"name": "a", "ranks": 4, "device": "cuda", **keys})
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def row(**keys: Any) -> Candidate:
         (row(device="npu"), 8, "ranks run on cpu or cuda, not on 'npu'. Write device: cpu."),
     ],
 )
-def test_check_devices__fewer_gpus_than_ranks__is_one_sentence(candidate: Candidate, gpus: int, said: str):
+def test_check_devices__fewer_gpus_than_ranks__is_one_sentence(candidate: DdpCandidate, gpus: int, said: str):
     with pytest.raises(UnavailableError) as refused:
         check_devices(candidate, gpus)
 
@@ -50,8 +50,10 @@ def test_check_devices__as_many_as_ranks__are_enough(device: str, gpus: int):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_build__ranks_on_gpus_where_there_is_none__is_not_available():
-    for backend in ({}, {"backend": "dtensor", "processes": True}):
-        candidate = Candidate(**{"name": "a", "backend": "ddp", "ranks": 2, "device": "cuda", **backend})
+    for candidate in (
+        DdpCandidate(name="a", ranks=2, device="cuda"),
+        DTensorCandidate(name="a", ranks=2, device="cuda", processes=True),
+    ):
         with pytest.raises(
             UnavailableError, match="2 ranks on cuda need 2 GPUs, one for each rank, and there are none"
         ):
@@ -74,16 +76,16 @@ def test_group_of__device_of_a_rank__communicates_by_what_is_made_for_it():
 @pytest.mark.parametrize(
     ("gpus", "candidate", "device"),
     [
-        (1, Candidate(name="a", backend="torch", device="auto"), "cuda"),
+        (1, TorchCandidate(name="a", device="auto"), "cuda"),
         (1, row(device="auto"), "cpu"),
         (4, row(device="auto"), "cuda"),
-        (4, row(backend="dtensor", processes=True, ranks=None, mesh=(2, 2), device="auto"), "cuda"),
-        (3, row(backend="dtensor", processes=True, ranks=None, mesh=(2, 2), device="auto"), "cpu"),
+        (4, DTensorCandidate(name="a", processes=True, mesh=(2, 2), device="auto"), "cuda"),
+        (3, DTensorCandidate(name="a", processes=True, mesh=(2, 2), device="auto"), "cpu"),
         (0, row(device="cuda"), "cuda"),
     ],
 )
 def test_device_of__auto__is_a_gpu_for_each_rank_or_the_cpu(
-    gpus: int, candidate: Candidate, device: str, monkeypatch: pytest.MonkeyPatch
+    gpus: int, candidate: DdpCandidate, device: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)

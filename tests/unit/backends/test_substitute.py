@@ -13,9 +13,9 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.devices import prove
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.substitute import SubstituteBackend, load_function
-from ci_autotest.config import Candidate
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import UnavailableError, UnsupportedReason
+from ci_autotest.kinds import SubstituteCandidate
 from tests.engine import record, substitute, tried
 
 
@@ -228,7 +228,7 @@ def kernels(monkeypatch):
 
 def test_substitute_backend__path__is_imported(kernels):
     assert SubstituteBackend({"torch.Tensor.exp_": "fake_kernels.exp"}).functions == {"torch.exp": real.exp}
-    candidate = Candidate(name="k", backend="substitute", replace={"torch.exp": "fake_kernels.exp"})
+    candidate = SubstituteCandidate(name="k", replace={"torch.exp": "fake_kernels.exp"})
     assert isinstance(build(candidate, "cpu"), SubstituteBackend)
 
 

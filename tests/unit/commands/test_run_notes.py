@@ -10,9 +10,10 @@ from ci_autotest.commands.budget import Budget
 from ci_autotest.commands.request import Request
 from ci_autotest.commands.run_notes import run_notes
 from ci_autotest.commands.run_state import RunState
-from ci_autotest.config import Candidate, Config
+from ci_autotest.config import Config
 from ci_autotest.discovery import Selection
 from ci_autotest.findings.database import Database
+from ci_autotest.kinds import DdpCandidate, DTensorCandidate
 from ci_autotest.run.ray.rank_nodes import RankNodes
 from tests.fakes.ray_nodes import FakeRay
 
@@ -37,8 +38,8 @@ def test_run_notes__node_of_a_cluster_that_has_no_ranks__is_named(tmp_path: Path
 
 def test_run_notes__device_for_ranks_that_cannot_be_there__is_said(tmp_path: Path):
     candidates = (
-        Candidate(name="simulated", backend="dtensor", ranks=2),
-        Candidate(name="ddp", backend="ddp", ranks=2, device="cuda"),
+        DTensorCandidate(name="simulated", ranks=2),
+        DdpCandidate(name="ddp", ranks=2, device="cuda"),
     )
     request = Request(Config(), tmp_path, tmp_path, (), candidates, device="cuda")
 

@@ -10,14 +10,14 @@ import pytest
 
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.speed_stage import Timing, time_candidates
-from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError
 from ci_autotest.findings.tools import Allowance, Tools
+from ci_autotest.kinds import SubstituteCandidate
 from ci_autotest.values.result import LOADER_CANDIDATE
 from ci_autotest.values.tally import PairTally
 from tests.verdict_samples import FIRST, SECOND, done
 
-KERNELS = Candidate(name="kernels", backend="substitute", replace={"torch.exp": "kernels.exp"}, speed=True)
+KERNELS = SubstituteCandidate(name="kernels", replace={"torch.exp": "kernels.exp"}, speed=True)
 LOADER = msgspec.structs.replace(SECOND, candidate=LOADER_CANDIDATE)
 
 

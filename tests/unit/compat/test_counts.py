@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.config import Candidate
 from ci_autotest.errors import UnsupportedReason
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
@@ -25,7 +25,7 @@ def dispatcher(tmp_path: Path) -> Dispatcher:
     found.answer(
         Hello(
             root=str(tmp_path), folders=[], seed=0, strictness="tolerance", reference_device="cpu", tolerances=[],
-            candidates=[Candidate(name="torch", backend="torch")], compat="oneflow",
+            candidates=[TorchCandidate(name="torch")], compat="oneflow",
         )
     )  # fmt: skip
     return found

@@ -31,7 +31,10 @@ def read(**row: object) -> object:
             {"ranks": 2, "placements": ["Shard(0)", "Replicate"]},
             "has 2 placements, and a mesh that is not given has 1.",
         ),
-        ({"backend": "torch", "ranks": 2}, "has 'ranks', which backend torch does not use. Write backend: dtensor,"),
+        (
+            {"backend": "torch", "ranks": 2},
+            "has 'ranks', which backend torch does not use. Write backend: module or dtensor or ddp or fsdp,",
+        ),
         ({"backend": "ddp"}, "of backend ddp has no ranks. Give ranks: 2."),
         ({"backend": "fsdp", "ranks": 1}, "has ranks: 1. Give 2 to 16."),
         ({"backend": "ddp", "ranks": 17}, "has ranks: 17. Give 2 to 16."),
@@ -46,7 +49,7 @@ def read(**row: object) -> object:
         ({"ranks": 2, "device": "cuda"}, "has simulated ranks on 'cuda'. Write processes: true for a GPU each, or"),
         ({"ranks": 2, "device": "auto"}, "has simulated ranks on 'auto'. Write processes: true for a GPU each, or"),
         (
-            {"backend": "ddp", "ranks": 2, "device": "npu", "module": "torch_npu"},
+            {"backend": "ddp", "ranks": 2, "device": "npu"},
             "has ranks on 'npu'. Write device: cpu or device: cuda.",
         ),
         ({"backend": "torch", "processes": True}, "has 'processes', which backend torch does not use."),

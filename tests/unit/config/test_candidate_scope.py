@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.config import Candidate, decode
-from ci_autotest.config.candidate_scope import PROFILES
+from ci_autotest.config import decode
 from ci_autotest.errors import ConfigError
+from ci_autotest.kinds import PROFILES, SubstituteCandidate
 from ci_autotest.record.draw import profiles
 from ci_autotest.values.kernel_scope import KernelScope
 
@@ -71,4 +71,4 @@ def test_decode__wrong_scope__is_refused(keys, message):
 
 
 def test_scope__candidate_without_one__is_everything():
-    assert Candidate(name="k", backend="substitute", replace=REPLACE).scope == KernelScope()
+    assert SubstituteCandidate(name="k", replace=REPLACE).scope == KernelScope()

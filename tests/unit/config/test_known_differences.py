@@ -7,9 +7,10 @@ from datetime import date
 
 import pytest
 
-from ci_autotest.config import Candidate, Config, Known, ToleranceRule
+from ci_autotest.config import Config, Known, ToleranceRule
 from ci_autotest.config.known_differences import apply_known, check_known, ending_rows, matches, unmatched
 from ci_autotest.errors import ConfigError
+from ci_autotest.kinds import TorchCandidate
 from ci_autotest.values.speed import SpeedResult
 from tests import report_samples as samples
 
@@ -127,7 +128,7 @@ def test_unmatched__rows__each_says_what_to_do():
     ],
 )
 def test_check_known__a_name_of_nothing__is_refused(given, expected):
-    config = Config(known=(row(**given),), candidates=(Candidate(name="kernels", backend="torch"),))
+    config = Config(known=(row(**given),), candidates=(TorchCandidate(name="kernels"),))
     with pytest.raises(ConfigError, match=re.escape(f"autotest.yml: {expected}")):
         check_known(config, "autotest.yml")
 
@@ -143,7 +144,7 @@ def test_check_known__a_name_of_nothing__is_refused(given, expected):
     ],
 )
 def test_check_known__a_tolerance_of_nothing__is_refused(given, expected):
-    config = Config(tolerances=(tolerance(**given),), candidates=(Candidate(name="kernels", backend="torch"),))
+    config = Config(tolerances=(tolerance(**given),), candidates=(TorchCandidate(name="kernels"),))
     with pytest.raises(ConfigError, match=re.escape(f"autotest.yml: {expected}")):
         check_known(config, "autotest.yml")
 

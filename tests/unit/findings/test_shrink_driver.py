@@ -8,8 +8,8 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from ci_autotest.config import Candidate
 from ci_autotest.findings.shrink_driver import ShrinkTrial, shrink, shrink_compiled, shrink_crash, shrink_on_hosts
+from ci_autotest.kinds import CompileCandidate
 from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.serialize import decode
@@ -75,7 +75,7 @@ def size_of(shown):
 )
 def test_shrink_compiled__layer_at_fault__is_named_and_the_cheapest_is_shrunk_on(options, fails, layer, cheap):
     worker = Worker(fails)
-    candidate = Candidate(name="compiled", backend="torch.compile", options=options)
+    candidate = CompileCandidate(name="compiled", options=options)
     best, named = shrink_compiled(ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, worker), candidate)
     assert (named, size_of(best)) == (layer, 1)
     used = [compiler for compiler, size in worker.asked if size < 8]
@@ -85,7 +85,7 @@ def test_shrink_compiled__layer_at_fault__is_named_and_the_cheapest_is_shrunk_on
 
 def test_shrink_compiled__on_a_device_every_layer_fails__none_is_named():
     # Each of them runs the device's own kernels.
-    candidate = Candidate(name="compiled", backend="torch.compile", device="npu", module="torch_npu")
+    candidate = CompileCandidate(name="compiled", device="npu", module="torch_npu")
     best, named = shrink_compiled(
         ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, Worker(lambda compiler, size: True)), candidate
     )
@@ -94,7 +94,7 @@ def test_shrink_compiled__on_a_device_every_layer_fails__none_is_named():
 
 def test_shrink_compiled__smallest_does_not_fail_on_the_real_one__is_shrunk_there():
     worker = Worker(lambda compiler, size: True if compiler == "eager" else not compiler and size >= 3)
-    candidate = Candidate(name="compiled", backend="torch.compile")
+    candidate = CompileCandidate(name="compiled")
     best, _ = shrink_compiled(ShownTrial(BAD, recording()), ShrinkTrial(SUSPECT, worker), candidate)
     assert size_of(best) == 3
 

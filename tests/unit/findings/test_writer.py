@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.config import Candidate
 from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.tools import Allowance, Inspection, Tools
 from ci_autotest.findings.writer import _needs_package
+from ci_autotest.kinds import DTensorCandidate
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -123,7 +123,7 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     assert (said in page) if said else ("not verified" not in page)
 
 
-OF_PROCESSES = Candidate(name=SUSPECT.candidate, backend="dtensor", ranks=2, processes=True)
+OF_PROCESSES = DTensorCandidate(name=SUSPECT.candidate, ranks=2, processes=True)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config import Candidate
 from ci_autotest.errors import ProgramError
+from ci_autotest.kinds import CompileCandidate, OnnxRuntimeCandidate, SubstituteCandidate, TorchCandidate
 from ci_autotest.program.repro.torch_script import repro_text
 from ci_autotest.program.serialize import encode_tensors
 from tests.engine import record
@@ -98,7 +98,7 @@ def kernels(monkeypatch):
 def script(body, profile: str | None = None, operator: str = "exp", **told) -> tuple[str, bytes]:
     live = live_of(record(body, profile=profile))
     replaced = {f"torch.{operator}": f"fake_kernels.{operator}"}
-    note = repro_note(Candidate(name="kernels", backend="substitute", replace=replaced), live.program.steps)
+    note = repro_note(SubstituteCandidate(name="kernels", replace=replaced), live.program.steps)
     recording = with_expected(to_recording(live, note), live, TorchBackend())
     return repro_text(recording, {**TOLD, **told}), encode_tensors(recording)
 
@@ -180,9 +180,7 @@ def test_repro_text__replaced_inside_a_module__is_caught_by_the_mode(kernels, tm
     live = live_of(record(lambda: torch.nn.Linear(4, 2)(x())))
     for function, status in ((kernels.linear, 1), (real.nn.functional.linear, 0)):
         kernels.linear = function
-        candidate = Candidate(
-            name="k", backend="substitute", replace={"torch.nn.functional.linear": "fake_kernels.linear"}
-        )
+        candidate = SubstituteCandidate(name="k", replace={"torch.nn.functional.linear": "fake_kernels.linear"})
         note = repro_note(candidate, live.program.steps)
         recording = with_expected(to_recording(live, note), live, TorchBackend())
         text = repro_text(recording, TOLD)
@@ -219,7 +217,7 @@ def test_repro_text__small_tensors__need_no_file(kernels):
 def test_repro_text__candidate_is_exported__goes_forward_only_with_the_options_of_the_note():
     attempt = record(in_place)
     live = live_of(attempt)
-    candidate = Candidate(name="onnxruntime", backend="onnxruntime", options={"opset_version": 18})
+    candidate = OnnxRuntimeCandidate(name="onnxruntime", options={"opset_version": 18})
     note = repro_note(candidate, attempt.program.steps)
     recording = with_expected(to_recording(live, note), live, TorchBackend())
     text = repro_text(recording, TOLD)
@@ -233,7 +231,7 @@ def test_repro_text__candidate_is_exported__goes_forward_only_with_the_options_o
 
 def test_repro_text__candidate_is_torch_compile__compiles_the_reference():
     live = live_of(record(BODIES["a call"]))
-    note = repro_note(Candidate(name="c", backend="torch.compile", options={"backend": "eager"}), live.program.steps)
+    note = repro_note(CompileCandidate(name="c", options={"backend": "eager"}), live.program.steps)
     text = repro_text(with_expected(to_recording(live, note), live, TorchBackend()), TOLD)
     assert "candidate = torch.compile(reference, backend='eager')\n" in text
     ast.parse(text)
@@ -242,7 +240,7 @@ def test_repro_text__candidate_is_torch_compile__compiles_the_reference():
 def on_device(**note: object) -> str:
     """Return the script of a candidate on a device of its own, with its note changed."""
     recording = to_recording(live_of(record(lambda: torch.exp(x()))), {})
-    candidate = Candidate(name="npu", backend="torch", device="npu", module="toy_npu.lib")
+    candidate = TorchCandidate(name="npu", device="npu", module="toy_npu.lib")
     told = repro_note(candidate, recording.program.steps)
     return repro_text(replace(recording, note={**told, **note}), TOLD)
 
@@ -268,7 +266,7 @@ def test_repro_text__value_is_named_as_the_module_of_the_device__gives_way():
         step._replace(name="toy_npu") if step.target == "torch.exp" else step for step in recording.program.body
     )
     renamed = replace(recording, program=replace(recording.program, body=steps))
-    candidate = Candidate(name="npu", backend="torch", device="npu", module="toy_npu")
+    candidate = TorchCandidate(name="npu", device="npu", module="toy_npu")
     text = repro_text(replace(renamed, note=repro_note(candidate, steps)), TOLD)
     assert "toy_npu_0 = torch.exp(" in text
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 import pytest
 
 from ci_autotest import oneof, random_tensor, torch
-from ci_autotest.config import Candidate, shapes_of
+from ci_autotest.config import shapes_of
+from ci_autotest.kinds import ModuleCandidate, TorchCandidate
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.record.draw.profiles import PROFILES
@@ -86,10 +87,10 @@ def test_pattern_of__odd_number__each_profile_meets_every_set(profile):
     ids=["no candidate", "no wish", "the fewest", "0 is no wish", "none"],
 )
 def test_shapes_of__candidates__fewest_that_one_asks_for(asked, expected):
-    named = [Candidate(name=f"c{i}", backend="torch", shapes=number) for i, number in enumerate(asked)]
+    named = [TorchCandidate(name=f"c{i}", shapes=number) for i, number in enumerate(asked)]
     assert shapes_of(named) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 3), (0, 0), (7, 7)])
 def test_shapes_of__jax__has_three_unless_told_otherwise(given, expected):
-    assert shapes_of([Candidate(name="jax", backend="module", module="jax", shapes=given)]) == expected
+    assert shapes_of([ModuleCandidate(name="jax", module="jax", shapes=given)]) == expected

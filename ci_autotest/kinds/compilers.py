@@ -1,0 +1,135 @@
+"""Compilers of bodies: ``torch.compile``, PyTorch's exporter with ONNX Runtime, and exporters or runtimes of users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from ci_autotest.kinds.candidate import BodyCandidate, unknown_options
+from ci_autotest.program.python_names import is_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.values.kernel_scope import RunMode
+
+#: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
+COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
+#: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold; ``dynamo`` chooses between its exporters.
+EXPORT_OPTIONS: Final = frozenset({"dynamo", "opset_version"})
+_NO_CALL: Final = "an exported model has no call of the body that could be timed"
+
+
+class CompileCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch.compile"):
+    """``torch.compile`` with any compiler behind it.
+
+    Attributes:
+        options: Keyword arguments of ``torch.compile``: ``backend``, ``mode``, ``dynamic``, ``fullgraph`` and
+            ``options``.
+        delegated: The dotted path of a function that takes what was made of a graph, and returns the names of the
+            operators that run there, or their number. Without it, ci-autotest watches which operators PyTorch runs in
+            the compiler's place.
+        inference: Whether the body is compiled and run within ``torch.inference_mode()``, as a model in use is; only
+            values are compared.
+    """
+
+    is_compiler = True
+
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    delegated: str = ""
+    inference: bool = False
+
+    @property
+    def compiler(self) -> str:
+        """Name of the compiler behind ``torch.compile``."""
+        return str(self.options.get("backend", "inductor"))
+
+    @property
+    def imported_first(self) -> tuple[str, ...]:
+        """Modules that the server of a finding's processes imports once, because they take seconds."""
+        return ("torch._dynamo", "torch._inductor.compile_fx") if self.compiler == "inductor" else ("torch._dynamo",)
+
+    @property
+    def run_mode(self) -> RunMode:
+        """How bodies run: with gradients, or without."""
+        return "inference" if self.inference else super().run_mode
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """What programs may name: the user's functions and modules of which it consists."""
+        return (*super().named, self.delegated)
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with its values, and what to write instead."""
+        yield from super().faults()
+        yield from unknown_options(self.backend, self.options, COMPILE_OPTIONS)
+        if self.delegated and not is_path(self.delegated):
+            yield f"has delegated {self.delegated!r}. Write module.function."
+        if self.inference and self.forward_only:
+            yield "has both inference and forward_only. Remove one: inference leaves out gradients, too."
+
+
+class OnnxRuntimeCandidate(BodyCandidate, frozen=True, kw_only=True, tag="onnxruntime"):
+    """ONNX Runtime, with models that ``torch.onnx.export`` makes.
+
+    Attributes:
+        options: Keyword arguments of ``torch.onnx.export``: ``dynamo`` and ``opset_version``.
+    """
+
+    is_compiler = True
+
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def untimed(self) -> str:
+        """Why it is not timed; empty if it can be."""
+        return _NO_CALL
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with its values, and what to write instead."""
+        yield from super().faults()
+        yield from unknown_options(self.backend, self.options, EXPORT_OPTIONS)
+
+
+class ExportCandidate(BodyCandidate, frozen=True, kw_only=True, tag="export"):
+    """An exporter or a runtime of the user's.
+
+    Attributes:
+        compile: The dotted path of a function that takes a ``torch.export.ExportedProgram`` and returns a callable,
+            which takes the body's tensors and returns its results.
+        takes: What that function takes. ``module`` stands for an ``nn.Module`` and a tuple of its inputs.
+        dynamic: Whether bodies are exported for all sizes, so that one callable is used for cases of several sizes.
+        delegated: The dotted path of a function that takes what was made of a graph, and returns the names of the
+            operators that run there, or their number. Without it, ci-autotest watches which operators PyTorch runs in
+            the callable's place.
+    """
+
+    is_compiler = True
+
+    compile: str = ""
+    takes: Literal["program", "module"] = "program"
+    dynamic: bool = False
+    delegated: str = ""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """What programs may name: the user's functions and modules of which it consists."""
+        return (*super().named, self.compile, self.delegated)
+
+    @property
+    def untimed(self) -> str:
+        """Why it is not timed; empty if it can be."""
+        return _NO_CALL
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with its values, and what to write instead."""
+        yield from super().faults()
+        if not self.compile:
+            yield "of backend export has no compile, so there is nothing to run. Give compile: module.function."
+        elif not is_path(self.compile):
+            yield f"has compile {self.compile!r}. Write module.function."
+        if self.dynamic and self.takes == "module":
+            yield "has dynamic: true and takes: module, but only an exported program knows its sizes. Remove one."
+        if self.delegated and not is_path(self.delegated):
+            yield f"has delegated {self.delegated!r}. Write module.function."
