@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.case import DrawnValue
     from ci_autotest.values.verdict import Misalignment, Verdict
 
@@ -129,4 +129,4 @@ def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rule
 def recorded(body: Callable[[], object], **how: Any) -> Recording:
     """Return a body's program with what the reference gives, as it is saved."""
     live = live_of(record(body, **how))
-    return with_expected(to_recording(live, {}), live, TorchBackend())
+    return with_expected(to_recording(live), live, TorchBackend())

@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ci_autotest.program.serialize import encode_tensors
 
 if TYPE_CHECKING:
@@ -13,14 +15,14 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
 
 _FILE = re.compile(r"autotest-report/[\w./-]+/tensors\.safetensors")
 
 
 def reported(recording: Recording) -> Recording:
     """Return a recording as a run notes it with the usual output folder."""
-    return replace(recording, note={**recording.note, "output": "autotest-report"})
+    return replace(recording, note=msgspec.structs.replace(recording.note, output="autotest-report"))
 
 
 def write_tensors(text: str, recording: Recording, folder: Path) -> None:

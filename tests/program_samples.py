@@ -6,8 +6,10 @@ import json
 import struct
 from typing import Any
 
-from ci_autotest.program.ir import Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import Program, Ref, Step, TensorSpec
 from ci_autotest.program.literals import INLINE_ELEMENTS
+from ci_autotest.program.note import note_of
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
 OPERATOR = "torch.nn.functional.layer_norm"
@@ -46,7 +48,7 @@ def recording(
     tensors = {"input_0": floats(*numbers), "input_1": floats(*(numbers if is_large else [-0.0] * columns))}
     if requires_grad:
         tensors["cotangent_0"] = floats(*(0.5 * number for number in numbers))
-    return Recording(Program((), body, cotangents), tensors, note or {"candidate": "kernels"})
+    return Recording(Program((), body, cotangents), tensors, note_of(note or {"candidate": "kernels"}))
 
 
 def files(**how: Any) -> tuple[bytes, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -14,19 +15,12 @@ from ci_autotest.backends.input_copies import contiguous_spec, laid_out, source_
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.sameness import byte_view, is_same
 from ci_autotest.backends.snapshots import metadata
-from ci_autotest.program.ir import (
-    OUTPUT,
-    PLACEHOLDER,
-    Mapping_,
-    Recording,
-    Step,
-    TensorSpec,
-    cotangent_key,
-    output_refs,
-)
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Mapping_, Step, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.note import Note, ReplayRules, TrainingNote
+from ci_autotest.program.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.alignment.verdict import Judged
@@ -36,7 +30,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 
-def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
+def to_recording(live: Live, note: Note | None = None) -> Recording:
     """Return a program with the bytes of its data."""
     tensors = {
         step.target: bytes(byte_view(live.sources[step.target]))
@@ -48,7 +42,7 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     for position, source in live.cotangents.items():
         flat, specs[position] = source_of(source)
         tensors[cotangent_key(position)] = bytes(byte_view(flat))
-    return Recording(replace(live.program, cotangents=tuple(specs)), tensors, dict(note))
+    return Recording(replace(live.program, cotangents=tuple(specs)), tensors, note or Note())
 
 
 def to_live(recording: Recording) -> Live:
@@ -80,17 +74,19 @@ def shown_recording(
     note = repro_note(candidate, live.program.steps, device)
     # A replay compares by these rules, without the test's file.
     check_dtype = rules.check_dtype and not rules.sets_aside(judged.verdict.operator, "dtype")
-    note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": check_dtype}
-    # A repro holds the elements against the numbers that the finding's message states.
-    note["strictness"] = "tolerance" if rules.is_tolerant else rules.strictness
-    if judged.verdict.kind == "stateful":
-        note["kind"] = judged.verdict.kind  # A replay must run the whole sequence, and only once.
-    host = backend.repro_note(live.program, live.sources)
-    if host is not None:
-        note["host"] = host
     plan = backend.plan_note(live.program, live.sources, live.cotangents)
-    if plan is not None:
-        note["plan"] = {**plan, "slices": expectation is not None}
+    if plan is not None and isinstance(note.side, TrainingNote):
+        side = msgspec.structs.replace(note.side, plan={**plan, "slices": expectation is not None})
+        note = msgspec.structs.replace(note, side=side)
+    note = msgspec.structs.replace(
+        note,
+        rules=ReplayRules(rules.rtol, rules.atol, check_dtype),
+        # A repro holds the elements against the numbers that the finding's message states.
+        strictness="tolerance" if rules.is_tolerant else rules.strictness,
+        # A replay must run the whole sequence, and only once.
+        kind="stateful" if judged.verdict.kind == "stateful" else "",
+        host=backend.repro_note(live.program, live.sources),
+    )
     return with_expected(to_recording(live, note), live, reference if expectation is None else expectation.reference)
 
 

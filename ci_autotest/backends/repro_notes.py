@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,24 +21,37 @@ from ci_autotest.kinds import (
     ExportCandidate,
     FsdpCandidate,
     FxCandidate,
+    ModuleCandidate,
     OnnxRuntimeCandidate,
     SubstituteCandidate,
+    TorchCandidate,
     WorkerCandidate,
 )
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE
+from ci_autotest.program.note import (
+    CompileNote,
+    DdpNote,
+    DTensorNote,
+    ExportNote,
+    FsdpNote,
+    FxNote,
+    KindNote,
+    ModuleNote,
+    Note,
+    OnnxRuntimeNote,
+    SubstituteNote,
+    TorchNote,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.kinds import AnyCandidate
     from ci_autotest.program.ir import Step
 
 
-def repro_note(candidate: AnyCandidate, steps: Sequence[Step], reference: str = "cpu") -> dict[str, Any]:
-    """Return the candidate's part of a recording's note, as JSON values.
-
-    ``renames`` has the replacement of each function target of the program. ``spellings`` has the torch functions that a
-    replacement stands for wherever they are called, also inside modules.
+def repro_note(candidate: AnyCandidate, steps: Sequence[Step], reference: str = "cpu") -> Note:
+    """Return the candidate's part of a recording's note.
 
     Args:
         candidate: The candidate that ran the program.
@@ -51,55 +64,60 @@ def repro_note(candidate: AnyCandidate, steps: Sequence[Step], reference: str = 
     # If no replaced operator is used by name, a module calls it inside, and any replacement may be the one.
     named = {operator: path for operator, path in replaced.items() if operator in used}
     replaced = named if named or not used.isdisjoint(classes) else replaced
-    targets = {step.target for step in steps if step.op == CALL_FUNCTION}
-    return {
-        "backend": candidate.backend,
-        "candidate": candidate.name,
-        "device": device_of(candidate),
-        "reference_device": available_device(reference),
-        "libraries": versions(candidate.framework or candidate.device_module),
-        "run_mode": candidate.run_mode,
-        "renames": {
-            target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
-        },
-        "classes": classes,
-        "torch": str(torch.__version__),
-        "env": candidate.environ,
-        **_of_kind(candidate),
-        "spellings": {path: _existing(operator) for operator, path in replaced.items()},
-    }
+    return Note(
+        candidate=candidate.name, device=device_of(candidate), reference_device=available_device(reference),
+        run_mode=candidate.run_mode, env=candidate.environ, torch=str(torch.__version__),
+        libraries=versions(candidate.framework or candidate.device_module),
+        side=_side(candidate, _Replaced(classes, replaced, steps)),
+    )  # fmt: skip
 
 
-#: What a repro reads of every kind; each adds its own.
-_NOTHING: Final[Mapping[str, object]] = {
-    "processes": False, "options": {}, "transform": "", "takes": "program", "dynamic": False, "takes_inputs": False,
-    "wrap": "", "state": {}, "load": [], "import": [], "device_module": "",
-}  # fmt: skip
+class _Replaced(NamedTuple):
+    """What a candidate replaces in a program: classes of modules, operators, and the program's steps."""
+
+    classes: dict[str, str]
+    operators: dict[str, str]
+    steps: Sequence[Step]
 
 
-def _of_kind(candidate: AnyCandidate) -> dict[str, object]:
-    """Return what a repro must know of a kind's own keys."""
-    found = {**_NOTHING}
+def _side(candidate: AnyCandidate, replaced: _Replaced) -> KindNote:  # noqa: C901 - one case for each kind
+    """Return what a repro needs of a candidate's kind."""
+    own: dict[str, Any] = {}
     if isinstance(candidate, WorkerCandidate):
-        found |= {"load": list(candidate.load), "import": list(candidate.imports)}
+        own |= {"load": candidate.load, "imports": candidate.imports}
     if isinstance(candidate, DeviceCandidate):
-        found |= {"device_module": candidate.module}
+        own |= {"device_module": candidate.module}
     match candidate:
-        case CompileCandidate() | OnnxRuntimeCandidate():
-            found |= {"options": candidate.options}
+        case TorchCandidate():
+            return TorchNote(**own)
+        case CompileCandidate():
+            return CompileNote(**own, options=candidate.options)
         case FxCandidate(transform=path):
-            found |= {"transform": path, "takes_inputs": takes_inputs(load_function(path, "transform"))}
+            return FxNote(**own, transform=path, takes_inputs=takes_inputs(load_function(path, "transform")))
+        case OnnxRuntimeCandidate():
+            return OnnxRuntimeNote(**own, options=candidate.options)
         case ExportCandidate():
-            found |= {"transform": candidate.compile, "takes": candidate.takes, "dynamic": candidate.dynamic}
+            return ExportNote(**own, transform=candidate.compile, takes=candidate.takes, dynamic=candidate.dynamic)
         case SubstituteCandidate():
-            found |= {"state": candidate.state}
+            return _substitute(candidate, replaced, own)
+        case ModuleCandidate():
+            return ModuleNote()
         case DTensorCandidate():
-            found |= {"processes": candidate.processes}
-        case DdpCandidate() | FsdpCandidate():
-            found |= {"wrap": candidate.wrap}
-        case _:
-            pass
-    return found
+            return DTensorNote(**own, processes=candidate.processes)
+        case DdpCandidate():
+            return DdpNote(**own, wrap=candidate.wrap)
+        case FsdpCandidate():
+            return FsdpNote(**own, wrap=candidate.wrap)
+
+
+def _substitute(candidate: SubstituteCandidate, replaced: _Replaced, own: dict[str, Any]) -> SubstituteNote:
+    operators = replaced.operators
+    targets = sorted({step.target for step in replaced.steps if step.op == CALL_FUNCTION})
+    return SubstituteNote(
+        **own, classes=replaced.classes, state=candidate.state,
+        renames={target: operators[operator_of(target)] for target in targets if operator_of(target) in operators},
+        spellings={path: _existing(operator) for operator, path in operators.items()},
+    )  # fmt: skip
 
 
 def _existing(operator: str) -> list[str]:

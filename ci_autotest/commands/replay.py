@@ -46,7 +46,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
             raise UsageError(message)
     data = program.read_bytes(), tensors.read_bytes()
     recording = decode(*data, named_in(named_by(request.candidates, request.config.paths)))
-    name = recording.note.get("candidate")
+    name = recording.note.candidate
     candidate = next((item for item in (*request.candidates, of_reference()) if item.name == name), None)
     if candidate is None:
         known = ", ".join(item.name for item in request.candidates) or "none"
@@ -56,9 +56,9 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         )
         raise UsageError(message)
     # The same name with another backend would run the program on something else than the finding is about.
-    if candidate.backend != recording.note.get("backend"):
+    if candidate.backend != recording.note.backend:
         message = (
-            f"candidate {name!r} has the backend {candidate.backend} here and {recording.note.get('backend')!r} in the "
+            f"candidate {name!r} has the backend {candidate.backend} here and {recording.note.backend!r} in the "
             "program. Give the --config of the run that saved it."
         )
         raise ProgramError(message)

@@ -13,7 +13,7 @@ import msgspec
 from ci_autotest.errors import is_own
 from ci_autotest.findings.diagnosis import NOWHERE, Diagnosis, LossPlace, Route, flaky, shown_of
 from ci_autotest.findings.shrink_driver import ShrinkTrial
-from ci_autotest.findings.stateful import NOTE, OF_PROBES, calls_of_history
+from ci_autotest.findings.stateful import OF_PROBES, STATEFUL, calls_of_history
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -24,7 +24,7 @@ from ci_autotest.values.verdict import BackwardPass, InFlight, Misalignment, Ver
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Inspection, Tools
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.single_worker import SingleWorker
 
 #: The step that the progress beacon shows during a backward pass.
@@ -200,7 +200,7 @@ def _in_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis | None:
     if not isinstance(recorded, Tried):
         return None
     shown = shown_of(recorded)
-    calls = replace(shown.recording, note={**shown.recording.note, **NOTE})
+    calls = replace(shown.recording, note=msgspec.structs.replace(shown.recording.note, kind=STATEFUL))
     lost = ShrinkTrial(diagnosis.suspect, inspection.fresh, is_alone=True).run(calls)
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return None

@@ -22,7 +22,7 @@ from ci_autotest.values.verdict import Verdict
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Tools
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.worker_loss import WorkerLostError
     from ci_autotest.values.finding import Finding, NoProgram, Variant
 

@@ -14,7 +14,8 @@ import msgspec
 
 from ci_autotest.findings.diagnosis import Doubt
 from ci_autotest.kinds import DTensorCandidate
-from ci_autotest.program.repro.ranks import STARTS_RANKS, is_of_ranks, starts_ranks
+from ci_autotest.program.note import DTensorNote
+from ci_autotest.program.repro.ranks import starts_ranks
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.single_worker import SingleWorker
@@ -23,7 +24,7 @@ from ci_autotest.run.worker_loss import WorkerLostError
 if TYPE_CHECKING:
     from ci_autotest.findings.diagnosis import Diagnosis
     from ci_autotest.findings.tools import Inspection
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.messages import Broken
 
 
@@ -55,7 +56,7 @@ def with_own_ranks(diagnosis: Diagnosis, status: int | None, inspection: Inspect
         inspection: The tools.
     """
     shown = diagnosis.shown
-    if shown is None or diagnosis.whole is not None or not is_of_ranks(shown.recording.note):
+    if shown is None or diagnosis.whole is not None or not isinstance(shown.recording.note.side, DTensorNote):
         return None
     note, candidate = shown.recording.note, _candidate(diagnosis, inspection)
     if candidate is None or not candidate.processes:
@@ -63,7 +64,9 @@ def with_own_ranks(diagnosis: Diagnosis, status: int | None, inspection: Inspect
     # The simulation may also raise an error of its own, which the script would take for one of the kernel.
     if starts_ranks(note) or (status == 1 and _is_simulated(diagnosis, shown.recording, candidate, inspection)):
         return None
-    recording = replace(shown.recording, note={**note, STARTS_RANKS: True})
+    recording = replace(
+        shown.recording, note=msgspec.structs.replace(note, side=msgspec.structs.replace(note.side, starts_ranks=True))
+    )
     return replace(diagnosis, shown=replace(shown, recording=recording))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.findings.tools import Tools
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.finding import Finding
@@ -115,8 +115,8 @@ class _Replayer:
         # A program that is damaged, or names what the configuration does not, is refused before a worker gets it.
         is_permitted = named_in(self._named | named_by((), [test.file]) | {PurePath(test.file).stem})
         recording = decode(item.program, item.tensors, is_permitted)
-        if (backend := self._backend(entry.candidate)) != recording.note.get("backend"):
-            message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.get('backend')} then."
+        if (backend := self._backend(entry.candidate)) != recording.note.backend:
+            message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.backend} then."
             return Broken(message=message, traceback="")
         fresh = self._fresh(entry.seed)
         request: TryProgram | Confirm
@@ -153,7 +153,7 @@ def _with_shown_program(
     if isinstance(shown, Tried):
         return item._replace(program=shown.program, tensors=shown.tensors), shown.verdict
     recording = decode(item.program, item.tensors, is_own)
-    note = {key: value for key, value in recording.note.items() if key != "host"}
+    note = msgspec.structs.replace(recording.note, host=None)
     return item._replace(program=encode_program(replace(recording, note=note))), shown
 
 

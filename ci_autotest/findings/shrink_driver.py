@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.kinds import CompileCandidate
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.messages import Broken
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.shrink.shrinker import Proposal

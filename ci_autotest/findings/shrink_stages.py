@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.findings import shrink_driver as driver
 from ci_autotest.findings.confirm import question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
@@ -110,7 +112,7 @@ def _variant(suspect: Suspect, shown: ShownTrial, inspection: Inspection) -> lis
     """Return the variant; none if no program of it fails when it is pasted, for which its tensors must fit the text."""
     finding = rendered(Diagnosis(suspect, shown.verdict, Route.SETTLED), inspection.tools)
     noted = inspection.tools.with_module_folders(shown.recording)
-    program = shown_program(replace(noted, note={**noted.note, "output": None}), finding)
+    program = shown_program(replace(noted, note=msgspec.structs.replace(noted.note, output="")), finding)
     variant = Variant(
         test=suspect.test.id, case=suspect.case, headline=finding.headline, program=program.text,
         calls=calls_of(shown.recording),

@@ -16,7 +16,8 @@ from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
 from ci_autotest.program.call_probe import last_input
 from ci_autotest.program.call_sequence import CallSequence, SequencePart, without_gradients
-from ci_autotest.program.ir import PLACEHOLDER, Recording, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, cotangent_key
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.run.messages import Record, Tried, TryProgram
@@ -38,7 +39,7 @@ _PASSED_OVER_AT_MOST: Final = 4
 OF_PROBES: Final = frozenset({RowName.SEQUENCE, RowName.SERIES, RowName.REPEAT_OF_SEQUENCE})
 #: Rows that call again what another row has called, on the same inputs.
 _REPEATED: Final = {RowName.REPEAT: RowName.CASE, RowName.REPEAT_OF_SEQUENCE: RowName.SEQUENCE}
-NOTE: Final = {"kind": "stateful"}
+STATEFUL: Final = "stateful"
 
 
 def of_probe(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
@@ -234,7 +235,7 @@ def _record(
     if not isinstance(answer, Tried) or not answer.program:
         return None
     found = decode(answer.program, answer.tensors, is_own)
-    return replace(found, note={**found.note, **NOTE})
+    return replace(found, note=msgspec.structs.replace(found.note, kind=STATEFUL))
 
 
 def _part(recording: Recording) -> SequencePart:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Known
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.kinds import AnyCandidate
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.fork_client import ForkClient
     from ci_autotest.run.messages import Hello

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, identity_id, rendered
 from ci_autotest.findings.ranks import with_own_ranks
+from ci_autotest.program.note import ModuleNote
 from ci_autotest.program.repro.operator_modules import operator_modules
 from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.report.finding_files import finding_files, noted_case, pasted_script, repro_script
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ci_autotest.findings.tools import Inspection, Tools
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
 
 _OUR_FAULT: Final = (
     "run alone it ended with status 0, but the saved program fails again in a fresh process. What the kernel remembers "
@@ -115,8 +116,8 @@ def _with_shown_checked(diagnosis: Diagnosis, tools: Tools) -> Diagnosis:
 
 def _pasted_status(text: str, diagnosis: Diagnosis, tools: Tools) -> int | None:
     """Run a text as if it was pasted where the run was started: 1 if an assertion fails, 0 if none does, else 2."""
-    host = diagnosis.recording.note.get("host") if diagnosis.recording is not None else None
-    script = pasted_script(text, str(host["python"]) if isinstance(host, dict) else "")
+    host = diagnosis.recording.note.host if diagnosis.recording is not None else None
+    script = pasted_script(text, str(host["python"]) if host is not None else "")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pasted.py"
         path.write_text(script, "utf-8")
@@ -133,7 +134,7 @@ def _with_means(diagnosis: Diagnosis) -> Diagnosis:
     if diagnosis.recording is None:
         return diagnosis
     note = diagnosis.recording.note
-    has_script = note.get("backend") != "module" or "host" in note
+    has_script = not isinstance(note.side, ModuleNote) or note.host is not None
     return replace(diagnosis, run_again=RunAgain.SCRIPT if has_script else RunAgain.COMMAND)
 
 

@@ -56,7 +56,8 @@ from ci_autotest.values.dtypes import DTYPES, ITEM_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from ci_autotest.program.ir import Argument, ModuleCall, Program, Recording, Step
+    from ci_autotest.program.ir import Argument, ModuleCall, Program, Step
+    from ci_autotest.program.recording import Recording
 
 #: Constants that a program may name.
 CONSTANTS: Final = frozenset({

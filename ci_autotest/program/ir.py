@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from ci_autotest.values.dtypes import HALF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from ci_autotest.program.distribution import Distribution
 
@@ -400,37 +400,6 @@ class Program:
             for index, step in self.numbered
             if step.is_call and not is_unpacking(step) and step.target != EXPECT and HOOK[0] not in step.modes
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A program with its data.
-
-    Args:
-        tensors: Storage of each placeholder and cotangent by key: little-endian bytes of
-            ``storage_size`` elements.
-        note: Its origin (test, case, seed, draws) and what a repro needs of the candidate; plain JSON values.
-        expected: Tensors that the reference gives, by ``output_<i>``, ``gradient_<step>`` and, if its run has
-            changed an input or a state, ``after_<step>``. Their data are in ``tensors`` too.
-        facts: Other results of the reference, by the same names: a tensor's flags as a ``Mapping_``, a value that is
-            not a tensor, or ``None`` for a missing gradient.
-        digests: sha256 of the tensors whose data were not read, in hexadecimal.
-    """
-
-    program: Program
-    tensors: Mapping[str, bytes]
-    note: Mapping[str, object] = field(default_factory=dict)
-    expected: Mapping[str, TensorSpec] = field(default_factory=dict)
-    facts: Mapping[str, Argument] = field(default_factory=dict)
-    digests: Mapping[str, str] = field(default_factory=dict)
-
-    def with_program(self, program: Program, changed: Mapping[str, bytes] | None = None) -> Recording:
-        """Return an edited program with its data, of which some may have changed, and the note.
-
-        The reference's results belong to the program before the edit; they are computed again.
-        """
-        tensors = {**self.tensors, **(changed or {})}
-        return Recording(program, {key: tensors[key] for key in program.specs}, self.note)
 
 
 @lru_cache(maxsize=4096)

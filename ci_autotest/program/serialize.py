@@ -15,15 +15,10 @@ import safetensors
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import check_facts, check_program, check_recording, wanted_specs
-from ci_autotest.program.ir import (
-    ModuleCall,
-    Opcode,
-    Program,
-    Recording,
-    Step,
-    is_mode,
-)
+from ci_autotest.program.ir import ModuleCall, Opcode, Program, Step, is_mode
 from ci_autotest.program.json_values import argument_of, plain_argument, plain_spec, spec_of
+from ci_autotest.program.note import note_of, plain_note
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.targets import permits_none
 from ci_autotest.program.tensor_values import Digest, check_same, plain_data, storages
@@ -85,7 +80,7 @@ def encode_program(recording: Recording) -> bytes:
         "cotangents": [None if spec is None else plain_spec(spec) for spec in program.cotangents],
         "expected": {key: plain_spec(spec) for key, spec in recording.expected.items()},
         "facts": {key: plain_argument(fact) for key, fact in recording.facts.items()},
-        "note": dict(recording.note),
+        "note": plain_note(recording.note),
         **plain_data(recording.tensors, {**program.specs, **recording.expected}),
     }
     return (json.dumps(plain, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
@@ -182,7 +177,7 @@ def _recording(file: _ProgramFile) -> Recording:
     cotangents = tuple(None if spec is None else spec_of(spec) for spec in file.cotangents)
     expected = {key: spec_of(spec) for key, spec in file.expected.items()}
     facts = {key: argument_of(fact) for key, fact in file.facts.items()}
-    return Recording(Program(setup, body, cotangents), {}, file.note, expected, facts)
+    return Recording(Program(setup, body, cotangents), {}, note_of(file.note), expected, facts)
 
 
 def _decode_tensors(data: bytes) -> dict[str, bytes]:

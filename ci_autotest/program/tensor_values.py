@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ci_autotest.program.ir import Recording, TensorSpec
+    from ci_autotest.program.ir import TensorSpec
+    from ci_autotest.program.recording import Recording
 
 #: sha256 of a storage, in hexadecimal.
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

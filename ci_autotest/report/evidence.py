@@ -25,7 +25,8 @@ from ci_autotest.values.dtypes import ITEM_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.program.ir import Recording, TensorSpec
+    from ci_autotest.program.ir import TensorSpec
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.finding import Finding
 
     #: Finds the evidence for a finding; ``None`` if nothing was saved.

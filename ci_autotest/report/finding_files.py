@@ -6,10 +6,13 @@ import os
 import platform
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ci_autotest.program.repro.host_script import host_repro_text
 from ci_autotest.program.repro.operator_modules import operator_modules
+from ci_autotest.program.repro.script_facts import ScriptFacts
 from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.repro.torch_script import repro_text
 from ci_autotest.program.serialize import encode_program, encode_tensors
@@ -19,9 +22,9 @@ from ci_autotest.report.finding_program import has_backward
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.finding import Finding
 
 _PASTED: Final = """import sys
@@ -51,21 +54,21 @@ def repro_script(
     difference = finding.difference
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
     default = tolerance_for(dtypes[0])
-    values: Mapping[str, Any] = {
-        "title": _in_docstring(f"{finding.outcome}: {finding.headline}"),
-        "lines": [_in_docstring(line) for line in message_lines(finding)[1:]],
-        "rtol": difference.rtol if difference else default.rtol,
-        "atol": difference.atol if difference else default.atol,
-        "check_dtype": _declared(recording, "check_dtype") is not False,
-        "strictness": str(recording.note.get("strictness", "tolerance")),
-        "kind": finding.kind,
-        "has_backward": has_backward(finding),
+    facts = ScriptFacts(
+        title=_in_docstring(f"{finding.outcome}: {finding.headline}"),
+        lines=tuple(_in_docstring(line) for line in message_lines(finding)[1:]),
+        rtol=difference.rtol if difference else default.rtol,
+        atol=difference.atol if difference else default.atol,
+        check_dtype=recording.note.rules is None or recording.note.rules.check_dtype,
+        strictness=recording.note.strictness,
+        kind=finding.kind,
+        has_backward=has_backward(finding),
         # A case's limit does not include the import of the framework, and the script's process has to do that first.
-        "timeout_s": round(case_timeout_s + _START_S),
-        "folders": [os.path.relpath(path, folder) for path in modules],
-        "versions": versions(recording),
-    }
-    return (host_repro_text if "host" in recording.note else repro_text)(recording, values)
+        timeout_s=round(case_timeout_s + _START_S),
+        folders=tuple(os.path.relpath(path, folder) for path in modules),
+        versions=versions(recording),
+    )
+    return (host_repro_text if recording.note.host is not None else repro_text)(recording, facts)
 
 
 def finding_files(recording: Recording, finding: Finding) -> dict[str, bytes]:
@@ -97,8 +100,10 @@ def located(recording: Recording, folders: Sequence[Path], case_timeout_s: float
         holders = [each for each in (here, *folders) if (each / module).is_dir() or (each / f"{module}.py").exists()]
         if holders and holders[0] != here:  # Modules in the current folder are found anyway.
             found.append(os.path.relpath(holders[0], here))
-    own = {"case_timeout_s": case_timeout_s, "output": output.rstrip("/")}
-    return replace(recording, note={**recording.note, **({"folders": sorted(found)} if found else {}), **own})
+    note = msgspec.structs.replace(
+        recording.note, folders=tuple(sorted(found)), case_timeout_s=case_timeout_s, output=output.rstrip("/")
+    )
+    return replace(recording, note=note)
 
 
 def noted_case(recording: Recording, finding: Finding) -> Recording:
@@ -106,9 +111,11 @@ def noted_case(recording: Recording, finding: Finding) -> Recording:
 
     The same run with another one writes the same bytes.
     """
-    own = {key: value for key, value in recording.note.items() if key != "output"}
-    case = {"test": finding.test, "case": finding.case, "seed": finding.seed}
-    return replace(recording, note={**own, **case, "kind": finding.kind, "operator": finding.operator})
+    note = msgspec.structs.replace(
+        recording.note, output="", test=finding.test, case=finding.case, seed=finding.seed, kind=finding.kind,
+        operator=finding.operator,
+    )  # fmt: skip
+    return replace(recording, note=note)
 
 
 def pasted_script(text: str, python: str = "") -> str:
@@ -127,18 +134,13 @@ def pasted_script(text: str, python: str = "") -> str:
 def versions(recording: Recording) -> str:
     """Return as text the versions that the program ran with."""
     system = f"{platform.system()} {platform.machine()}"
-    libraries = recording.note.get("libraries")
-    more = "".join(f", {name} {version}" for name, version in libraries.items()) if isinstance(libraries, dict) else ""
-    own = f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}{more}, {system}"
-    host = recording.note.get("host")
-    if not isinstance(host, dict):
+    note = recording.note
+    more = "".join(f", {name} {version}" for name, version in note.libraries.items())
+    own = f"Python {platform.python_version()}, torch {note.torch or 'unknown'}{more}, {system}"
+    host = note.host
+    if host is None:
         return own
     return f"{host.get('module')} {host.get('version')} on Python {host.get('on')}; {own}"
-
-
-def _declared(recording: Recording, name: str) -> object:
-    rules = recording.note.get("rules")
-    return rules.get(name) if isinstance(rules, dict) else None
 
 
 def _in_docstring(text: str) -> str:

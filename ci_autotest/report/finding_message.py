@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.program.note import Note, SubstituteNote
 from ci_autotest.report.document import plain_line
 from ci_autotest.report.finding_facts import earlier_sentence, facts
 from ci_autotest.report.standing import word_of
@@ -195,17 +196,21 @@ def _telling_lines(detail: str) -> list[str]:
     return [line for line in detail.splitlines() if line.strip()][:_DETAIL_LINES]
 
 
-def advice(finding: Finding, note: Mapping[str, object]) -> list[str]:
+def advice(finding: Finding, note: Note) -> list[str]:
     """Return the row to write for a kernel that has no backward pass.
 
     Args:
         finding: Any.
         note: That of its program.
     """
-    if note.get("backend") != "substitute" and finding.kind == "metadata" and finding.detail.startswith(_NO_GRADIENT):
+    if (
+        not isinstance(note.side, SubstituteNote)
+        and finding.kind == "metadata"
+        and finding.detail.startswith(_NO_GRADIENT)
+    ):
         return ["If this candidate has no backward pass, write forward_only: true in its row: then only values count."]
     lacks_gradient = finding.lacks_gradient or (finding.kind == "error" and _NUMPY_OF_GRADIENT in finding.detail)
-    if not lacks_gradient or note.get("backend") != "substitute":
+    if not lacks_gradient or not isinstance(note.side, SubstituteNote):
         return []
     return [
         "If this kernel has no backward pass by design, put that into its row: then only values count.",

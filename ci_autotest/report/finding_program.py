@@ -11,12 +11,13 @@ import msgspec
 
 from ci_autotest.program.codegen import body_statements, named_outside, names
 from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
+from ci_autotest.program.note import DTensorNote, ExportNote, OnnxRuntimeNote, SubstituteNote, TrainingNote
 from ci_autotest.program.python_names import is_path
-from ci_autotest.program.repro.module_ranks import share_lines, shares_batch
+from ci_autotest.program.repro.module_ranks import share_lines
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.repro.rank_processes import global_lines, ranks_of
-from ci_autotest.program.repro.ranks import is_of_ranks, rank_lines
+from ci_autotest.program.repro.ranks import rank_lines
 from ci_autotest.program.repro.snippet import Snippet, has_known_operators, made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
 from ci_autotest.report.finding_folders import FINDINGS
@@ -27,7 +28,8 @@ from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.values.finding import Finding, NoProgram
     from ci_autotest.values.verdict import Place
@@ -142,7 +144,7 @@ def culprit_of(program: Program, finding: Finding) -> int | None:
 def facts_of(recording: Recording, finding: Finding, permissions: Permissions | None = None) -> Facts:
     """Return the facts of a finding that its snippet needs; ``permissions`` as for ``display_program``."""
     at = place_of(finding.where)
-    difference, rules = finding.difference, recording.note.get("rules")
+    difference, rules = finding.difference, recording.note.rules
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
     default = tolerance_for(dtypes[0])
     return Facts(
@@ -157,8 +159,8 @@ def facts_of(recording: Recording, finding: Finding, permissions: Permissions | 
         of_reference=finding.blame == "reference",
         rtol=difference.rtol if difference else default.rtol,
         atol=difference.atol if difference else default.atol,
-        check_dtype=not (isinstance(rules, dict) and rules.get("check_dtype") is False),
-        is_strict=recording.note.get("strictness", "tolerance") != "tolerance",
+        check_dtype=rules is None or rules.check_dtype,
+        is_strict=recording.note.strictness != "tolerance",
         mark=mark(finding),
         permissions=permissions,
         folders=_folders(recording, permissions),
@@ -170,15 +172,14 @@ def facts_of(recording: Recording, finding: Finding, permissions: Permissions | 
 def _timeout_s(recording: Recording) -> int:
     """Return how many seconds the program of a hang waits: as long as a case may take, at most a minute."""
     most, least = _WAIT_S
-    limit = recording.note.get("case_timeout_s")
-    # The note may come from outside: it may hold infinity, or an integer that no float holds.
-    return max(least, math.ceil(limit)) if isinstance(limit, int | float) and 0 <= limit <= most else most
+    limit = recording.note.case_timeout_s
+    # The note may come from outside: it may hold infinity.
+    return max(least, math.ceil(limit)) if limit is not None and 0 <= limit <= most else most
 
 
 def _folders(recording: Recording, permissions: Permissions | None) -> tuple[str, ...]:
     """Return the folders of the checkout that the import path needs; from outside, only configured ones."""
-    noted = recording.note.get("folders")
-    texts = [folder for folder in noted if isinstance(folder, str)] if isinstance(noted, list) else []
+    texts = recording.note.folders
     if permissions is not None:
         return tuple(folder for folder in texts if folder in permissions.folders)
     # A note of this machine may name a folder outside of the checkout: the text is the same for every reader.
@@ -188,7 +189,7 @@ def _folders(recording: Recording, permissions: Permissions | None) -> tuple[str
 def _tensor_file(recording: Recording, finding: Finding, permissions: Permissions | None) -> str:
     """Return the path of the finding's tensors from where the run was started; empty if it has no folder."""
     # A saved program does not say where the run wrote it.
-    output = recording.note.get("output") if permissions is None else permissions.report
+    output = recording.note.output if permissions is None else permissions.report
     return "" if not output else f"{output}/{FINDINGS}/{finding.id}/tensors.safetensors"
 
 
@@ -264,23 +265,29 @@ def has_backward(finding: Finding) -> bool:
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
     """Return comments on how the candidate runs the program: its ranks, its export, or the user's replacement."""
-    host = recording.note.get("host")
-    if isinstance(host, dict) and (ranks := ranks_of(host)):
+    host = recording.note.host
+    if host is not None and (ranks := ranks_of(host)):
         return global_lines(recording, ranks)
-    if is_of_ranks(recording.note):
-        return rank_lines(recording)
-    if shares_batch(recording.note):
-        return share_lines(recording)
-    if recording.note.get("backend") == "onnxruntime":
-        return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
-    if recording.note.get("backend") == "export" and is_path(path := str(recording.note.get("transform"))):
-        return [f"# the code below is exported by torch.export and run by what {path} makes of it"]
-    spellings = recording.note.get("spellings")
-    noted = spellings.items() if isinstance(spellings, dict) else ()
+    match recording.note.side:
+        case DTensorNote():
+            return rank_lines(recording)
+        case TrainingNote():
+            return share_lines(recording)
+        case OnnxRuntimeNote():
+            return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
+        case ExportNote(transform=path):
+            return [f"# the code below is exported by torch.export and run by what {path} makes of it"]
+        case SubstituteNote(spellings=spellings):
+            return _replacements(spellings, finding)
+        case _:
+            return []
+
+
+def _replacements(spellings: Mapping[str, Sequence[str]], finding: Finding) -> list[str]:
     pairs = [
         (path, [name for name in spelled if is_path(name)])
-        for path, spelled in noted
-        if is_path(path) and len(path) <= _PATH_CHARS and isinstance(spelled, list)
+        for path, spelled in spellings.items()
+        if len(path) <= _PATH_CHARS
     ]
     own = [(path, [finding.operator]) for path, spelled in pairs if finding.operator in spelled]
     # A module such as nn.MultiheadAttention hides which operators it calls: then each replacement is named.

@@ -6,22 +6,13 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.program.call_probe import is_over_old_memory
 from ci_autotest.program.edit import ending_at, follows_from, keeping, reached, renumbered_step, replaced, used_by
-from ci_autotest.program.ir import (
-    NO_GRAD,
-    PLACEHOLDER,
-    Copy,
-    Program,
-    Recording,
-    Ref,
-    Step,
-    output_refs,
-    step_refs,
-)
+from ci_autotest.program.ir import NO_GRAD, PLACEHOLDER, Copy, Program, Ref, Step, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ci_autotest.program.ir import Argument
+    from ci_autotest.program.recording import Recording
 
 
 def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ci_autotest.program.ir import Program, Recording
+from ci_autotest.program.ir import Program
 from ci_autotest.program.literals import rounded_bytes
 from ci_autotest.shrink.size import SMALL, cost, numbers_of
 from ci_autotest.values.dtypes import DTYPES, PARTS
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
+
+    from ci_autotest.program.recording import Recording
 
 #: At most this many elements of a tensor are tried one at a time, to bound the trials.
 _SINGLE_ELEMENTS: Final = 24

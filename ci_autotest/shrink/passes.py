@@ -15,7 +15,6 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     DType,
     Program,
-    Recording,
     Step,
     TensorSpec,
     cotangent_key,
@@ -23,12 +22,14 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.literals import array_of
+from ci_autotest.program.note import SubstituteNote
 from ci_autotest.values.dtypes import FLOAT8, FLOATING, ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ci_autotest.program.ir import Argument
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.case import Draw, DrawnValue
 
 
@@ -140,9 +141,9 @@ def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
 
     Calls that a user's function replaces keep their arguments, because the function may require what torch does not.
     """
-    renames = best().note.get("renames")
+    side = best().note.side
     answered = {
-        *(renames if isinstance(renames, dict) else ()),
+        *(side.renames if isinstance(side, SubstituteNote) else ()),
         GRAD,
     }  # without `allow_unused=True`, an unused input would be an error of another kind
     for index in [i for i, step in best().program.calls if step.target not in answered]:

@@ -11,7 +11,8 @@ from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, sh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ci_autotest.program.ir import Recording, Step, TensorSpec
+    from ci_autotest.program.ir import Step, TensorSpec
+    from ci_autotest.program.recording import Recording
 
 
 def simpler_ranks(best: Callable[[], Recording]) -> Iterator[Recording]:

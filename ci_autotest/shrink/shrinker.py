@@ -20,7 +20,7 @@ from ci_autotest.shrink.size import Size, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.case import Draw, DrawnValue
     from ci_autotest.values.verdict import Verdict
 

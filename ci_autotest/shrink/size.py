@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ci_autotest.program.ir import Program, Recording, Step, TensorSpec
+    from ci_autotest.program.ir import Program, Step, TensorSpec
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.case import Draw
 
 #: Greatest absolute value of a small integer.

@@ -16,6 +16,7 @@ from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.commands.output_writer import permissions_in
+from ci_autotest.program.note import ModuleNote, Note
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
 from ci_autotest.report.finding_program import display_program
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
 
 pytestmark = pytest.mark.heavy
 FRAMEWORKS = ("oneflow", "paddle", "jax", "mindspore")
@@ -82,7 +83,7 @@ def recorded(body: Callable[[], Any], backend: RemoteBackend) -> tuple[Recording
     attempt = record(body)
     outcome = judged(attempt, backend).verdict.outcome
     live = live_of(attempt)
-    note = {"backend": "module", "torch": "2.13.0", "host": backend.repro_note(live.program, live.sources)}
+    note = Note(side=ModuleNote(), torch="2.13.0", host=backend.repro_note(live.program, live.sources))
     return with_expected(to_recording(live, note), live, TorchBackend()), outcome
 
 

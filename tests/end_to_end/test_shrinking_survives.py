@@ -81,7 +81,7 @@ def test_run__killed_while_it_shrinks__the_unshrunk_finding_is_on_disk(tmp_path)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     recording = decode((folder / "program.json").read_bytes(), (folder / "tensors.safetensors").read_bytes())
-    assert recording.note["operator"] == "torch.tanh"
+    assert recording.note.operator == "torch.tanh"
     assert (folder / "README.md").read_text("utf-8").startswith("# ")
 
 

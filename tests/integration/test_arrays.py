@@ -54,7 +54,7 @@ BODIES = [there_and_back, read_by_numpy, forced, written_later]
 @pytest.mark.parametrize("body", BODIES)
 def test_numpy__replayed__is_aligned_bit_by_bit_and_saved(body):
     attempt = record(body)
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert judged(attempt, TorchBackend(), BITWISE).verdict.outcome == "aligned"
 
@@ -87,7 +87,7 @@ def test_numpy__later_write_to_the_tensor__is_seen_through_the_array():
 def test_numpy__wrong_on_a_candidate__is_found(wrong, kind):
     candidate = substitute(numpy=lambda tensor: wrong(real.Tensor.numpy(tensor)))
     judgement = judged(record(there_and_back), candidate)
-    verdict, recording = judgement.verdict, to_recording(judgement.live, {})
+    verdict, recording = judgement.verdict, to_recording(judgement.live)
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert (verdict.outcome, verdict.operator, verdict.kind) == ("misaligned", "torch.Tensor.numpy", kind)
 

@@ -289,7 +289,7 @@ def test_slice_reference__number_of_rows_as_a_size__is_that_of_a_slice_in_every_
     reference, expected = plan.expectation.reference, plan.expectation.trace.values[output]
 
     live = live_of(attempt)
-    recorded = with_expected(to_recording(live, {}), live, reference)
+    recorded = with_expected(to_recording(live), live, reference)
     wide, places = widened(live)
     exact = reference.run(wide.program, wide.sources)
 

@@ -407,7 +407,7 @@ def test_fx__layer_of_several_steps_and_inputs__is_one_call(body: Any, kinds: li
     }  # fmt: skip
     attempt = record(body)
     assert judged(attempt, backend(None)).verdict.outcome == "aligned"
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
 
 

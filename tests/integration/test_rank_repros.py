@@ -25,14 +25,15 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     Mapping_,
     Program,
-    Recording,
     Ref,
     Step,
     TensorSpec,
 )
 from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.note import ModuleNote, Note, note_of
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.host_script import host_repro_text
-from ci_autotest.program.repro.ranks import STARTS_RANKS
+from ci_autotest.program.repro.script_facts import ScriptFacts
 from ci_autotest.program.repro.torch_script import repro_text
 from tests.projects import processes, wait_until
 
@@ -40,10 +41,10 @@ FOLDER = str(Path(__file__).parent.parent / "fakes" / "oneflow_ranks")
 PLAIN = TensorSpec("float32", (2,), (1,), 0, 2)
 SPEC = replace(PLAIN, distribution=Distribution((2,), ("Shard(0)",)))
 INPUT = np.array([0.5, 2.0], np.float32)
-DETAILS = {
-    "title": "misaligned", "lines": ["a line"], "rtol": 1e-5, "atol": 1e-6, "check_dtype": True, "has_backward": False,
-    "strictness": "tolerance", "timeout_s": 60, "folders": [], "versions": "a fake",
-}  # fmt: skip
+DETAILS = ScriptFacts(
+    kind="value", title="misaligned", lines=("a line",), rtol=1e-5, atol=1e-6, check_dtype=True, has_backward=False,
+    strictness="tolerance", timeout_s=60, folders=(), versions="a fake",
+)  # fmt: skip
 RESULTS = {"cos": np.cos, "sin": np.sin, "abs": np.abs, "exp": np.exp, "sign": np.sign, "square": np.square}
 
 
@@ -60,9 +61,9 @@ def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
         "program": plain_program(program), "moved": [0, 1, 2], "parameters": [], "ranks": 2,
     }  # fmt: skip
     tensors = {"t0": struct.pack("<2f", *INPUT), "output_0": RESULTS[name](INPUT).astype(np.float32).tobytes()}
-    recording = Recording(program, tensors, {"host": host, "torch": "2.13"}, {"output_0": PLAIN})
+    recording = Recording(program, tensors, Note(side=ModuleNote(), host=host, torch="2.13"), {"output_0": PLAIN})
     script = folder / "repro.py"
-    script.write_text(host_repro_text(recording, {**DETAILS, "kind": kind}))
+    script.write_text(host_repro_text(recording, replace(DETAILS, kind=kind)))
     done = subprocess.run(
         [sys.executable, str(script)],
         env={**os.environ, "PYTHONPATH": FOLDER},
@@ -132,8 +133,10 @@ def script(tmp_path_factory) -> Path:
         Step(OUTPUT, "output", (Ref(1),), (), "output"),
     )
     tensors = {"t0": struct.pack("<2f", *INPUT), "output_0": (INPUT * 2).tobytes()}
-    note = {"backend": "dtensor", "import": ["alone"], "torch": "2.13", "processes": True, STARTS_RANKS: True}
-    text = repro_text(Recording(Program((), steps), tensors, note, {"output_0": PLAIN}), {**DETAILS, "kind": "rank"})
+    note = {"backend": "dtensor", "import": ["alone"], "torch": "2.13", "processes": True, "starts_ranks": True}
+    text = repro_text(
+        Recording(Program((), steps), tensors, note_of(note), {"output_0": PLAIN}), replace(DETAILS, kind="rank")
+    )
     # A group in which nothing moves is watched for five seconds here.
     shorter = text.replace("LONGEST_S, SILENCE_S = 60, 20", "LONGEST_S, SILENCE_S = 60, 5")
     assert shorter != text
@@ -214,7 +217,7 @@ def on_gpus(backend: str) -> str:
     }  # fmt: skip
     note = {"backend": backend, "device": "cuda", "torch": "2.13", "plan": plan, "processes": True}
     return repro_text(
-        Recording(Program(setup, body), tensors, note, {"output_0": WEIGHT}), {**DETAILS, "kind": "value"}
+        Recording(Program(setup, body), tensors, note_of(note), {"output_0": WEIGHT}), replace(DETAILS, kind="value")
     )
 
 

@@ -180,7 +180,7 @@ def test_function__traced__gives_what_plain_torch_gives(name: str):
 @pytest.mark.parametrize("name", USES)
 def test_function__traced__replays_and_is_saved(name: str):
     attempt = recorded(name)
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert judged(attempt, BACKEND, BITWISE).verdict.outcome == "aligned"
 

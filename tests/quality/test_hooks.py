@@ -93,7 +93,7 @@ class Halved(real.autograd.Function):
 @pytest.mark.parametrize("body", [scaled, two_in_order, of_a_module, kept, outer, removed, held_for_a_block])
 def test_hook__replayed__is_aligned_and_saved(body: Any):
     attempt = record(body)
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert judged(attempt, BACKEND).verdict.outcome == "aligned"
     assert differences(record(body), BACKEND) == []

@@ -116,7 +116,7 @@ def test_module_hook__recorded__gives_what_plain_torch_gives(body: Any):
 @pytest.mark.parametrize("body", HOOKED)
 def test_module_hook__replayed__is_aligned_saved_and_printed(body: Any):
     attempt = recorded(body)
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert judged(attempt, BACKEND).verdict.outcome == "aligned"
     compile("\n".join([*setup_lines(attempt.program), *body_lines(attempt.program)]), "printed", "exec")

@@ -69,7 +69,7 @@ BODIES = [lstm, gru_of_unsorted_lengths, rnn_of_sequences, moved, plain_layer, p
 def test_packed__recorded__replays_and_is_saved(body: Any):
     attempt = record(body)
     assert attempt.refused is None, attempt.trace.failure
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert judged(attempt, BACKEND).verdict.outcome == "aligned"
 

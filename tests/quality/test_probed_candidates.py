@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.config.values import BackendName
+from ci_autotest.kinds import KINDS
 from ci_autotest.values.kernel_scope import KernelScope
 from ci_autotest.values.probes import ProbeCounts
 from tests.quality import remembering
@@ -53,7 +52,7 @@ def table(heading):
 
 
 def test_kinds__of_the_table__are_all_kinds_of_candidates_that_there_are():
-    assert {name.partition(" ")[0].rstrip(",") for name in table("kind of candidate")} == {*get_args(BackendName)}
+    assert {name.partition(" ")[0].rstrip(",") for name in table("kind of candidate")} == {*KINDS}
 
 
 @pytest.mark.parametrize("name", BACKENDS)

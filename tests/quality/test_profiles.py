@@ -98,7 +98,7 @@ def test_non_contiguous__gradient_that_is_put_in__is_so_too_and_finds_who_reads_
 )
 def test_non_contiguous__gradient_that_is_put_in__keeps_its_layout_in_a_file_and_in_a_run(number, strides):
     attempt = record(rectangle, number=number, profile="non_contiguous")
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     again = to_live(decode(encode_program(recording), encode_tensors(recording)))
     assert (attempt.cotangents[0].stride(), again.cotangents[0].stride()) == (strides, strides)
     assert real.equal(again.cotangents[0], attempt.cotangents[0])

@@ -186,7 +186,7 @@ def test_leniency__of_a_rejected_attempt__is_reported_and_no_case():
 def test_display__what_is_refused__runs_and_is_read_back(name: str, tmp_path: Path):
     attempt = attempted(name)
     live = judged(attempt, TorchBackend()).live
-    recording = to_recording(live, {})
+    recording = to_recording(live)
     assert decode(encode_program(recording), encode_tensors(recording)).program == recording.program
     verdict = judged(attempt, TorchBackend()).verdict
     shown = display_program(recording, finding_of(verdict, About("kernels", "a.py::test", "test", 0, 0)))

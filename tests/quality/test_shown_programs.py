@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import torch as plain
 
@@ -21,6 +22,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.kinds import CompileCandidate, TorchCandidate
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.note import note_of, plain_note
 from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
@@ -35,7 +37,7 @@ from tests.quality import bodies
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
 
 
 def weight_that_was_moved():
@@ -190,7 +192,7 @@ def test_display_program__of_a_compiler__is_executed(
 ):
     plain_one = recorded(name)
     note = repro_note(CompileCandidate(name="c", options={"backend": "eager"}), plain_one.program.steps)
-    recording = replace(plain_one, note={**plain_one.note, **note})
+    recording = replace(plain_one, note=note)
     assert execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
 
 
@@ -202,7 +204,9 @@ def test_evidence_of__its_program_is_executed(name: str, kind: str, tmp_path: Pa
     for tensors in (files[1], None):
         found = evidence_of(finding(recording, kind), files[0], tensors)
         assert execute(found.program, tmp_path, recording, monkeypatch)
-    unnamed = replace(recording, note={**recording.note, "backend": "a candidate that no few lines are"})
+    unnamed = replace(
+        recording, note=note_of({**plain_note(recording.note), "backend": "a candidate that no few lines are"})
+    )
     found = evidence_of(finding(recording, kind), encode_program(unnamed), files[1])
     assert execute(found.program, tmp_path, recording, monkeypatch)
 
@@ -226,7 +230,7 @@ def hosted(recording: Recording) -> Recording:
         "program": plain_program(program.program), "moved": list(program.moved),
         "parameters": [[index, each, place] for (index, each), place in program.parameters.items()],
     }  # fmt: skip
-    return replace(recording, note={**recording.note, "host": host})
+    return replace(recording, note=msgspec.structs.replace(recording.note, host=host))
 
 
 @pytest.mark.parametrize("profile", ["ordinary", "non_contiguous"])

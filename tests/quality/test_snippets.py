@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.kinds import AnyCandidate, CompileCandidate, FxCandidate, SubstituteCandidate, TorchCandidate
+from ci_autotest.program.note import note_of, plain_note
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.values.finding import Finding
 
 
@@ -335,7 +337,7 @@ def test_display_program__of_a_pass__fails_while_it_is_faulty_and_passes_when_it
 
 def test_display_program__of_a_device__runs_on_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recording = noted(stateful_layers, TorchCandidate(name="there", device="cpu"))
-    there = replace(recording, note={**recording.note, "device": "meta"})
+    there = replace(recording, note=msgspec.structs.replace(recording.note, device="meta"))
     text = display_program(there, samples.finding())
     assert "expected = run(torch.device('cpu'))\nfound = run(torch.device('meta'))" in text
     paste(display_program(recording, samples.finding()), recording, tmp_path, monkeypatch)
@@ -374,10 +376,11 @@ STRANGERS = [
 def test_evidence_of__a_strangers_program__names_nothing_that_is_not_configured_here(path: str, backend: str):
     recording = noted(two, SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
     note = {
-        **recording.note, "backend": backend, "spellings": {path: ["torch.exp"]}, "renames": {"torch.exp": path},
+        "candidate": "kernels", "backend": backend, "spellings": {path: ["torch.exp"]}, "renames": {"torch.exp": path},
         "transform": path if backend == "fx" else "", "device_module": path if backend == "torch" else "",
     }  # fmt: skip
-    program = encode_program(replace(recording, note=note))
+    plain = json.loads(encode_program(recording))
+    program = json.dumps({**plain, "note": note}).encode()
     for named in ((), ("mykernels.exp", "mykernels")):
         permissions = Permissions(names=named)
         text = evidence_of(samples.finding(reference_seen=f"x\nimport {path}"), program, None, permissions).program
@@ -400,7 +403,7 @@ def test_evidence_of__a_kernel_that_is_configured_here__is_called(kernels: Modul
 
 def test_evidence_of__options_of_a_compiler_from_outside__are_not_shown():
     recording = noted(two, CompileCandidate(name="compiled"))
-    note = {**recording.note, "options": {"options": {"cpp.cxx": ["evil.sh"]}}}
+    note = note_of({**plain_note(recording.note), "options": {"options": {"cpp.cxx": ["evil.sh"]}}})
     text = evidence_of(samples.finding(), encode_program(replace(recording, note=note)), None).program
     assert ("evil" in text, "torch.exp" in text) == (False, True)
 
@@ -409,7 +412,7 @@ def test_evidence_of__options_of_a_compiler_that_are_configured_here__are_shown(
     own = {"backend": "inductor", "options": {"max_autotune": True}}
     recording = noted(two, CompileCandidate(name="compiled", options=own))
     for options, is_shown in ((own, True), ({**own, "options": {"cpp.cxx": ["evil.sh"]}}, False)):
-        program = encode_program(replace(recording, note={**recording.note, "options": options}))
+        program = encode_program(replace(recording, note=note_of({**plain_note(recording.note), "options": options})))
         text = evidence_of(samples.finding(), program, None, Permissions(options=(own,))).program
         assert ("torch.compile(program, " in text, "evil" in text) == (is_shown, False)
 
@@ -417,7 +420,7 @@ def test_evidence_of__options_of_a_compiler_that_are_configured_here__are_shown(
 @pytest.mark.parametrize("folder", ["autotests", "evil", "autotests/evil", "/evil", "..", "x']; evil(); ['"])
 def test_evidence_of__folders_of_a_strangers_program__are_those_of_the_configuration(folder: str):
     recording = noted(exp(), SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
-    program = encode_program(replace(recording, note={**recording.note, "folders": [folder]}))
+    program = encode_program(replace(recording, note=msgspec.structs.replace(recording.note, folders=(folder,))))
     here = Permissions(names=["mykernels.exp"], folders=["autotests"])
     text = evidence_of(samples.finding(), program, None, here).program
     assert "found = mykernels.exp(x)\n" in text
@@ -427,7 +430,7 @@ def test_evidence_of__folders_of_a_strangers_program__are_those_of_the_configura
 @pytest.mark.parametrize(("limit_s", "waits_s"), [(None, 60), (600.0, 60), (12.5, 13), (0.1, 5), ("1); evil(", 60)])
 def test_display_program__of_a_hang__says_how_long_it_waits(limit_s: object, waits_s: int):
     recording = noted(exp(), SubstituteCandidate(name="kernels", replace={"torch.exp": "mykernels.exp"}))
-    recording = replace(recording, note={**recording.note, "case_timeout_s": limit_s})
+    recording = replace(recording, note=msgspec.structs.replace(recording.note, case_timeout_s=limit_s))
     text = display_program(recording, samples.finding(kind="timeout", outcome="timed_out", where="in torch.exp"))
     assert f"process.join({waits_s})  # waits for at most {waits_s} s\n" in text
 

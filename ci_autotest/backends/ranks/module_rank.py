@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.ranks.rank_process import RankProcess
     from ci_autotest.backends.trace import GradientKey
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.training_parts import TrainingPart
 
 

@@ -18,8 +18,9 @@ from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import RankFault
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, Program, cotangent_key
 from ci_autotest.program.json_values import result_of
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import Unsupported, error_text
 from ci_autotest.program.distribution import Distribution
-from ci_autotest.program.ir import PLACEHOLDER, Recording, TensorSpec, cotangent_key
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key
 from ci_autotest.program.json_values import plain_result
 from ci_autotest.program.serialize import decode
 from ci_autotest.program.targets import is_own
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.trace import GradientKey, Trace
     from ci_autotest.program.ir import Program
+    from ci_autotest.program.recording import Recording
 
 _DIGEST_BYTES: Final = 16
 

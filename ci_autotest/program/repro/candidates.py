@@ -9,18 +9,27 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_statements, output_text
 from ci_autotest.program.ir import RESULT_BANDS, operator_check_of, result_bands_of
-from ci_autotest.program.python_names import is_module, is_name, is_pythons
-from ci_autotest.program.repro.graph_pass import fx_body, transform_of
-from ci_autotest.program.repro.module_ranks import module_body, shares_batch
-from ci_autotest.program.repro.ranks import is_of_ranks, rank_candidate
+from ci_autotest.program.note import (
+    CompileNote,
+    DTensorNote,
+    ExportNote,
+    FxNote,
+    OnnxRuntimeNote,
+    SubstituteNote,
+    TrainingNote,
+)
+from ci_autotest.program.repro.graph_pass import fx_body
+from ci_autotest.program.repro.module_ranks import module_body
+from ci_autotest.program.repro.ranks import rank_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program
+    from ci_autotest.program.note import Note
+    from ci_autotest.program.recording import Recording
 
 
 #: An exported model returns tensors only; other outputs are those of torch.
@@ -134,21 +143,26 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
     Args:
         recording: The program, with the candidate's note.
         takes: Names of what the program takes, in order.
-
-    Raises:
-        ProgramError: The note holds what is never printed as code.
     """
     program, note = recording.program, recording.note
-    if note.get("backend") == "torch.compile":
-        return f"candidate = {compiled_text(note, 'reference')}"
-    if note.get("backend") == "fx":
-        return "\n".join(fx_body(program, "reference", note, "candidate")) + "\n"
-    if is_of_ranks(note):
-        return rank_candidate(program, takes)
-    if shares_batch(note):
-        return module_body(recording)
-    if is_exported(note):
-        return f"TAKES = {list(takes)}\n\n\n{_BODY}\n\n{_exported_text(note)}"
+    match note.side:
+        case CompileNote():
+            return f"candidate = {compiled_text(note, 'reference')}"
+        case FxNote():
+            return "\n".join(fx_body(program, "reference", note.side, "candidate")) + "\n"
+        case DTensorNote():
+            return rank_candidate(program, takes)
+        case TrainingNote():
+            return module_body(recording)
+        case OnnxRuntimeNote() | ExportNote():
+            return f"TAKES = {list(takes)}\n\n\n{_BODY}\n\n{_exported_text(note.side)}"
+        case _:
+            return _with_functions(recording, takes)
+
+
+def _with_functions(recording: Recording, takes: Sequence[str]) -> str:
+    """Return the function ``candidate`` of a program that calls the user's functions, or PyTorch's."""
+    program = recording.program
     rename, mode = _spellings(recording)
     check = next(filter(None, map(operator_check_of, program.steps)), "")
     if check and rename is not None:
@@ -159,7 +173,7 @@ def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
         )
     head = f"def candidate({', '.join(takes)}):"
     lines = [*_banded_lines(program, rename), f"return {output_text(program)}"]
-    if note.get("kind") == "graph":
+    if recording.note.kind == "graph":
         options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
         return f"{head}\n{block(lines)}\n\n\ncandidate = torch.compile(candidate{options})"
     if not mode:
@@ -196,10 +210,10 @@ def result_bands_text(program: Program) -> str:
 
 def _spellings(recording: Recording) -> tuple[Callable[[str], str] | None, dict[str, list[str]]]:
     """Return how a candidate's calls are spelled, and the spellings that a mode must catch inside other calls."""
-    note = recording.note
-    renames, spellings = note.get("renames"), note.get("spellings")
-    if not isinstance(renames, dict) or not isinstance(spellings, dict):
+    side = recording.note.side
+    if not isinstance(side, SubstituteNote):
         return None, {}
+    renames, spellings = side.renames, side.spellings
     # A kernel that a printed call names already needs no mode.
     hidden = {path: known for path, known in spellings.items() if path not in renames.values()}
     # Without modules and methods every call is printed with its kernel, and none is hidden in another.
@@ -212,82 +226,44 @@ def block(lines: Sequence[str]) -> str:
     return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
 
 
-def _exported_text(note: Mapping[str, Any]) -> str:
+def _exported_text(side: OnnxRuntimeNote | ExportNote) -> str:
     """Return the function that exports the body and runs it."""
-    if note.get("backend") == "onnxruntime":
-        return _ONNX.format(options=repr(_options(note)))
-    takes_module = note.get("takes") == "module"
+    if isinstance(side, OnnxRuntimeNote):
+        own = {name: value for name, value in side.options.items() if name in {"dynamo", "opset_version"}}
+        return _ONNX.format(options=repr({"dynamo": False, **own}))
+    takes_module = side.takes == "module"
     return _EXPORT.format(
-        function=transform_of(note), argument="body, tensors" if takes_module else "program",
-        export="pass" if takes_module else _EXPORTS[note.get("dynamic") is True],
+        function=side.transform, argument="body, tensors" if takes_module else "program",
+        export="pass" if takes_module else _EXPORTS[side.dynamic],
     )  # fmt: skip
 
 
-def is_exported(note: Mapping[str, Any]) -> bool:
+def is_exported(note: Note) -> bool:
     """Whether the candidate is an export of the body, which runs forward only and cannot write to an input."""
-    return str(note.get("backend")) in {"onnxruntime", "export"}
+    return isinstance(note.side, OnnxRuntimeNote | ExportNote)
 
 
-def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
-    """Return the exporter's arguments; only integers and flags, because the note may come from outside."""
-    options = note.get("options")
-    given = options if isinstance(options, dict) else {}
-    found = {name: given[name] for name in ("dynamo", "opset_version") if isinstance(given.get(name), int)}
-    return {"dynamo": False, **found}
-
-
-def compiled_text(note: Mapping[str, Any], function: str) -> str:
-    """Return the expression of a function compiled as the candidate does, and called without gradients if it does so.
-
-    Raises:
-        ProgramError: The note holds what is never printed as code.
-    """
+def compiled_text(note: Note, function: str) -> str:
+    """Return the expression of a function compiled as the candidate does, called without gradients if it does so."""
     options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
     compiled = f"torch.compile({function}{options})"
-    return compiled if is_trained(note) else f"{_AROUND[str(note['run_mode'])]}()({compiled})"
+    return compiled if is_trained(note) else f"{_AROUND[note.run_mode]}()({compiled})"
 
 
-def is_trained(note: Mapping[str, Any]) -> bool:
+def is_trained(note: Note) -> bool:
     """Whether the candidate runs bodies with gradients; a row of a compiler may say otherwise."""
-    return str(note.get("run_mode")) not in _AROUND
+    return note.run_mode not in _AROUND
 
 
 #: How such a body is called.
 _AROUND: Final = {"forward_only": "torch.no_grad", "inference": "torch.inference_mode"}
 
 
-def compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``torch.compile``.
-
-    Raises:
-        ProgramError: One is not a name.
-    """
-    options = note.get("options") or {}
-    if not isinstance(options, dict) or not all(map(is_name, options)):
-        message = (
-            f"the note gives torch.compile {str(options)[:60]!r}: these are no arguments and never printed as code."
-        )
-        raise ProgramError(message)
-    return options
+def compile_options(note: Note) -> dict[str, Any]:
+    """Return the arguments of ``torch.compile``."""
+    return note.side.options if isinstance(note.side, CompileNote) else {}
 
 
-def environment_lines(note: Mapping[str, Any]) -> list[str]:
+def environment_lines(note: Note) -> list[str]:
     """Return the line that sets the candidate's environment variables, which must precede its imports."""
-    env = note.get("env")
-    if not isinstance(env, dict) or not env:
-        return []
-    return [f"os.environ.update({ {str(name): str(value) for name, value in env.items()}!r})"]
-
-
-def device_module(note: Mapping[str, Any]) -> str:
-    """Return the module that registers the candidate's device; empty for a device of torch's own.
-
-    Raises:
-        ProgramError: It is not a dotted name.
-    """
-    name = note.get("device_module") or ""
-    # Importing a module runs it, and none of the standard library registers a device.
-    if name and (not is_module(name) or is_pythons(name)):
-        message = f"the note names {str(name)[:60]!r} as a device's module: it is not one and never printed as code."
-        raise ProgramError(message)
-    return name
+    return [f"os.environ.update({note.env!r})"] if note.env else []

@@ -11,7 +11,8 @@ from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program
+    from ci_autotest.program.recording import Recording
 
 _Key = TypeVar("_Key", int, str)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, inputs, literal, named_outside, output_text
 from ci_autotest.program.ir import is_without_grad
 from ci_autotest.program.module_calls import module_tree
-from ci_autotest.program.python_names import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ci_autotest.program.ir import ModuleCall, Program
     from ci_autotest.program.module_calls import CalledModule
+    from ci_autotest.program.note import FxNote
 
 #: A state is put there as it is, not as a new parameter, so that its gradient is compared.
 _PATHS: Final = """    def put(self, path, value):
@@ -37,24 +36,21 @@ _PATHS: Final = """    def put(self, path, value):
 """
 
 
-def fx_body(program: Program, function: str, note: Mapping[str, Any], name: str = "transformed") -> list[str]:
+def fx_body(program: Program, function: str, side: FxNote, name: str = "transformed") -> list[str]:
     """Return the lines of a function that traces the body by torch.fx and runs the result of the candidate's pass.
 
     Args:
         program: The body.
         function: Name of the body's function.
-        note: The candidate's note.
+        side: What is known of the pass.
         name: Name of the function.
-
-    Raises:
-        ProgramError: The note names no pass.
     """
-    states, start, path = module_tree(program).states, program.start, transform_of(note)
+    states, start, path = module_tree(program).states, program.start, side.transform
     # Modules become attributes of `Body`, because torch.fx traces calls of submodules only.
     held = [taken for taken, index in inputs(program) if index < start or index in states]
     values = ", ".join(taken for taken, index in inputs(program) if index >= start and index not in states)
     graph = f"torch.fx.symbolic_trace(Body({', '.join(held)}))"
-    if note.get("takes_inputs"):
+    if side.takes_inputs:
         graph += f", [each.detach().clone().requires_grad_(each.requires_grad) for each in ({values},)]"
     head = "    with torch.no_grad():\n        " if is_without_grad(program) else "    "
     return [
@@ -113,16 +109,3 @@ def _forward(program: Program, function: str) -> Iterator[str]:
         elif index not in tree.absorbed:
             yield from lines
     yield f"return {output_text(program)}"
-
-
-def transform_of(note: Mapping[str, Any]) -> str:
-    """Return the dotted name of the candidate's pass; empty if it has none.
-
-    Raises:
-        ProgramError: It is not a dotted name.
-    """
-    path = note.get("transform") or ""
-    if path and not is_path(path):
-        message = f"the note names {str(path)[:60]!r} as a pass: it is not a dotted name and never printed as code."
-        raise ProgramError(message)
-    return path

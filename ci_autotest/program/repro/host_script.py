@@ -40,7 +40,8 @@ from ci_autotest.program.targets import is_function
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
+    from ci_autotest.program.repro.script_facts import ScriptFacts
 
 
 #: The module of a framework's dtypes and constants, if it is not the framework's own.
@@ -55,13 +56,13 @@ _OWN_NAMES: Final = frozenset({
 })  # fmt: skip
 
 
-def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
+def host_repro_text(recording: Recording, facts: ScriptFacts) -> str:
     """Return the script.
 
     Args:
         recording: The smallest program, with the results of the reference. Its note has, under ``host``, the program in
             the framework's words and the places of its values.
-        details: As for ``repro_text``.
+        facts: What it says of the finding.
 
     Raises:
         ProgramError: The note has no such program, or a name that is never printed as code.
@@ -72,7 +73,7 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
     host = {**host, "program": program}
-    needs = _host_needs_of(recording, details, host)
+    needs = _host_needs_of(recording, facts, host)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *leaves(program)]))
@@ -83,27 +84,25 @@ def host_repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
     framework, entry = _framework_texts(needs, module), _host_entry(needs)
     uses_device = any(re.search(r"\bdevice\b", text) for text in [*setup, *body, *framework])
     blocks = [
-        _head(recording, details, host, needs.ranks, has_adapters=bool(adapters)),
+        _head(recording, facts, host, needs.ranks, has_adapters=bool(adapters)),
         *([f"device = {_device(module, recording)}"] if uses_device else ()),
         f"def inputs():\n{block(setup)}",
         f"def candidate({', '.join(takes)}):\n{block(body)}",
         *([READER] if has_stored(recording) else ()),
-        _values(recording, details, host, needs),
+        _values(recording, facts, host, needs),
         *([adapters] if adapters else ()),
         *framework,
         *([_observed_text(needs, takes, given)] if entry != "graphed" else ()),
-        *_host_comparison_texts(details, needs),
+        *_host_comparison_texts(facts, needs),
         _host_main_text(needs, module),
-        *([WATCH % {"timeout_s": details["timeout_s"]}] if entry == "watched" else ()),
+        *([WATCH % {"timeout_s": facts.timeout_s}] if entry == "watched" else ()),
         END % {"usable": "", "entry": entry, "said": _host_last_line(needs), "leave": LEAVE},
     ]
     return "\n\n\n".join(text.strip("\n") for text in blocks if text) + "\n"
 
 
-def _head(
-    recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any], ranks: int, *, has_adapters: bool
-) -> str:
-    module, paths = host["module"], _paths(host["module"], details)
+def _head(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], ranks: int, *, has_adapters: bool) -> str:
+    module, paths = host["module"], _paths(host["module"], facts)
     libraries = [
         *(["from __future__ import annotations", ""] if has_adapters else ()),
         *(["import json"] if has_stored(recording) else ()),
@@ -112,20 +111,20 @@ def _head(
         "from pathlib import Path",
     ]
     return template.HEAD % {
-        "title": details["title"],
-        "message": "\n".join(f"  {line}" if line else "" for line in details["lines"]),
+        "title": facts.title,
+        "message": "\n".join(f"  {line}" if line else "" for line in facts.lines),
         "module": module,
         "libraries": "\n".join(libraries),
         "here": "HERE = Path(__file__).resolve().parent\n" if paths or has_stored(recording) else "",
         "python": str(host["python"]),
         "environment": "".join(f"{line}\n" for line in environment_lines(recording.note)),
-        "paths": paths + (start_text(ranks, details["timeout_s"]) if ranks else ""),
+        "paths": paths + (start_text(ranks, facts.timeout_s) if ranks else ""),
         "version": _in_text(host["version"]),
         "first": code_of(module).first,
     }
 
 
-def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any], needs: _HostNeeds) -> str:
+def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], needs: _HostNeeds) -> str:
     """Return the results of the reference, and the tolerance."""
     program = host["program"]
     named = names(program)
@@ -133,7 +132,7 @@ def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str,
     cotangents = recording.program.cotangent_specs if needs.backward else {}
     flags = carried_flags(recording, "output_", range(len(output_refs(program))))
     after_flags = carried_flags(recording, "after_", [named[place] for place in host["moved"]])
-    reference = f"torch {_in_text(recording.note.get('torch', 'of unknown version'))}"
+    reference = f"torch {_in_text(recording.note.torch or 'of unknown version')}"
     weights = {i: array_pair(recording, cotangent_key(i), spec) for i, spec in cotangents.items()}
     outputs = [
         f"# What the reference, {reference}, gave when this was found.",
@@ -151,7 +150,7 @@ def _values(recording: Recording, details: Mapping[str, Any], host: Mapping[str,
            f"AFTER_FLAGS = {mapping_text(after_flags)}"] if needs.after else ()),
         f"TAKES, NAMES = {takes!r}, {[named[ref.index] for ref in output_refs(program)]!r}",
     ]  # fmt: skip
-    settings = template.SETTINGS % {"rtol": details["rtol"], "atol": details["atol"], "versions": details["versions"]}
+    settings = template.SETTINGS % {"rtol": facts.rtol, "atol": facts.atol, "versions": facts.versions}
     return "\n".join([*lines, settings])
 
 
@@ -161,9 +160,9 @@ def host_of(recording: Recording) -> dict[str, Any]:
     Raises:
         ProgramError: It is damaged, or has a name that is never printed as code.
     """
-    host = recording.note.get("host")
-    module = host.get("module") if isinstance(host, dict) else None
-    if not isinstance(host, dict) or not isinstance(module, str) or not is_module(module):
+    host = recording.note.host
+    module = host.get("module") if host is not None else None
+    if host is None or not isinstance(module, str) or not is_module(module):
         message = "the note names no module of a host: there is nothing to print as code."
         raise ProgramError(message)
     root = module.partition(".")[0]
@@ -211,16 +210,16 @@ def _in_text(version: object) -> str:
     return re.sub(r"[^\w.+ -]", "?", str(version), flags=re.ASCII)[:80]
 
 
-def _paths(module: str, details: Mapping[str, Any]) -> str:
+def _paths(module: str, facts: ScriptFacts) -> str:
     """Return the line that makes the user's own modules importable; installed frameworks need none."""
     if module in {"torch", "oneflow", *OWN_NAMED}:
         return ""
-    folders = ", ".join(f"HERE / {folder!r}" for folder in details["folders"])
+    folders = ", ".join(f"HERE / {folder!r}" for folder in facts.folders)
     return f"sys.path += map(str, [{folders}, Path.cwd()])\n" if folders else ""
 
 
 def _device(module: str, recording: Recording) -> str:
-    device = repr(str(recording.note.get("device", "cpu")).replace("auto", "cpu"))
+    device = repr(recording.note.device.replace("auto", "cpu"))
     return device if module in OWN_NAMED else f"{module}.device({device})"
 
 
@@ -292,16 +291,14 @@ class _HostNeeds(NamedTuple):
         ]
 
 
-def _host_needs_of(recording: Recording, details: Mapping[str, Any], host: Mapping[str, Any]) -> _HostNeeds:
+def _host_needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any]) -> _HostNeeds:
     """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
-    kind, program, module = details["kind"], recording.program, host["module"]
+    kind, program, module = facts.kind, recording.program, host["module"]
     is_graph = kind == "graph" or host.get("graph") is True
     # Without code for graphs the script says that it cannot show the finding.
     has_graph = is_graph and bool(code_of(module).graph)
     # A finding in the forward pass needs no gradients, which keeps the script short.
-    is_forward = (kind in _FORWARD and not details["has_backward"]) or (
-        is_graph and not code_of(module).has_graph_gradients
-    )
+    is_forward = (kind in _FORWARD and not facts.has_backward) or (is_graph and not code_of(module).has_graph_gradients)
     has_backward = any(program.cotangents) and not is_forward
     has_after = kind in {"mutation", "state"}
     is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
@@ -316,7 +313,7 @@ def _host_needs_of(recording: Recording, details: Mapping[str, Any], host: Mappi
         # A translation ends without the mark if the last step is the refused one: its exception ends the candidate.
         refused=bool(refused_outputs(host["program"])),
         plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
-        mixed=not is_float or is_plain or is_array or not details["check_dtype"] or (has_after and bool(program.setup)),
+        mixed=not is_float or is_plain or is_array or not facts.check_dtype or (has_after and bool(program.setup)),
         ranks=ranks_of(host),
         views=any(not spec.is_contiguous for spec in program.specs.values()),
     )
@@ -369,14 +366,14 @@ def _observed_text(needs: _HostNeeds, takes: list[str], given: list[str]) -> str
     return f"{''.join(lines)}    return {', '.join(needs.observed)}"
 
 
-def _host_comparison_texts(details: Mapping[str, Any], needs: _HostNeeds) -> list[str]:
+def _host_comparison_texts(facts: ScriptFacts, needs: _HostNeeds) -> list[str]:
     """Return the functions that compare."""
-    is_tolerant = details["strictness"] == "tolerance"
+    is_tolerant = facts.strictness == "tolerance"
     strict = template.TOLERANT if is_tolerant else template.STRICT
     limits = {"rtol": "RTOL", "atol": "ATOL"} if is_tolerant else {"rtol": "0", "atol": "0"}
     differs = template.DIFFERS % {
         "plain": template.PLAIN if needs.plain else "",
-        "dtype": " or dtype != wanted" if details["check_dtype"] else "",
+        "dtype": " or dtype != wanted" if facts.check_dtype else "",
         "unequal": (template.MIXED if needs.mixed else template.FLOATS) % {"strict": strict},
     }
     return [

@@ -35,7 +35,7 @@ from ci_autotest.values.dtypes import BITS, COMPLEX, DIFFERENTIABLE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.snippet_checks import Facts
 
 #: A program with more lines of adapters than this is not shown; the repro has it.
@@ -219,7 +219,7 @@ def _value_checks(recording: Recording, facts: Facts, module: str, output: tuple
     """Return the lines that compare an output with the reference's."""
     name, key = output
     spec = recording.expected.get(key)
-    torch = str(recording.note.get("torch", ""))[:40]
+    torch = recording.note.torch[:40]
     comment = f"  # of torch {torch}" if torch.replace(".", "").replace("+", "").isalnum() else ""
     if spec is None:
         fact = recording.facts.get(key)

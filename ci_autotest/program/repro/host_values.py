@@ -16,7 +16,7 @@ from ci_autotest.values.dtypes import BITS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
 
 #: numpy has no bfloat16: such tensors are printed as float32 of the same values.
 _WIDENED: Final = "float32"

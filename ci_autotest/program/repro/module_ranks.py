@@ -14,7 +14,7 @@ from ci_autotest.program.codegen import body_statements, names, output_text
 from ci_autotest.program.distribution import dimension_of, local_shapes
 from ci_autotest.program.edit import used_by
 from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec
-from ci_autotest.program.python_names import is_path
+from ci_autotest.program.note import FsdpNote, TrainingNote
 from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
 from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
 from ci_autotest.program.repro.rank_launcher import IMPORTS
@@ -26,11 +26,11 @@ from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.note import Note
+    from ci_autotest.program.recording import Recording
 
 #: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
 _MARK: Final = 7_310_579_113_246_801
-_BACKENDS: Final = frozenset({"ddp", "fsdp"})
 #: A slice is run by the reference.
 _ON_REFERENCE: Final = """    global device
     device = REFERENCE_DEVICE
@@ -38,35 +38,17 @@ _ON_REFERENCE: Final = """    global device
 _JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
 
-def shares_batch(note: Mapping[str, object]) -> bool:
-    """Whether the candidate's ranks share the batch of a module."""
-    backend = note.get("backend")  # from outside, so it may be anything
-    return isinstance(backend, str) and backend in _BACKENDS
-
-
-def module_imports(note: Mapping[str, object]) -> list[str]:
+def module_imports(note: Note) -> list[str]:
     """Return what the script imports besides torch."""
-    own = ["from torch.distributed.fsdp import fully_shard"] if note.get("backend") == "fsdp" else []
-    return [*IMPORTS, *own] if shares_batch(note) else []
-
-
-def wrap_of(note: Mapping[str, Any]) -> str:
-    """Return the dotted path of the user's wrapper; empty if there is none.
-
-    Raises:
-        ProgramError: It is not the path of a function.
-    """
-    path = str(note.get("wrap") or "").replace(":", ".")
-    if path and not is_path(path):
-        message = f"the note names {path[:60]!r} as a wrapper: it is not module:function and never printed as code."
-        raise ProgramError(message)
-    return path
+    own = ["from torch.distributed.fsdp import fully_shard"] if isinstance(note.side, FsdpNote) else []
+    return [*IMPORTS, *own] if isinstance(note.side, TrainingNote) else []
 
 
 def share_lines(recording: Recording) -> list[str]:
     """Return comments that say how the ranks share the batch, and by which wrapper."""
     note, named = recording.note, names(recording.program)
-    wrap = wrap_of(note) or ("fully_shard" if note["backend"] == "fsdp" else "DistributedDataParallel")
+    is_sharded = isinstance(note.side, FsdpNote)
+    wrap = _wrapper(note) or ("fully_shard" if is_sharded else "DistributedDataParallel")
     lines: list[str] = []
     for i in _inputs(recording.program):
         spec = recording.program.steps[i].spec
@@ -76,8 +58,7 @@ def share_lines(recording: Recording) -> list[str]:
         lines = lines or [f"# on {spec.distribution.ranks} ranks, wrapped by {wrap}; the code below is the reference's"]
         rows = ", ".join(str(shape[dimension]) for shape in local_shapes(spec.shape, spec.distribution))
         lines.append(f"# {named[i]} is split along dimension {dimension}: {rows} rows")
-    plan = note.get("plan")
-    if lines and isinstance(plan, dict) and (sized := _plan(note)["sized"]):
+    if lines and _has_plan(note) and (sized := _plan(note)["sized"]):
         held = ", ".join(named[i] for i in sized if i < len(recording.program.steps))
         lines.append(f"# {sum(_plan(note)['rows'])}, the number of rows, is that of a rank in {held}")
     return lines
@@ -122,9 +103,9 @@ def module_head(recording: Recording, observed: list[str]) -> str:
         if (spec := program.steps[i].spec) and (dimension := _dimension(spec)) is not None
     }  # fmt: skip
     states = _states(program)
-    wrap = wrap_of(note)
+    wrap, is_sharded = _wrapper(note), isinstance(note.side, FsdpNote)
     kind = "cuda" if is_on_gpus(note) else "cpu"
-    own = f'fully_shard(body, mesh=dist.init_device_mesh("{kind}", (RANKS,)))' if note["backend"] == "fsdp" else (
+    own = f'fully_shard(body, mesh=dist.init_device_mesh("{kind}", (RANKS,)))' if is_sharded else (
         f"torch.nn.parallel.DistributedDataParallel(body{', find_unused_parameters=True' if plan['unused'] else ''})"
     )  # fmt: skip
     values = {"outputs": "outputs", "gradients": "gradients", "raised": "None", "after": "{**expected[-1], **kept}"}
@@ -147,11 +128,11 @@ def module_head(recording: Recording, observed: list[str]) -> str:
         of_slices=left_out or "()",
         independent=plan["independent"], slices=plan["slices"], per_slice=per_slice if plan["slices"] else "",
         shares=shares, result=result, backward=backward, moved=MOVED if is_on_gpus(note) else "",
-        shares_buffers=note["backend"] != "fsdp",
+        shares_buffers=not is_sharded,
     )  # fmt: skip
 
 
-def _with_mark(program: Program, note: Mapping[str, Any]) -> Program:
+def _with_mark(program: Program, note: Note) -> Program:
     """Return a program with a mark in the place of each size that is the number of a rank's own rows.
 
     Raises:
@@ -183,7 +164,7 @@ def _slice_steps(recording: Recording) -> str:
 
 
 def _lines(
-    program: Program, index: int, lines: Mapping[int, list[str]], note: Mapping[str, Any], rank: str = "dist.get_rank()"
+    program: Program, index: int, lines: Mapping[int, list[str]], note: Note, rank: str = "dist.get_rank()"
 ) -> list[str]:
     """Return the lines of a step; a backward pass begins with the part of the loss that the rank has."""
     step = program.steps[index]
@@ -199,15 +180,15 @@ def _lines(
     return [f"{root}.backward({start}{more})"]
 
 
-def _plan(note: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(note: Note) -> dict[str, Any]:
     """Return how ranks share a batch, checked because a note may come from outside.
 
     Raises:
         ProgramError: It is damaged.
     """
-    given = note.get("plan")
+    given = note.side.plan if isinstance(note.side, TrainingNote) else None
     try:
-        assert isinstance(given, dict)  # noqa: S101 - raised again below
+        assert given is not None  # noqa: S101 - raised again below
         joins = {int(at): (str(kind), int(dimension)) for at, kind, dimension in given["joins"]}
         assert all(kind in _JOINS for kind, _ in joins.values())  # noqa: S101 - likewise
         rows = [int(each) for each in given["rows"]]
@@ -223,6 +204,14 @@ def _plan(note: Mapping[str, Any]) -> dict[str, Any]:
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         message = "the note of the program does not say how its ranks share the batch."
         raise ProgramError(message) from error
+
+
+def _has_plan(note: Note) -> bool:
+    return isinstance(note.side, TrainingNote) and note.side.plan is not None
+
+
+def _wrapper(note: Note) -> str:
+    return note.side.wrapper if isinstance(note.side, TrainingNote) else ""
 
 
 def _sizes(plan: Mapping[str, Any]) -> dict[int, list[int]]:

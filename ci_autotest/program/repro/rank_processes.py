@@ -14,7 +14,8 @@ from ci_autotest.program.repro.framework_code import code_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording, Step
+    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.framework_code import FrameworkCode
 
 _SBP: Final = "oneflow.sbp"

@@ -6,44 +6,39 @@ it gives is gathered on every rank and must be the same on all of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ci_autotest.program.codegen import body_lines, names, output_text
 from ci_autotest.program.distribution import Distribution, is_mesh, is_placement, local_shapes
 from ci_autotest.program.ir import CALL_FUNCTION, TensorSpec, step_refs
+from ci_autotest.program.note import DTensorNote
 from ci_autotest.program.repro.rank_template import HEAD, PROCESSES, SIMULATED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program
+    from ci_autotest.program.note import Note
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.rank_template import RankForm
 
-#: Set in the note of a program whose repro starts a process for each rank.
-STARTS_RANKS: Final = "starts_ranks"
 
-
-def is_of_ranks(note: Mapping[str, object]) -> bool:
-    """Whether the candidate is a group of ranks."""
-    return note.get("backend") == "dtensor"
-
-
-def starts_ranks(note: Mapping[str, object]) -> bool:
+def starts_ranks(note: Note) -> bool:
     """Whether the script starts a process for each rank: on GPUs, or if the simulation does not show the finding."""
-    return is_of_ranks(note) and (note.get(STARTS_RANKS) is True or is_on_gpus(note))
+    return isinstance(note.side, DTensorNote) and (note.side.starts_ranks or is_on_gpus(note))
 
 
-def is_on_gpus(note: Mapping[str, object]) -> bool:
+def is_on_gpus(note: Note) -> bool:
     """Whether each rank of the candidate has a GPU."""
-    return note.get("device") == "cuda"
+    return note.device == "cuda"
 
 
-def rank_imports(note: Mapping[str, object]) -> tuple[str, ...]:
+def rank_imports(note: Note) -> tuple[str, ...]:
     """Return what the script imports besides torch."""
-    return _form(note).imports if is_of_ranks(note) else ()
+    return _form(note).imports if isinstance(note.side, DTensorNote) else ()
 
 
-def _form(note: Mapping[str, object]) -> RankForm:
+def _form(note: Note) -> RankForm:
     return PROCESSES["cuda" if is_on_gpus(note) else "cpu"] if starts_ranks(note) else SIMULATED
 
 

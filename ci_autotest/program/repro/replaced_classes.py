@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import expression, literal, names, setup_lines, statement
 from ci_autotest.program.edit import used_by
 from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER
-from ci_autotest.program.python_names import is_path, is_pythons
+from ci_autotest.program.note import SubstituteNote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording, Step
+    from ci_autotest.program.ir import Step
+    from ci_autotest.program.recording import Recording
 
 #: The parameter that says for which side the setup runs.
 IS_CANDIDATE: Final = "is_candidate"
 
 
 def classes_of(recording: Recording) -> dict[str, str]:
-    """Return the replacement of each class of modules that a program constructs.
-
-    Raises:
-        ProgramError: The note holds what is never printed as code.
-    """
+    """Return the replacement of each class of modules that a program constructs."""
     made = {step.target for step in recording.program.setup}
-    return {target: path for target, path in _paths(recording.note, "classes").items() if target in made}
-
-
-def class_names(note: Mapping[str, Any]) -> set[str]:
-    """Return the classes and functions of the user's that replace classes of modules."""
-    return {*_paths(note, "classes").values(), *_paths(note, "state").values()}
+    return {target: path for target, path in _side(recording).classes.items() if target in made}
 
 
 def class_modules(recording: Recording) -> set[str]:
     """Return the modules that a script imports for them."""
-    classes, state = classes_of(recording), _paths(recording.note, "state")
+    classes, state = classes_of(recording), _side(recording).state
     paths = {*classes.values(), *(state[target] for target in classes if target in state)}
     return {path.rpartition(".")[0] for path in paths}
 
@@ -66,7 +57,7 @@ def setup_of(recording: Recording) -> list[str]:
 
 
 def _loaders(recording: Recording, classes: Mapping[str, str]) -> dict[int, str]:
-    state = _paths(recording.note, "state")
+    state = _side(recording).state
     steps = enumerate(recording.program.setup)
     return {index: state[step.target] for index, step in steps if step.target in classes and step.target in state}
 
@@ -82,17 +73,7 @@ def _loading(step: Step, named: Sequence[str], loader: str) -> list[str]:
     ]
 
 
-def has_classes(program: Program, note: Mapping[str, Any]) -> bool:
-    """Whether a program constructs a class that the candidate replaces."""
-    return not {step.target for step in program.setup}.isdisjoint(_paths(note, "classes"))
-
-
-def _paths(note: Mapping[str, Any], key: str) -> dict[str, str]:
-    found = note.get(key)
-    if not isinstance(found, dict):
-        return {}
-    for path in found.values():
-        if not is_path(path) or is_pythons(path):
-            message = f"the note names {str(path)[:60]!r} in {key!r}: it is no name of the user's and is never printed."
-            raise ProgramError(message)
-    return {str(target): path for target, path in found.items()}
+def _side(recording: Recording) -> SubstituteNote:
+    """Return what a program's candidate replaces; nothing if it is of another kind."""
+    side = recording.note.side
+    return side if isinstance(side, SubstituteNote) else SubstituteNote()

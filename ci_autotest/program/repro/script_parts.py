@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.program.expectations import expected_outputs
 from ci_autotest.program.ir import ARRAY, PLACEHOLDER, output_refs
+from ci_autotest.program.note import CompileNote, DTensorNote, TrainingNote
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported, is_trained
-from ci_autotest.program.repro.module_ranks import shares_batch
-from ci_autotest.program.repro.ranks import is_of_ranks, starts_ranks
-from ci_autotest.program.repro.replaced_classes import has_classes
+from ci_autotest.program.repro.ranks import starts_ranks
+from ci_autotest.program.repro.replaced_classes import classes_of
 from ci_autotest.values.dtypes import FLOATING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
+    from ci_autotest.program.repro.script_facts import ScriptFacts
 
 #: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
 _FORWARD: Final = frozenset({"value", "shape", "dtype", "aliasing", "metadata", "nondeterminism"})
@@ -75,12 +74,12 @@ class Needs(NamedTuple):
         ]
 
 
-def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
+def needs_of(recording: Recording, facts: ScriptFacts) -> Needs:
     """Return the parts that a repro needs for its finding."""
-    kind, program, note = details["kind"], recording.program, recording.note
-    is_forward = kind in _FORWARD and not details["has_backward"]
+    kind, program, note = facts.kind, recording.program, recording.note
+    is_forward = kind in _FORWARD and not facts.has_backward
     # Without gradients, the flags of a compiled body are its own.
-    is_compiled = note.get("backend") == "torch.compile" and is_trained(note)
+    is_compiled = isinstance(note.side, CompileNote) and is_trained(note)
     has_after = kind in {"mutation", "state", "stateful"} and not is_exported(note)
     is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
     is_float = is_floating(recording, with_inputs=has_after)
@@ -96,14 +95,14 @@ def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
         plain=is_plain,
         arrays=any(step.target == ARRAY for _, step in program.calls),
         modules=any(step.op != PLACEHOLDER for step in program.setup),
-        devices=any(str(note.get(key, "cpu")) not in {"cpu", "auto"} for key in ("device", "reference_device")),
-        classes=has_classes(program, note),
+        devices=not {note.device, note.reference_device} <= {"cpu", "auto"},
+        classes=bool(classes_of(recording)),
         # A module's state may have integers, for example the number of batches that a `BatchNorm` has seen.
-        mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
+        mixed=not is_float or is_plain or not facts.check_dtype or (has_after and bool(program.setup)),
         layouts=has_backward and not all(spec is None or spec.is_contiguous for spec in program.cotangents),
-        ranks=is_of_ranks(note),
-        sharing=shares_batch(note),
-        processes=shares_batch(note) or starts_ranks(note),
+        ranks=isinstance(note.side, DTensorNote),
+        sharing=isinstance(note.side, TrainingNote),
+        processes=isinstance(note.side, TrainingNote) or starts_ranks(note),
         expected=expected_outputs(program),
     )
 
@@ -170,12 +169,12 @@ def _of_side(text: str, needs: Needs) -> str:
     return text.replace("inputs()", "inputs(function is candidate)") if needs.classes else text
 
 
-def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:
+def comparison_texts(facts: ScriptFacts, needs: Needs) -> list[str]:
     """Return the functions that compare."""
-    is_strict = details["strictness"] != "tolerance"
+    is_strict = facts.strictness != "tolerance"
     # A side may have no gradient, or none of a state's entries.
-    may_lack = needs.plain or needs.backward or needs.after or details["kind"] == "nondeterminism"
-    dtype = " or found.dtype != expected.dtype" if details["check_dtype"] else ""
+    may_lack = needs.plain or needs.backward or needs.after or facts.kind == "nondeterminism"
+    dtype = " or found.dtype != expected.dtype" if facts.check_dtype else ""
     differ = "unlike(found, expected)" if needs.plain else "found != expected"
     floats = template.FLOATS % {"strict": template.STRICT_FLOATS if is_strict else template.TOLERANT}
     apart = template.APART % {
@@ -184,13 +183,13 @@ def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:
         "greatest": "greatest if isinstance(greatest, int) else f'{greatest:.3g}'" if needs.mixed else "greatest:.3g",
     }
     # A candidate may choose its strides, so that they count only where every bit does.
-    strides = template.STRIDES if details["strictness"] == "bitwise" else template.NO_STRIDES
-    other = "found != expected" if details["kind"] == "error" else "False"
+    strides = template.STRIDES if facts.strictness == "bitwise" else template.NO_STRIDES
+    other = "found != expected" if facts.kind == "error" else "False"
     return [
         apart,
         *([template.ELEMENTS % {"strict": template.STRICT if is_strict else template.TOLERANT}] if needs.mixed else ()),
         template.SHOWN,
-        *([template.DIFFERS] if details["kind"] != "nondeterminism" else ()),
+        *([template.DIFFERS] if facts.kind != "nondeterminism" else ()),
         *([template.UNLIKE] if needs.plain else ()),
         *([template.FLAGS % {"strides": strides}] if needs.flags else ()),
         *([template.SHARE] if needs.memory else ()),

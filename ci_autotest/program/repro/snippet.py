@@ -24,6 +24,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.literals import short_text
+from ci_autotest.program.note import CompileNote, OnnxRuntimeNote
 from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_snippet import host_snippet
 from ci_autotest.program.repro.operator_modules import import_lines
@@ -38,7 +39,8 @@ from ci_autotest.values.dtypes import COMPLEX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Program, Recording, Step
+    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_checks import Facts
     from ci_autotest.program.repro.snippet_sides import SnippetSides
@@ -71,7 +73,7 @@ def snippet(recording: Recording, facts: Facts) -> Snippet:
     is_permitted = facts.permissions is None or _is_permitted(recording, facts.permissions)
     if not is_permitted and not (facts.permissions is not None and _has_new_kernels(recording, facts.permissions)):
         return Snippet(reason="unnamed")
-    if "host" in recording.note:
+    if recording.note.host is not None:
         return _of_host(recording, facts)
     sides = sides_of(recording, facts.kind)
     if sides is None:
@@ -129,7 +131,8 @@ def _has_new_kernels(recording: Recording, permissions: Permissions) -> bool:
 
 
 def _has_known_settings(recording: Recording, permissions: Permissions) -> bool:
-    options, env = recording.note.get("options"), recording.note.get("env")
+    side, env = recording.note.side, recording.note.env
+    options = side.options if isinstance(side, CompileNote | OnnxRuntimeNote) else {}
     # Options of a compiler may name programs that it runs, `cpp.cxx`: those of a candidate here are the user's own.
     return (not options or options in permissions.options) and (not env or env in permissions.environs)
 
@@ -149,7 +152,7 @@ def _head(recording: Recording, facts: Facts, sides: SnippetSides, lines: Sequen
     first = [*(f"import {module}" for module in pythons), *([""] if pythons else ())]
     paths = [*environment, *([f"sys.path += {list(facts.folders)!r}"] if facts.folders else ())]
     read = [
-        *([f"device = {device_text(recording.note)}"] if reads_device else ()),
+        *([f"device = {device_text(recording.note.device)}"] if reads_device else ()),
         *([f"stored = load_file({facts.file!r})  # the file beside the repro"] if is_stored else ()),
     ]
     operators = import_lines(recording)
@@ -211,7 +214,7 @@ def tensor_expression(recording: Recording, key: str, spec: TensorSpec, where: s
 
 
 def _moved(recording: Recording, sides: SnippetSides) -> str:
-    is_elsewhere = sides.takes == DEVICE or device_text(recording.note) != f"torch.device({HOST_DEVICE!r})"
+    is_elsewhere = sides.takes == DEVICE or device_text(recording.note.device) != f"torch.device({HOST_DEVICE!r})"
     return ".to(device)" if is_elsewhere else ""
 
 

@@ -11,7 +11,7 @@ from ci_autotest.program.repro.snippet_sides import DEVICE
 from ci_autotest.values.dtypes import DIFFERENTIABLE
 
 if TYPE_CHECKING:
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_sides import SnippetSides
 

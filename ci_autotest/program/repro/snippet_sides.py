@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import GRAPH_OPTIONS, function_text, names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, HOST_DEVICE, Ref
+from ci_autotest.program.note import CompileNote, FxNote, Note, SubstituteNote, TorchNote, TrainingNote
 from ci_autotest.program.python_names import is_path, is_pythons
 from ci_autotest.program.random_calls import seeds_of
-from ci_autotest.program.repro.candidates import compiled_text, device_module
-from ci_autotest.program.repro.graph_pass import fx_body, transform_of
-from ci_autotest.program.repro.module_ranks import wrap_of
-from ci_autotest.program.repro.operator_modules import imported_modules, loaded_libraries
-from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, class_names, classes_of
+from ci_autotest.program.repro.candidates import compiled_text
+from ci_autotest.program.repro.graph_pass import fx_body
+from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of
 from ci_autotest.program.roles import VARIADIC
 from ci_autotest.program.targets import OPS, is_own, last_name
 from ci_autotest.program.written_values import IN_PLACE_AT, is_in_place
@@ -21,7 +20,8 @@ from ci_autotest.program.written_values import IN_PLACE_AT, is_in_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from ci_autotest.program.ir import Recording, Step
+    from ci_autotest.program.ir import Step
+    from ci_autotest.program.recording import Recording
 
 #: Functions with a keyword `inplace`, which a kernel does not take.
 _ACTIVATIONS: Final = frozenset(f"torch.nn.functional.{name}" for name in IN_PLACE_AT if name.islower())
@@ -68,37 +68,35 @@ def sides_of(recording: Recording, kind: str) -> SnippetSides | None:
     Args:
         recording: The program, with the candidate's note.
         kind: Of the finding.
-
-    Raises:
-        ProgramError: The note has something that is never printed as code.
     """
-    backend = recording.note.get("backend")
-    if backend == "substitute":
-        sides = _substitute(recording)
-        return _graph(recording, sides) if kind == "graph" and sides is not None else sides
-    if backend == "torch":
-        return _graph(recording, SnippetSides()) if kind == "graph" else _devices(recording)
-    if backend == "torch.compile":
-        return _compiled(recording)
-    return _transformed(recording) if backend == "fx" else None
+    match recording.note.side:
+        case SubstituteNote() as side:
+            sides = _substitute(recording, side)
+            return _graph(recording, sides) if kind == "graph" and sides is not None else sides
+        case TorchNote():
+            return _graph(recording, SnippetSides()) if kind == "graph" else _devices(recording)
+        case CompileNote():
+            return _compiled(recording)
+        case FxNote() as side:
+            return _transformed(recording, side)
+        case _:
+            return None
 
 
-def own_names(note: Mapping[str, object]) -> set[str]:
+def own_names(note: Note) -> set[str]:
     """Return the user's functions and modules that a candidate consists of."""
-    registering = {*imported_modules(note), *loaded_libraries(note)}
-    return {*kernel_names(note), *registering, wrap_of(note), device_module(note)} - {""}
+    side = note.side
+    return {*side.functions, *side.imports, *side.load, side.device_module} - {""}
 
 
-def kernel_names(note: Mapping[str, object]) -> set[str]:
+def kernel_names(note: Note) -> set[str]:
     """Return the functions and classes that replace operators and modules, and the pass over a graph."""
-    spellings = note.get("spellings")
-    paths = {path for path in spellings if isinstance(path, str)} if isinstance(spellings, dict) else set()
-    return {*paths, *class_names(note), transform_of(note)} - {""}
+    return set() if isinstance(note.side, TrainingNote) else {*note.side.functions}
 
 
-def device_text(note: Mapping[str, object], key: str = DEVICE) -> str:
+def device_text(device: str) -> str:
     """Return the expression of a side's device."""
-    return f"torch.device({str(note.get(key, HOST_DEVICE)).replace('auto', HOST_DEVICE)[:60]!r})"
+    return f"torch.device({device.replace('auto', HOST_DEVICE)[:60]!r})"
 
 
 def free(name: str, taken: Collection[str]) -> str:
@@ -108,17 +106,17 @@ def free(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def _substitute(recording: Recording) -> SnippetSides | None:
+def _substitute(recording: Recording, side: SubstituteNote) -> SnippetSides | None:
     """Return the kernels as arguments of the program if it calls each directly; else a mode that substitutes them."""
-    answered = _answered(recording.note)
+    answered = _answered(side)
     if classes_of(recording):
-        return _of_classes(recording, answered)
+        return _of_classes(recording, side, answered)
     if not answered:
         return None
     modules = tuple(sorted({path.rpartition(".")[0] for path in answered.values() if not path.startswith(OPS)}))
-    targets = _targets(recording, answered)
+    targets = _targets(recording, side, answered)
     if not targets:
-        return SnippetSides(imports=modules, above=_mode(recording, answered), around="with Replaced():")
+        return SnippetSides(imports=modules, above=_mode(recording, side, answered), around="with Replaced():")
     taken = {*names(recording.program), *(module.partition(".")[0] for module in modules)}
     parameters = {
         target: free("function" if len(targets) == 1 else f"function_{number}", taken)
@@ -130,32 +128,30 @@ def _substitute(recording: Recording) -> SnippetSides | None:
     )  # fmt: skip
 
 
-def _of_classes(recording: Recording, answered: Mapping[str, str]) -> SnippetSides:
+def _of_classes(recording: Recording, side: SubstituteNote, answered: Mapping[str, str]) -> SnippetSides:
     """Return the flag that says which classes the program constructs; functions are substituted by a mode."""
     modules = class_modules(recording) | {path.rpartition(".")[0] for path in answered.values()}
     sides = SnippetSides(candidate="True", reference="False", takes=IS_CANDIDATE, imports=tuple(sorted(modules)))
     if not answered:
         return sides
-    return replace(sides, above=_mode(recording, answered), around="with Replaced():")
+    return replace(sides, above=_mode(recording, side, answered), around="with Replaced():")
 
 
-def _answered(note: Mapping[str, object]) -> dict[str, str]:
+def _answered(side: SubstituteNote) -> dict[str, str]:
     """Return the kernel for each spelling of an operator."""
-    spellings = note.get("spellings")
-    pairs = spellings.items() if isinstance(spellings, dict) else ()
     # The note may come from outside, and a function of the standard library is no kernel.
-    kernels = [(path, spelled) for path, spelled in pairs if is_path(path) and not is_pythons(path)]
-    return {name: path for path, spelled in kernels if isinstance(spelled, list) for name in spelled if is_path(name)}
+    kernels = [(path, spelled) for path, spelled in side.spellings.items() if not is_pythons(path)]
+    return {name: path for path, spelled in kernels for name in spelled if is_path(name)}
 
 
-def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str]:
+def _targets(recording: Recording, side: SubstituteNote, answered: Mapping[str, str]) -> dict[str, str]:
     """Return the kernel for each target that the program calls; nothing if a call reaches its kernel indirectly.
 
     In-place calls, and calls inside a module, reach a kernel only through torch's dispatch.
     """
     found: dict[str, str] = {}
     for step in recording.program.steps:
-        path = _kernel(step, recording.note, answered)
+        path = _kernel(step, side, answered)
         if step.op == CALL_MODULE or (path is not None and _is_rearranged(step)):
             return {}
         if path is not None:
@@ -163,14 +159,13 @@ def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str
     return found
 
 
-def _kernel(step: Step, note: Mapping[str, object], answered: Mapping[str, str]) -> str | None:
+def _kernel(step: Step, side: SubstituteNote, answered: Mapping[str, str]) -> str | None:
     """Return the kernel that a step's call reaches, in whatever spelling; ``None`` without one."""
     if step.op == CALL_METHOD:
         plain = step.target.removesuffix("_") if is_in_place(step.target) else step.target
         return answered.get(f"torch.Tensor.{plain}")
-    renames = note.get("renames")
-    path = renames.get(step.target) if step.op == CALL_FUNCTION and isinstance(renames, dict) else None
-    return path if isinstance(path, str) and path in answered.values() else None
+    path = side.renames.get(step.target) if step.op == CALL_FUNCTION else None
+    return path if path in answered.values() else None
 
 
 def _spelled(step: Step) -> str:
@@ -205,11 +200,11 @@ def _dispatched(step: Step, path: str) -> dict[str, str]:
     return {spelled: path}
 
 
-def _mode(recording: Recording, answered: Mapping[str, str]) -> tuple[str, ...]:
+def _mode(recording: Recording, side: SubstituteNote, answered: Mapping[str, str]) -> tuple[str, ...]:
     """Return a mode that passes calls in any spelling to the kernels; in-place calls copy the result to their input."""
     rows, steps = dict(answered), recording.program.steps
     for step in steps:
-        path = _kernel(step, recording.note, answered)
+        path = _kernel(step, side, answered)
         if path is not None and not is_own(_spelled(step)):
             rows |= _dispatched(step, path)
     may_write = any(step.op == CALL_MODULE or "inplace" in dict(step.kwargs) for step in steps)
@@ -233,10 +228,10 @@ def _mode(recording: Recording, answered: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _devices(recording: Recording) -> SnippetSides:
-    note, module = recording.note, device_module(recording.note)
+    note, module = recording.note, recording.note.side.device_module
     return SnippetSides(
-        candidate=device_text(note),
-        reference=device_text(note, "reference_device"),
+        candidate=device_text(note.device),
+        reference=device_text(note.reference_device),
         takes=DEVICE,
         imports=(module,) if module else (),
     )
@@ -268,13 +263,13 @@ def _whole(recording: Recording, candidate: str, rename: Callable[[str], str] | 
     return SnippetSides(candidate=candidate, reference="program", takes=function, whole=function, above=above)
 
 
-def _transformed(recording: Recording) -> SnippetSides | None:
+def _transformed(recording: Recording, side: FxNote) -> SnippetSides | None:
     """Return the body, and its graph rewritten by the candidate's pass."""
-    path = transform_of(recording.note)
+    path = side.transform
     if path and is_pythons(path):
         return None
     sides = _whole(recording, "transformed")
-    *body, head, call = fx_body(recording.program, "program", recording.note)
+    *body, head, call = fx_body(recording.program, "program", side)
     # A prompt ends a class at its first empty line, and needs one after it.
     above = (*sides.above, *filter(None, body), "", "", head, call, "", "")
     return replace(sides, imports=(path.rpartition(".")[0],) if path else (), above=above)

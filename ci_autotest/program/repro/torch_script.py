@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text
 from ci_autotest.program.ir import (
     HOST_DEVICE,
@@ -20,14 +19,13 @@ from ci_autotest.program.ir import (
     is_unpacking,
     output_refs,
 )
-from ci_autotest.program.python_names import is_path
+from ci_autotest.program.note import Note, OnnxRuntimeNote, SubstituteNote
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import (
     block,
     candidate_text,
     compile_options,
-    device_module,
     environment_lines,
     operator_checks_text,
     result_bands_text,
@@ -43,8 +41,7 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
-from ci_autotest.program.repro.graph_pass import transform_of
-from ci_autotest.program.repro.module_ranks import module_head, module_imports, wrap_of
+from ci_autotest.program.repro.module_ranks import module_head, module_imports
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.rank_launcher import LIBRARIES, launcher_text
 from ci_autotest.program.repro.ranks import is_on_gpus, rank_head, rank_imports
@@ -56,29 +53,29 @@ from ci_autotest.program.targets import OPS, last_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Program
+    from ci_autotest.program.recording import Recording
+    from ci_autotest.program.repro.script_facts import ScriptFacts
     from ci_autotest.program.repro.script_parts import Needs
 
 
-def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
+def repro_text(recording: Recording, facts: ScriptFacts) -> str:
     """Return the script.
 
     Args:
         recording: The smallest program, with what the reference gives and the candidate's note.
-        details: ``title``, ``lines`` (of the message), ``kind``, ``rtol``, ``atol``, ``check_dtype``, ``strictness``,
-            ``folders`` (of the candidate's modules, relative to the script), ``versions``, ``timeout_s`` (of the
-            candidate's process), ``has_backward`` (whether only the backward pass shows the finding).
+        facts: What it says of the finding.
     """
     # Before anything is named, because all parts of the script use the same names.
     recording = _without_clashes(recording)
-    program, needs = recording.program, needs_of(recording, details)
+    program, needs = recording.program, needs_of(recording, facts)
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *leaves(program)]))
     literals = tensor_texts(recording)
     setup = [*_bindings(program, literals, needs), *setup_of(recording), returned(given)]
     body = [*body_lines(program), f"return {output_text(program)}"]
     blocks = [
-        _head(recording, details, needs, literals),
+        _head(recording, facts, needs, literals),
         *([f"device = torch.device({HOST_DEVICE!r})"] if not needs.devices and _names_device([*setup, *body]) else ()),
         f"def inputs({f'{IS_CANDIDATE}=False' if classes_of(recording) else ''}):\n{block(setup)}",
         f"def reference({', '.join(takes)}):\n{block(body)}",
@@ -87,19 +84,19 @@ def repro_text(recording: Recording, details: Mapping[str, Any]) -> str:
         *filter(None, [result_bands_text(program)]),
         *([rank_head(recording)] if needs.ranks else ()),
         *([module_head(recording, needs.observed)] if needs.sharing else ()),
-        *([launcher_text(details["timeout_s"], on_gpus=is_on_gpus(recording.note))] if needs.processes else ()),
+        *([launcher_text(facts.timeout_s, on_gpus=is_on_gpus(recording.note))] if needs.processes else ()),
         *([template.READER] if _has_file(literals) else ()),
-        _values(recording, details, literals, needs),
+        _values(recording, facts, literals, needs),
         run_text(needs, takes, given),
-        *comparison_texts(details, needs),
+        *comparison_texts(facts, needs),
         *([_layers(recording, needs)] if needs.indices else ()),
-        *_entries(details, needs),
-        _end(details, needs),
+        *_entries(facts, needs),
+        _end(facts, needs),
     ]
     return "\n\n\n".join(text.strip("\n") for text in blocks) + "\n"
 
 
-def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, literals: Mapping[str, str]) -> str:
+def _head(recording: Recording, facts: ScriptFacts, needs: Needs, literals: Mapping[str, str]) -> str:
     has_folder = _has_file(literals) or bool(_modules(recording)) or bool(import_lines(recording))
     libraries = [
         *(["copy"] if needs.layouts else ()),
@@ -110,13 +107,13 @@ def _head(recording: Recording, details: Mapping[str, Any], needs: Needs, litera
         "sys",
         *(LIBRARIES if needs.processes else ()),
     ]
-    paths = ["from pathlib import Path"] if has_folder or _entry(details, needs) == "watched" else []
+    paths = ["from pathlib import Path"] if has_folder or _entry(facts, needs) == "watched" else []
     return template.HEAD % {
-        "title": details["title"],
-        "message": "\n".join(f"  {line}" if line else "" for line in details["lines"]),
+        "title": facts.title,
+        "message": "\n".join(f"  {line}" if line else "" for line in facts.lines),
         "libraries": "\n".join([*(f"import {library}" for library in sorted(libraries)), *paths]),
         "here": "HERE = Path(__file__).resolve().parent\n" if has_folder else "",
-        "imports": _imports(recording, details),
+        "imports": _imports(recording, facts),
         "devices": template.DEVICES % _devices(recording.note) if needs.devices else "",
     }
 
@@ -129,10 +126,10 @@ def _has_file(literals: Mapping[str, str]) -> bool:
     return any("stored(" in text for text in literals.values())
 
 
-def _values(recording: Recording, details: Mapping[str, Any], literals: Mapping[str, str], needs: Needs) -> str:
+def _values(recording: Recording, facts: ScriptFacts, literals: Mapping[str, str], needs: Needs) -> str:
     """Return the results of the reference, and the tolerance."""
-    settings = template.SETTINGS % {"rtol": details["rtol"], "atol": details["atol"], "versions": details["versions"]}
-    if details["kind"] == "nondeterminism":  # The candidate is compared with itself.
+    settings = template.SETTINGS % {"rtol": facts.rtol, "atol": facts.atol, "versions": facts.versions}
+    if facts.kind == "nondeterminism":  # The candidate is compared with itself.
         return f"{_carried(recording, literals, needs)}{settings}"
     program, named = recording.program, names(recording.program)
     given = "test expects" if needs.expected else "reference gave when this was found"
@@ -161,24 +158,24 @@ def _carried(recording: Recording, literals: Mapping[str, str], needs: Needs) ->
     return "".join(f"{line}\n" for line in lines)
 
 
-def _entries(details: Mapping[str, Any], needs: Needs) -> list[str]:
+def _entries(facts: ScriptFacts, needs: Needs) -> list[str]:
     """Return the function with which the script starts, and ``main`` if that calls it."""
-    entry = _entry(details, needs)
+    entry = _entry(facts, needs)
     if entry == "repeated":
         results = "[*outputs, *gradients.values(), raised]" if needs.backward else "outputs"
         return [REPEATED % {"outputs": ", ".join(needs.observed), "results": results}]
-    return [main_text(needs), *([WATCH % {"timeout_s": details["timeout_s"]}] if entry == "watched" else ())]
+    return [main_text(needs), *([WATCH % {"timeout_s": facts.timeout_s}] if entry == "watched" else ())]
 
 
-def _entry(details: Mapping[str, Any], needs: Needs) -> str:
+def _entry(facts: ScriptFacts, needs: Needs) -> str:
     """Return the name of the function with which the script starts; ranks in processes are watched already."""
-    if details["kind"] == "nondeterminism":
+    if facts.kind == "nondeterminism":
         return "repeated"
-    return "watched" if details["kind"] in LOST and not needs.processes else "main"
+    return "watched" if facts.kind in LOST and not needs.processes else "main"
 
 
-def _end(details: Mapping[str, Any], needs: Needs) -> str:
-    entry = _entry(details, needs)
+def _end(facts: ScriptFacts, needs: Needs) -> str:
+    entry = _entry(facts, needs)
     return template.END % {
         "usable": template.USABLE if needs.devices else "",
         "entry": entry,
@@ -214,16 +211,9 @@ def _holds_indices(program: Program, index: int) -> bool:
 
 def _without_clashes(recording: Recording) -> Recording:
     """Return the recording with values renamed whose names are those of modules and functions in the script."""
-    spellings, renames = recording.note.get("spellings"), recording.note.get("renames")
-    paths = list(spellings) if isinstance(spellings, dict) else []
-    for path in [*paths, *(renames.values() if isinstance(renames, dict) else ())]:
-        if not is_path(path):
-            message = (
-                f"the note names {str(path)[:60]!r} as a function: it is not a dotted name and never printed as code."
-            )
-            raise ProgramError(message)
-    own = [transform_of(recording.note), wrap_of(recording.note), device_module(recording.note)]
-    roots = {path.partition(".")[0] for path in [*paths, *own]} | {
+    side = recording.note.side
+    paths = {*side.functions, *(side.renames.values() if isinstance(side, SubstituteNote) else ())}
+    roots = {path.partition(".")[0] for path in {*paths, side.device_module}} | {
         "inspect",
         "io",
         "json",
@@ -252,9 +242,10 @@ def _bindings(program: Program, literals: Mapping[str, str], needs: Needs) -> li
     return found
 
 
-def _devices(note: Mapping[str, Any]) -> dict[str, str]:
+def _devices(note: Note) -> dict[str, str]:
     """Return the devices of the candidate and of the reference."""
-    return {key: repr(str(note.get(key, "cpu")).replace("auto", "cpu")) for key in ("device", "reference_device")}
+    own = {"device": note.device, "reference_device": note.reference_device}
+    return {key: repr(device.replace("auto", "cpu")) for key, device in own.items()}
 
 
 def _registered(recording: Recording) -> list[str]:
@@ -264,21 +255,21 @@ def _registered(recording: Recording) -> list[str]:
 
 def _modules(recording: Recording) -> list[str]:
     """Return the user's modules that the candidate needs."""
-    spellings = recording.note.get("spellings")
-    paths = [*(spellings if isinstance(spellings, dict) else ()), transform_of(recording.note), wrap_of(recording.note)]
-    modules = {path.rpartition(".")[0] for path in paths if path and not path.startswith(OPS)}
-    modules |= class_modules(recording)
-    return sorted({*modules, device_module(recording.note)} - {""})
+    side = recording.note.side
+    own = set(side.classes.values()) | set(side.state.values()) if isinstance(side, SubstituteNote) else set()
+    paths = [path for path in side.functions if path not in own]
+    modules = {path.rpartition(".")[0] for path in paths if not path.startswith(OPS)}
+    return sorted({*modules, *class_modules(recording), side.device_module} - {""})
 
 
-def _imports(recording: Recording, details: Mapping[str, Any]) -> str:
-    modules, device = _modules(recording), device_module(recording.note)
+def _imports(recording: Recording, facts: ScriptFacts) -> str:
+    modules, device = _modules(recording), recording.note.side.device_module
     lines, operators = environment_lines(recording.note), import_lines(recording)
     modules = [module for module in modules if f"import {module}" not in operators]
     if modules or operators:
-        folders = ", ".join([*(f"HERE / {folder!r}" for folder in details["folders"]), "Path.cwd()"])
+        folders = ", ".join([*(f"HERE / {folder!r}" for folder in facts.folders), "Path.cwd()"])
         lines.append(f"sys.path += map(str, [{folders}])")
-    if recording.note.get("backend") == "onnxruntime":
+    if isinstance(recording.note.side, OnnxRuntimeNote):
         modules = ["io", "onnxruntime"]
     operators = [*operators, *rank_imports(recording.note), *module_imports(recording.note)]
     if not modules and not operators:

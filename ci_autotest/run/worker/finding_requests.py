@@ -21,6 +21,7 @@ from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.edit import maker_of
 from ci_autotest.program.ir import CALL_FUNCTION, output_refs
+from ci_autotest.program.note import Note
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.program.targets import is_own
 from ci_autotest.record.declaration import Declaration
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.errors import Unsupported
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.recording import Recording
     from ci_autotest.run.progress_beacon import ProgressBeacon
 
 
@@ -60,11 +61,7 @@ class FindingRequests:
         key = test_key(self._worker_context.hello.seed, message.test.id)
         name = (key, message.test.id, message.case, message.attempt)
         attempt = self._worker_context.attempts.attempt(declaration, call, name, message.edits, message.profile)
-        note = {
-            "draws": [list(draw) for draw in attempt.draws],
-            "profile": attempt.profile,
-            "attempt": message.attempt,
-        }
+        note = Note(draws=[list(draw) for draw in attempt.draws], profile=attempt.profile, attempt=message.attempt)
         outside = out_of_scope(contender.backend, attempt)
         live = live_of(contender.backend.adapted(attempt))
         if outside is not None:
@@ -205,7 +202,7 @@ class FindingRequests:
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._worker_context.reference)
         # A nondeterministic program is compared with a second run of itself, because a single run may be right.
-        kind = recording.note.get("kind")
+        kind = recording.note.kind
         if kind == "stateful":
             return self._sequence(message, live, contender)
         judge = judge_confirmed if kind == "nondeterminism" else judge_program
@@ -222,7 +219,7 @@ class FindingRequests:
         judged = judge_sequence(live, self._watched(contender), message.passed_over)
         more = {}
         if judged.verdict.outcome == "misaligned":
-            single = to_recording(alone(live, judged.verdict, self._worker_context.reference), {})
+            single = to_recording(alone(live, judged.verdict, self._worker_context.reference))
             more = {"alone_program": encode_program(single), "alone_tensors": encode_tensors(single)}
         return self._answer(message.candidate, judged, contender.rules, **more)
 
@@ -239,13 +236,11 @@ class FindingRequests:
 
 
 def _declared(recording: Recording) -> Declaration | None:
-    """Return the comparison rules in a saved program's note as a declaration. The note comes from outside: check it."""
-    rules = recording.note.get("rules")
-    if not isinstance(rules, dict):
+    """Return the comparison rules in a saved program's note as a declaration."""
+    rules = recording.note.rules
+    if rules is None:
         return None
-    rtol, atol = (
-        bound if isinstance(bound := rules.get(name), float) and bound >= 0 else None for name in ("rtol", "atol")
+    is_graph = recording.note.kind == "graph"
+    return Declaration(
+        lambda: None, rtol=rules.rtol, atol=rules.atol, check_dtype=rules.check_dtype, check_graph=is_graph
     )
-    is_graph = recording.note.get("kind") == "graph"
-    is_checked = rules.get("check_dtype") is not False
-    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)

@@ -90,7 +90,7 @@ class SpeedRequests:
                 return Measured(results=[])
             calls = self._calls(attempt, message)
             if message.keeps_program:
-                recording = to_recording(live_of(attempt), {})
+                recording = to_recording(live_of(attempt))
                 return Measured(results=[], program=encode_program(recording), tensors=encode_tensors(recording))
             fields["against"] = "original" if calls.is_original else "reference"
             return Measured(results=[SpeedResult(**fields, **timed) for timed in self._timed(calls, message)])

@@ -92,7 +92,7 @@ def test_device_of__auto__is_a_gpu_for_each_rank_or_the_cpu(
 
     assert device_of(candidate) == device
     # A repro names the device that was used, and not the wish.
-    assert repro_note(candidate, (), "auto")["device"] == device
+    assert repro_note(candidate, (), "auto").device == device
 
 
 class _Collective:

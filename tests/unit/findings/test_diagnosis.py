@@ -49,7 +49,7 @@ TOOLS = Tools(lambda: None, None, HELLO, Path("report"), (), 0, {})  # type: ign
 BACKENDS = {
     "kernels": {"backend": "substitute", "renames": {program_samples.OPERATOR: "mine.norm"},
                 "spellings": {"mine.norm": [program_samples.OPERATOR]}},
-    "ranks": {"backend": "dtensor", "plan": {}},
+    "ranks": {"backend": "dtensor"},
     "compiler": {"backend": "torch.compile", "options": {}},
 }  # fmt: skip
 #: What stages leave of a finding.

@@ -11,7 +11,8 @@ import pytest
 from ci_autotest.findings.shrink_driver import ShrinkTrial, shrink, shrink_compiled, shrink_crash, shrink_on_hosts
 from ci_autotest.kinds import CompileCandidate
 from ci_autotest.program.distribution import Distribution
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.process import WorkerLostError

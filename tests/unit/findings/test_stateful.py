@@ -44,7 +44,7 @@ def recorded(body, *, probe: bool = False):
     differentiate(attempt, TorchBackend())
     found = probe_of(attempt, TorchBackend(), lambda _: None) if probe else attempt
     assert not isinstance(found, str), found
-    return with_expected(to_recording(live_of(found), {}), live_of(found), TorchBackend())
+    return with_expected(to_recording(live_of(found)), live_of(found), TorchBackend())
 
 
 def targets(body, calls, *, probe: bool = False):

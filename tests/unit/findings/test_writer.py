@@ -15,6 +15,7 @@ from ci_autotest.findings.stages import followed
 from ci_autotest.findings.tools import Allowance, Inspection, Tools
 from ci_autotest.findings.writer import _needs_package
 from ci_autotest.kinds import DTensorCandidate
+from ci_autotest.program.note import note_of
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -140,7 +141,7 @@ def test_written__finding_of_processes__script_starts_the_ranks_unless_the_simul
 ):
     plain, fork_client = confirmed(), OfRanks(status)
     assert plain.shown is not None
-    of_ranks = replace(plain.shown.recording, note={"backend": "dtensor"})
+    of_ranks = replace(plain.shown.recording, note=note_of({"backend": "dtensor"}))
     diagnosis = replace(plain, shown=replace(plain.shown, recording=of_ranks))
     hello = msgspec.structs.replace(HELLO, candidates=[OF_PROCESSES])
     tools = Tools(lambda: AskedWorker(lambda _: Tried(verdict=seen)), fork_client, hello, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
@@ -190,6 +191,8 @@ def test_needs_package__module_of_kernels_that_declares_operators__does(tmp_path
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "fast.py").write_text(text, "utf-8")
     recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
-    noted = replace(recording, note={"backend": "substitute", "spellings": {"kernels.fast.exp": ["torch.exp"]}})
+    noted = replace(
+        recording, note=note_of({"backend": "substitute", "spellings": {"kernels.fast.exp": ["torch.exp"]}})
+    )
     tools = Tools(AskedWorker, Ended(1), HELLO, tmp_path, (tmp_path,), 0, {})
     assert _needs_package(noted, tools) is is_needed

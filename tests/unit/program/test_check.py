@@ -23,12 +23,12 @@ from ci_autotest.program.ir import (
     Mapping_,
     ModuleCall,
     Program,
-    Recording,
     Ref,
     Slice,
     Step,
     TensorSpec,
 )
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.targets import is_attribute, is_function, is_member
 
 SPEC = TensorSpec("float32", (2, 3), (3, 1), 0, 6)

@@ -9,21 +9,25 @@ import struct
 import symtable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.function_source import definitions
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.note import ModuleNote, Note
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.host_script import host_repro_text
+from ci_autotest.program.repro.script_facts import ScriptFacts
 
 SPEC = TensorSpec("float32", (2,), (1,), 0, 2, requires_grad=True)
 DATA = struct.pack("<2f", math.nan, -0.0)
-TOLD = {
-    "title": "misaligned", "lines": ["a line"], "kind": "value", "rtol": 1e-5, "atol": 1e-6, "check_dtype": True, "has_backward": False,
-    "strictness": "tolerance", "timeout_s": 60, "folders": ["../.."], "versions": "toy 1",
-}  # fmt: skip
+TOLD = ScriptFacts(
+    title="misaligned", lines=("a line",), kind="value", rtol=1e-5, atol=1e-6, check_dtype=True, has_backward=False,
+    strictness="tolerance", timeout_s=60, folders=("../..",), versions="toy 1",
+)  # fmt: skip
 
 
 def recorded(target: str, module: str = "toy", **host: object) -> Recording:
@@ -40,7 +44,7 @@ def recorded(target: str, module: str = "toy", **host: object) -> Recording:
     }  # fmt: skip
     tensors = dict.fromkeys(("t0", "cotangent_0", "output_0", "gradient_0"), DATA)
     expected = dict.fromkeys(("output_0", "gradient_0"), replace(SPEC, requires_grad=False))
-    return Recording(program, tensors, {"host": {**told, **host}, "torch": "2.13"}, expected)
+    return Recording(program, tensors, Note(side=ModuleNote(), host={**told, **host}, torch="2.13"), expected)
 
 
 @pytest.mark.parametrize("module", ["toy", "paddle", "jax"])
@@ -85,7 +89,7 @@ def test_host_repro_text__a_damaged_note__is_refused(host: dict):
 
 def test_host_repro_text__a_value_named_as_its_adapter__does_not_hide_it():
     recording = recorded("adapters.batch_1d", "paddle")
-    recording.note["host"]["program"][1][1][4] = "batch_1d"  # type: ignore[index]
+    recording.note.host["program"][1][1][4] = "batch_1d"  # type: ignore[index]
 
     text = host_repro_text(recording, TOLD)
 
@@ -94,7 +98,7 @@ def test_host_repro_text__a_value_named_as_its_adapter__does_not_hide_it():
 
 def test_host_repro_text__a_seed_that_is_no_number__is_refused():
     recording = recorded("toy.exp")
-    recording.note["host"]["program"][1][1][6] = "0); evil("  # type: ignore[index]
+    recording.note.host["program"][1][1][6] = "0); evil("  # type: ignore[index]
 
     with pytest.raises(ProgramError, match="a number is expected"):
         host_repro_text(recording, TOLD)
@@ -147,15 +151,15 @@ def test_host_repro_text__value_with_the_name_of_what_the_script_calls__has_anot
         step._replace(name=name) for step, name in zip(found.program.body, ("tensor", "argmax", "output"), strict=True)
     ]
     program = Program((), tuple(steps), found.program.cotangents)
-    host = {**found.note["host"], "program": plain_program(program)}
-    text = host_repro_text(replace(found, program=program, note={**found.note, "host": host}), TOLD)
+    host = {**found.note.host, "program": plain_program(program)}
+    text = host_repro_text(replace(found, program=program, note=msgspec.structs.replace(found.note, host=host)), TOLD)
     assert "    tensor_0 = tensor(" in text
     assert "    argmax_0 = argmax(tensor_0)" in text
 
 
 @pytest.mark.parametrize(("kind", "entry"), [("graph", "graphed"), ("value", "main")])
 def test_host_repro_text__graph_mode__runs_the_candidate_as_one_graph(kind: str, entry: str):
-    text = host_repro_text(recorded("oneflow.exp", "oneflow", graph=True), {**TOLD, "kind": kind})
+    text = host_repro_text(recorded("oneflow.exp", "oneflow", graph=True), replace(TOLD, kind=kind))
     assert "class Body(oneflow.nn.Graph):" in text
     assert f"    status = {entry}()\n" in text
     assert "GRADIENTS" not in text
@@ -169,7 +173,7 @@ LINES_AT_MOST = {"value": 130, "shape": 145, "dtype": 130, "metadata": 150, "gra
 @pytest.mark.parametrize("kind", LINES_AT_MOST)
 @pytest.mark.parametrize("module", ["toy", "paddle", "jax", "mindspore"])
 def test_host_repro_text__small_finding__carries_what_its_kind_needs_and_no_more(module: str, kind: str):
-    told = {**TOLD, "kind": kind, "has_backward": kind == "gradient"}
+    told = replace(TOLD, kind=kind, has_backward=kind == "gradient")
     text = host_repro_text(recorded(f"{module}.exp", module), told)
     compile(text, "repro.py", "exec")
     assert text.count("\n") <= LINES_AT_MOST[kind], text

@@ -7,6 +7,7 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from ci_autotest.backends.mapping.table import load_table
@@ -19,12 +20,13 @@ from ci_autotest.program.ir import (
     DType,
     FrameworkConstant,
     Program,
-    Recording,
     Ref,
     Step,
     TensorSpec,
 )
 from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.note import ModuleNote, Note
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.repro.snippet import snippet
 from ci_autotest.program.repro.snippet_checks import Facts
@@ -48,7 +50,7 @@ def recorded(call: Step, module: str = "paddle", **host: object) -> Recording:
     }  # fmt: skip
     own = program(Step(CALL_FUNCTION, "torch.exp", (Ref(0),), (), "y"))
     tensors = dict.fromkeys(("t0", "output_0"), struct.pack("<2f", 1, 2))
-    return Recording(own, tensors, {"host": {**noted, **host}, "torch": "2.13"}, {"output_0": SPEC})
+    return Recording(own, tensors, Note(side=ModuleNote(), host={**noted, **host}, torch="2.13"), {"output_0": SPEC})
 
 
 def called(target: str, *args: Any, **kwargs: Any) -> Step:
@@ -113,7 +115,7 @@ def test_snippet__a_strangers_module_with_torchs_names__has_those_that_torch_all
 
 def test_snippet__code_in_a_strangers_words__stays_text():
     named = recorded(called("paddle.exp")._replace(name="y = evil()  #"), version='1"\nevil()')
-    found = shown(replace(named, note={**named.note, "torch": "2.13\nevil()"}))
+    found = shown(replace(named, note=msgspec.structs.replace(named.note, torch="2.13\nevil()")))
     assert "paddle.exp(x)" in found
     assert "evil" not in found
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.program.ir import Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import Program, Ref, Step, TensorSpec
+from ci_autotest.program.note import Note
+from ci_autotest.program.recording import Recording
 
 SLICED = TensorSpec("float32", (2, 3), (6, 2), 1, 12, requires_grad=True, state="buffer")
 MODULE = Step("call_function", "torch.nn.Linear", (2, 2), (), "module", in_setup=True)
@@ -55,8 +57,8 @@ def test_calls__of_a_program__are_neither_inputs_nor_the_output() -> None:
 
 def test_with_program__after_an_edit__keeps_the_data_of_what_is_left() -> None:
     tensors = {"x": b"x", "cotangent_1": b"c", "output_0": b"o"}
-    whole = Recording(PROGRAM, tensors, {"test": "t"}, {"output_0": SLICED}, {"output_0": True})
+    whole = Recording(PROGRAM, tensors, Note(test="t"), {"output_0": SLICED}, {"output_0": True})
     shorter = Program((), (X, OUTPUT._replace(args=(Ref(0),))))
 
-    assert whole.with_program(shorter) == Recording(shorter, {"x": b"x"}, {"test": "t"})
+    assert whole.with_program(shorter) == Recording(shorter, {"x": b"x"}, Note(test="t"))
     assert whole.with_program(PROGRAM, {"x": b"0"}).tensors == {"x": b"0", "cotangent_1": b"c"}

@@ -6,8 +6,9 @@ import pytest
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.distribution import Distribution
-from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, Step, TensorSpec
+from ci_autotest.program.ir import PLACEHOLDER, Program, Step, TensorSpec
 from ci_autotest.program.json_values import plain_spec, spec_of
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.rank_processes import global_lines, lies_text, ranks_of
 
 

@@ -13,13 +13,14 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     Mapping_,
     Program,
-    Recording,
     Ref,
     Step,
     TensorSpec,
 )
-from ci_autotest.program.repro.module_ranks import module_body, module_head, share_lines, wrap_of
-from ci_autotest.program.repro.ranks import STARTS_RANKS, rank_head, rank_imports, rank_lines, starts_ranks
+from ci_autotest.program.note import note_of
+from ci_autotest.program.recording import Recording
+from ci_autotest.program.repro.module_ranks import module_body, module_head, share_lines
+from ci_autotest.program.repro.ranks import rank_head, rank_imports, rank_lines, starts_ranks
 
 WEIGHT = TensorSpec("float32", (4, 3), (3, 1), 0, 12, distribution=Distribution((2,), ("Shard(0)",)))
 
@@ -45,13 +46,13 @@ def test_rank_lines__name_of_a_parameter__is_shown_within_its_comment(name, comm
         Step(CALL_FUNCTION, "torch.nn.Linear", (3, 4), (), "module", in_setup=True),
         Step(CALL_METHOD, "load_state_dict", (Ref(1), Mapping_(((name, Ref(0)),))), (), "loaded", in_setup=True),
     )
-    recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {}, {})
+    recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {})
     assert rank_lines(recording) == comments
     assert "os.system" not in rank_head(recording)
 
 
 X = Step(PLACEHOLDER, "t0", (WEIGHT,), (), "x")
-SHARED = Recording(Program((), (X, Step(OUTPUT, "output", (Ref(0),), (), "output"))), {}, {"backend": "ddp"})
+SHARED = Recording(Program((), (X, Step(OUTPUT, "output", (Ref(0),), (), "output"))), {}, note_of({"backend": "ddp"}))
 
 
 def test_share_lines__input_with_the_batch__says_how_it_is_split():
@@ -67,7 +68,7 @@ def sized(*indices: int, slices: bool = False) -> Recording:
     plan = {"joins": [[0, "rows", 0]], "rows": [2, 2], "unused": False, "independent": True, "weights": [],
             "of_slices": [], "sizes": [], "sized": [*indices], "slices": slices}  # fmt: skip
     program = Program((), (X, view, Step(OUTPUT, "output", (Ref(1),), (), "output")))
-    return Recording(program, {}, {"backend": "ddp", "plan": plan})
+    return Recording(program, {}, note_of({"backend": "ddp", "plan": plan}))
 
 
 def test_module_body__number_of_rows_as_a_size__is_that_of_the_rank():
@@ -85,9 +86,9 @@ def test_module_body__damaged_step_with_rows__is_refused():
 
 
 @pytest.mark.parametrize("wrap", ["a:b\nimport os", "os;x:y", "wrapped"])
-def test_wrap_of__note_from_outside__is_never_printed(wrap: str):
+def test_note_of__wrapper_of_a_note_from_outside__is_never_printed(wrap: str):
     with pytest.raises(ProgramError, match="never printed as code"):
-        wrap_of({"backend": "ddp", "wrap": wrap})
+        note_of({"backend": "ddp", "wrap": wrap})
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_wrap_of__note_from_outside__is_never_printed(wrap: str):
     ids=["none", "empty", "no rows", "unknown join"],
 )
 def test_module_head__damaged_plan__is_refused(plan: object):
-    damaged = Recording(SHARED.program, {}, {"backend": "ddp", "plan": plan})
+    damaged = Recording(SHARED.program, {}, note_of({"backend": "ddp", "plan": plan}))
     with pytest.raises(ProgramError, match="does not say how its ranks share the batch"):
         module_head(damaged, ["outputs"])
 
@@ -104,15 +105,15 @@ def test_module_head__damaged_plan__is_refused(plan: object):
 @pytest.mark.parametrize(
     ("note", "starts"),
     [
-        ({"backend": "dtensor", STARTS_RANKS: True}, True),
-        ({"backend": "dtensor", STARTS_RANKS: "yes"}, False),
+        ({"backend": "dtensor", "starts_ranks": True}, True),
         ({"backend": "dtensor", "processes": True}, False),
-        ({"backend": "torch", STARTS_RANKS: True}, False),
+        ({"backend": "torch", "starts_ranks": True}, False),
     ],
-    ids=["says so", "from outside", "simulation not tried", "no ranks"],
+    ids=["says so", "simulation not tried", "no ranks"],
 )
 def test_starts_ranks__note_of_a_program__only_if_it_says_so(note: dict[str, object], starts: bool):
-    assert starts_ranks(note) is starts
-    assert any("LocalTensorMode" in line for line in rank_imports(note)) is (
+    made = note_of(note)
+    assert starts_ranks(made) is starts
+    assert any("LocalTensorMode" in line for line in rank_imports(made)) is (
         note["backend"] == "dtensor" and not starts
     )

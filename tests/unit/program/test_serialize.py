@@ -13,7 +13,8 @@ from ci_autotest.alignment.recordings import to_live, to_recording, with_expecte
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.ir import Recording
+from ci_autotest.program.note import FxNote, Note, note_of
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.serialize import PROGRAM_BYTES, SCHEMA, decode, encode_program, encode_tensors
 from tests.engine import judged, record
 
@@ -65,7 +66,7 @@ BODIES = {
 
 def recorded(body, **how) -> Recording:
     live = live_of(record(body, **how))
-    return with_expected(to_recording(live, {"test": "a::b", "draws": [["0", "int", 1]]}), live, TorchBackend())
+    return with_expected(to_recording(live, Note(test="a::b", draws=[["0", "int", 1]])), live, TorchBackend())
 
 
 def files(recording: Recording | None = None) -> tuple[dict, bytes]:
@@ -100,7 +101,7 @@ def test_encode_tensors__after_decode__same_bytes():
 def test_to_live__of_a_recording__runs_to_the_same_bits(body, profile):
     attempt = record(body, profile=profile)
     assert attempt.refused is None, attempt.trace.failure
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     live = to_live(decode(encode_program(recording), encode_tensors(recording)))
     again = attempt._replace(program=live.program, sources=dict(live.sources), cotangents=dict(live.cotangents))
     assert judged(again, TorchBackend()).verdict.outcome == "aligned"
@@ -273,9 +274,9 @@ def test_decode__hostile_tensor_file__is_refused(tensors):
 
 def test_decode__note__is_data_and_nothing_else():
     recording = recorded(BODIES["call"])
-    hostile = {"__class__": "x", "renames": {"torch.softmax": "os.system"}, "n": [1, None, {"a": 2.5}]}
-    made = Recording(recording.program, recording.tensors, hostile, recording.expected)
-    assert decode(encode_program(made), encode_tensors(made)).note == hostile
+    hostile = {"__class__": "x", "backend": "fx", "transform": "os.system", "n": [1, None, {"a": 2.5}]}
+    made = Recording(recording.program, recording.tensors, note_of(hostile), recording.expected)
+    assert decode(encode_program(made), encode_tensors(made)).note == Note(side=FxNote(transform="os.system"))
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (0, 3), (1, 2)], ids=str)

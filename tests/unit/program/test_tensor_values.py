@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.ir import Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import Program, Ref, Step, TensorSpec
+from ci_autotest.program.recording import Recording
 from ci_autotest.program.serialize import decode, decode_program, encode_program, encode_tensors
 from ci_autotest.values.dtypes import ITEM_SIZE
 from tests import program_samples as programs

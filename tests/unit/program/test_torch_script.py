@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -17,24 +18,26 @@ from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ProgramError
 from ci_autotest.kinds import CompileCandidate, OnnxRuntimeCandidate, SubstituteCandidate, TorchCandidate
+from ci_autotest.program.note import note_of, plain_note
+from ci_autotest.program.repro.script_facts import ScriptFacts
 from ci_autotest.program.repro.torch_script import repro_text
-from ci_autotest.program.serialize import encode_tensors
+from ci_autotest.program.serialize import decode_program, encode_program, encode_tensors
 from tests.engine import record
 from tests.faults import mutating, with_backward
 
-TOLD = {
-    "title": "misaligned: a title with 'quotes'",
-    "lines": ["one line", "", "another"],
-    "kind": "value",
-    "has_backward": True,
-    "rtol": 1.3e-6,
-    "atol": 1e-5,
-    "check_dtype": True,
-    "strictness": "tolerance",
-    "folders": ["../.."],
-    "versions": "Python 3",
-    "timeout_s": 60,
-}
+TOLD = ScriptFacts(
+    title="misaligned: a title with 'quotes'",
+    lines=["one line", "", "another"],
+    kind="value",
+    has_backward=True,
+    rtol=1.3e-6,
+    atol=1e-5,
+    check_dtype=True,
+    strictness="tolerance",
+    folders=("../..",),
+    versions="Python 3",
+    timeout_s=60,
+)
 
 
 def x(**how):
@@ -100,7 +103,7 @@ def script(body, profile: str | None = None, operator: str = "exp", **told) -> t
     replaced = {f"torch.{operator}": f"fake_kernels.{operator}"}
     note = repro_note(SubstituteCandidate(name="kernels", replace=replaced), live.program.steps)
     recording = with_expected(to_recording(live, note), live, TorchBackend())
-    return repro_text(recording, {**TOLD, **told}), encode_tensors(recording)
+    return repro_text(recording, replace(TOLD, **told)), encode_tensors(recording)
 
 
 def ran(text: str, tensors: bytes, folder) -> int:
@@ -225,7 +228,9 @@ def test_repro_text__candidate_is_exported__goes_forward_only_with_the_options_o
     assert "file, options = Body(given, kept), io.BytesIO(), {'dynamo': False, 'opset_version': 18}" in text
     assert "COTANGENTS" not in text
     # Of a note that comes from outside nothing but numbers and flags is printed.
-    hostile = replace(recording, note={**recording.note, "options": {"dynamo": "__import__('os')", "f": 1}})
+    with pytest.raises(ProgramError, match="damaged or edited"):
+        note_of({**plain_note(note), "options": {"dynamo": "__import__('os')"}})
+    hostile = replace(recording, note=note_of({**plain_note(note), "options": {"f": 1}}))
     assert "io.BytesIO(), {'dynamo': False}" in repro_text(hostile, TOLD)
 
 
@@ -239,10 +244,10 @@ def test_repro_text__candidate_is_torch_compile__compiles_the_reference():
 
 def on_device(**note: object) -> str:
     """Return the script of a candidate on a device of its own, with its note changed."""
-    recording = to_recording(live_of(record(lambda: torch.exp(x()))), {})
+    recording = to_recording(live_of(record(lambda: torch.exp(x()))))
     candidate = TorchCandidate(name="npu", device="npu", module="toy_npu.lib")
     told = repro_note(candidate, recording.program.steps)
-    return repro_text(replace(recording, note={**told, **note}), TOLD)
+    return repro_text(replace(recording, note=note_of({**plain_note(told), **note})), TOLD)
 
 
 def test_repro_text__device_of_a_module__imports_it_runs_there_and_ends_without_its_threads():
@@ -261,7 +266,7 @@ def test_repro_text__value_is_named_as_the_module_of_the_device__gives_way():
         toy_npu = torch.exp(x())
         return toy_npu * 2
 
-    recording = to_recording(live_of(record(body)), {})
+    recording = to_recording(live_of(record(body)))
     steps = tuple(
         step._replace(name="toy_npu") if step.target == "torch.exp" else step for step in recording.program.body
     )
@@ -273,7 +278,9 @@ def test_repro_text__value_is_named_as_the_module_of_the_device__gives_way():
 
 @pytest.mark.parametrize("name", ["os; import sys", "a b", "1", 3, ["toy"], "toy..lib", "os", "os.path"])
 def test_repro_text__note_names_no_module__is_never_printed_as_code(name: object):
-    with pytest.raises(ProgramError, match="as a device's module: it is not one and never printed as code"):
+    with pytest.raises(
+        ProgramError, match=r"damaged or edited|which is not a module of the user's: it is never printed as code"
+    ):
         on_device(device_module=name)
 
 
@@ -282,17 +289,23 @@ def test_repro_text__note_names_no_module__is_never_printed_as_code(name: object
     [
         (
             {"backend": "torch.compile", "options": {"x=0) or EVIL() #": 1}},
-            "these are no arguments and never printed as code",
+            "which is not an argument of torch.compile: it is never printed as code",
         ),
-        ({"backend": "torch.compile", "options": ["dynamic"]}, "these are no arguments and never printed as code"),
-        ({"spellings": {"k.exp": ["torch.exp"]}, "renames": {"torch.exp": "EVIL().x"}}, "not a dotted name and never"),
-        ({"spellings": {"k.exp()": ["torch.exp"]}, "renames": {"torch.exp": "k.exp"}}, "not a dotted name and never"),
+        ({"backend": "torch.compile", "options": ["dynamic"]}, "damaged or edited"),
+        (
+            {"backend": "substitute", "spellings": {"k.exp": ["torch.exp"]}, "renames": {"torch.exp": "EVIL().x"}},
+            "is not a function: it is never",
+        ),
+        (
+            {"backend": "substitute", "spellings": {"k.exp()": ["torch.exp"]}, "renames": {"torch.exp": "k.exp"}},
+            "is not a function: it is never",
+        ),
     ],
 )
 def test_repro_text__note_with_code_in_it__is_refused(note: dict[str, object], said: str):
-    recording = to_recording(live_of(record(lambda: torch.exp(x()))), note)
+    plain = json.loads(encode_program(to_recording(live_of(record(lambda: torch.exp(x()))))))
     with pytest.raises(ProgramError, match=said):
-        repro_text(recording, TOLD)
+        decode_program(json.dumps({**plain, "note": note}).encode())
 
 
 def test_repro__integers_beyond_float64__are_exact_and_printed_as_integers(kernels, tmp_path, capsys):

@@ -14,6 +14,7 @@ from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.codegen import body_lines
+from ci_autotest.program.repro.script_facts import ScriptFacts
 from ci_autotest.program.repro.torch_script import repro_text
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from tests.engine import Rules, judged, record, recorded, substitute
@@ -94,7 +95,7 @@ BODIES = [a_tensor, containers, a_state, before_a_write, shared_memory, in_wrapp
 @pytest.mark.parametrize("body", BODIES)
 def test_save_and_load__replayed__is_aligned_bit_by_bit_and_saved(body):
     attempt = record(body)
-    recording = to_recording(live_of(attempt), {})
+    recording = to_recording(live_of(attempt))
     assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert judged(attempt, TorchBackend(), BITWISE).verdict.outcome == "aligned"
 
@@ -113,9 +114,9 @@ def test_save_and_load__printed__is_the_program_that_one_would_write():
 
 
 def test_save_and_load__in_a_repro__has_its_import():
-    details = {"title": "t", "lines": [], "kind": "value", "rtol": 0.0, "atol": 0.0, "check_dtype": True,
-               "strictness": "tolerance", "folders": [], "versions": "", "timeout_s": 60, "has_backward": False}  # fmt: skip
-    assert "\nimport io\n" in repro_text(recorded(a_tensor), details)
+    facts = ScriptFacts(title="t", lines=(), kind="value", rtol=0.0, atol=0.0, check_dtype=True,
+               strictness="tolerance", folders=(), versions="", timeout_s=60, has_backward=False)  # fmt: skip
+    assert "\nimport io\n" in repro_text(recorded(a_tensor), facts)
 
 
 def test_save_and_load__of_a_wrong_value__is_found_where_it_is_computed():

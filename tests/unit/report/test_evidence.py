@@ -120,13 +120,10 @@ def test_evidence_of__gradient_of_what_is_no_value__is_no_line(where: str) -> No
         ({"mykernels.layer_norm": [programs.OPERATOR]}, [f"# {programs.OPERATOR} is replaced by mykernels.layer_norm"]),
         ({"mykernels.softmax": ["torch.softmax"]}, ["# torch.softmax is replaced by mykernels.softmax"]),
         ({f"a.{'b' * 300}": [programs.OPERATOR]}, []),
-        ({"x\nimport os": [programs.OPERATOR]}, []),
-        ({"a.b": 7}, []),
-        (["a"], []),
     ],
 )
 def test_evidence_of__replacement__is_named_when_it_is_a_name(spellings: object, lines: list[str]) -> None:
-    found = evidence_of(VALUE, programs.files(note={"spellings": spellings})[0], None)
+    found = evidence_of(VALUE, programs.files(note={"backend": "substitute", "spellings": spellings})[0], None)
 
     assert found.program.splitlines()[3:-4] == lines
 

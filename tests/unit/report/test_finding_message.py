@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.program.note import note_of
 from ci_autotest.report.finding_files import repro_script
 from ci_autotest.report.finding_message import headline, message_lines
 from ci_autotest.report.finding_program import display_program
@@ -173,10 +174,11 @@ def test_message_lines__only_an_earlier_run_has_its_cases__says_so_and_how_it_is
 def test_display_program__module_that_hides_what_it_calls__names_what_is_replaced():
     recording = recorded(lambda: torch.nn.Sequential(torch.nn.ReLU())(x()))
     noted = dataclasses.replace(
-        recording, note={"spellings": {"mine.relu": ["torch.nn.functional.relu", "torch.relu"]}}
+        recording,
+        note=note_of({"backend": "substitute", "spellings": {"mine.relu": ["torch.nn.functional.relu", "torch.relu"]}}),
     )
     text = display_program(noted, samples.finding(operator="torch.nn.Sequential"))
-    assert "# torch.nn.functional.relu is replaced by mine.relu" in text
+    assert "    torch.nn.functional.relu: mine.relu,\n    torch.relu: mine.relu,\n" in text
 
 
 def test_headline__state__says_by_how_much():

@@ -14,12 +14,12 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     Copy,
     Program,
-    Recording,
     Ref,
     Step,
     TensorSpec,
     output_refs,
 )
+from ci_autotest.program.recording import Recording
 from ci_autotest.shrink.calls import fewer_calls, given_back, plain_calls, same_calls
 
 SPEC = TensorSpec("float32", (1,), (1,), 0, 1)

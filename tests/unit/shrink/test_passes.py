@@ -13,12 +13,13 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     DType,
     Program,
-    Recording,
     Ref,
     Step,
     TensorSpec,
     contiguous_strides,
 )
+from ci_autotest.program.note import Note, SubstituteNote
+from ci_autotest.program.recording import Recording
 from ci_autotest.shrink.shrinker import Inline, ShownTrial, Shrinker, TrialProgram
 from ci_autotest.values.verdict import Verdict
 
@@ -192,7 +193,9 @@ def test_shrinker__optional_arguments__are_dropped(needed, kwargs):
 
 def test_shrinker__call_that_a_users_function_answers__keeps_its_arguments():
     start = recording(tensor("t0"), call("nn.functional.softmax", Ref(0), dim=0))
-    start = Recording(start.program, start.tensors, {"renames": {"torch.nn.functional.softmax": "mine.softmax"}})
+    start = Recording(
+        start.program, start.tensors, Note(side=SubstituteNote(renames={"torch.nn.functional.softmax": "mine.softmax"}))
+    )
     assert shrunk(start, lambda _: True).best.recording.program.body[1].kwargs == (("dim", 0),)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.program.distribution import Distribution
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
+from ci_autotest.program.recording import Recording
 from ci_autotest.shrink.ranks import simpler_ranks
 
 if TYPE_CHECKING:

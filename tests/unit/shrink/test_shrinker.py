@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
+from ci_autotest.program.recording import Recording
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.passes import simpler_draws
 from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, ShownTrial, Shrinker, TrialProgram, is_same
@@ -208,8 +209,7 @@ def test_shrinker__expected_values__are_made_again_for_new_data():
     start = Recording(
         start.program,
         {**start.tensors, "output_0": bytes(8)},
-        {},
-        {"output_0": TensorSpec("float32", (2,), (1,), 0, 2)},
+        expected={"output_0": TensorSpec("float32", (2,), (1,), 0, 2)},
     )
     judge = Judge(start=start)
     run(Shrinker(judge.best), judge)

@@ -8,18 +8,8 @@ import numpy as np
 import pytest
 
 from ci_autotest.program.distribution import Distribution
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    NO_GRAD,
-    OUTPUT,
-    PLACEHOLDER,
-    Copy,
-    Program,
-    Recording,
-    Ref,
-    Step,
-    TensorSpec,
-)
+from ci_autotest.program.ir import CALL_FUNCTION, NO_GRAD, OUTPUT, PLACEHOLDER, Copy, Program, Ref, Step, TensorSpec
+from ci_autotest.program.recording import Recording
 from ci_autotest.shrink.size import size
 from ci_autotest.values.case import Draw
 
