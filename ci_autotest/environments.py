@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Folder of the environments, in the configuration's folder.
 FOLDER: Final = ".venvs"
@@ -81,13 +81,6 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
     ),
 })  # fmt: skip
 
-#: Packages that a backend needs beside torch, by name of the backend; ``onnxscript`` is for ``dynamo: true``.
-BESIDE_TORCH: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "onnxruntime": ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2"),
-    }
-)
-
 
 def interpreter(name: str) -> str:
     """Return the path of an environment's interpreter, relative to the configuration's folder."""
@@ -101,9 +94,9 @@ def package_of(module: str) -> str:
     return recipe.packages[0].partition("==")[0] if recipe else module
 
 
-def beside_torch(backend: str) -> str:
-    """Return the command that installs the packages of a backend beside torch."""
-    return f"python -m pip install {' '.join(BESIDE_TORCH[backend])}"
+def beside_torch(packages: Iterable[str]) -> str:
+    """Return the command that installs packages beside torch."""
+    return f"python -m pip install {' '.join(packages)}"
 
 
 def commands(name: str) -> tuple[str, ...]:

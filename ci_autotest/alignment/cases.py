@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.kinds import Candidate
 
 
 class Contender(NamedTuple):
@@ -41,7 +42,7 @@ class Contender(NamedTuple):
 
     Attributes:
         accepts: Whether a row of ``known`` accepts the difference of a verdict.
-        side: The candidate's backend and device, as the source of a test asks for them.
+        candidate: The row of the candidate, for what the source of a test knows of it.
     """
 
     backend: Backend
@@ -50,7 +51,7 @@ class Contender(NamedTuple):
     has_guard: bool = False
     checks_operators: bool = False
     accepts: Accepts = nothing_accepted
-    side: tuple[str, str] = ("", "")
+    candidate: Candidate | None = None
 
     def beside(self, reference: Backend) -> TrialSides:
         """Return the two sides of a trial."""
@@ -61,10 +62,10 @@ class Contender(NamedTuple):
 
 def accepts_of(attempt: Attempt, contender: Contender) -> Accepts:
     """Return whether a difference of a case is accepted: by a row of ``known``, or by the source of the test."""
-    background = attempt.background
-    if background is None:
+    background, candidate = attempt.background, contender.candidate
+    if background is None or candidate is None:
         return contender.accepts
-    return lambda verdict: contender.accepts(verdict) or bool(background.known(*contender.side, verdict))
+    return lambda verdict: contender.accepts(verdict) or bool(background.known(candidate, verdict))
 
 
 class Lenient(NamedTuple):

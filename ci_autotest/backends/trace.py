@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.errors import Unsupported
+    from ci_autotest.kinds import Candidate
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.case import Draw
@@ -234,10 +235,10 @@ GradientKey: TypeAlias = int | tuple[int, str]
 class Background(Protocol):
     """What the source of a test knows about a case; it is asked only if the case fails."""
 
-    def notes(self, backend: str, device: str, verdict: Verdict) -> tuple[str, ...]:
+    def notes(self, candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
         """Return sentences that are shown with the finding of a backend on a device."""
 
-    def known(self, backend: str, device: str, verdict: Verdict) -> str:
+    def known(self, candidate: Candidate, verdict: Verdict) -> str:
         """Return why a difference is expected of a backend on a device; empty if it is not."""
 
 

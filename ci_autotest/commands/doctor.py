@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ci_autotest import environments
 from ci_autotest.commands.executors import single_processes
 from ci_autotest.commands.request import hello_for
-from ci_autotest.environments import BESIDE_TORCH, RECIPES
+from ci_autotest.environments import RECIPES
 from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.report.coverage import catalogue
@@ -96,7 +96,7 @@ def _lines(found: CandidateExamination, candidate: AnyCandidate, *, is_named: bo
         reason = info.reason or f"candidate '{info.name}': {found.failure}."
         return [f"{info.name}: NOT AVAILABLE", *_wrapped(reason), *_how_to_install(candidate), ""]
     versions = ", ".join(f"{name} {version}" for name, version in info.libraries.items())
-    framework = candidate.framework or (candidate.backend if candidate.backend in BESIDE_TORCH else "torch")
+    framework = candidate.framework or (candidate.backend if candidate.packages else "torch")
     lines = [f"{info.name}: available", *_wrapped(f"{framework} {info.version}{f' ({versions})' if versions else ''}")]
     if isinstance(candidate, ModuleCandidate) and candidate.python:
         lines += _wrapped(f"interpreter: {candidate.python}")
@@ -121,8 +121,9 @@ def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list
 
 def _how_to_install(candidate: AnyCandidate) -> list[str]:
     """Return the commands that install the framework, and the row for autotest.yml; nothing if they are unknown."""
-    if candidate.backend in BESIDE_TORCH:
-        return ["  in the interpreter that has torch:", *_wrapped(environments.beside_torch(candidate.backend), "    ")]
+    if candidate.packages:
+        command = environments.beside_torch(candidate.packages)
+        return ["  in the interpreter that has torch:", *_wrapped(command, "    ")]
     name = next((name for name in RECIPES if _is_for(name, candidate)), None)
     if name is None or not isinstance(candidate, ModuleCandidate):
         return []

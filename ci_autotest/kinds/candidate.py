@@ -60,6 +60,10 @@ class Candidate(Section, frozen=True, kw_only=True, tag_field="backend"):
             ``contiguous`` is the only one. Empty for all layouts.
     """
 
+    #: Packages that it needs beside torch, as pip installs them.
+    packages: ClassVar[tuple[str, ...]] = ()
+    #: Whether it runs PyTorch's own operators and nothing else, which is what PyTorch's databases of tests are about.
+    is_pytorch: ClassVar[bool] = False
     #: Whether it makes one thing of a body by compiling or exporting it, and calls that for later cases, too.
     is_compiler: ClassVar[bool] = False
 

@@ -34,6 +34,7 @@ class CompileCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch.comp
             values are compared.
     """
 
+    is_pytorch = True
     is_compiler = True
 
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -70,6 +71,10 @@ class CompileCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch.comp
             yield "has both inference and forward_only. Remove one: inference leaves out gradients, too."
 
 
+#: ``onnxscript`` is for ``dynamo: true``.
+_PACKAGES: Final = ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2")
+
+
 class OnnxRuntimeCandidate(BodyCandidate, frozen=True, kw_only=True, tag="onnxruntime"):
     """ONNX Runtime, with models that ``torch.onnx.export`` makes.
 
@@ -77,6 +82,7 @@ class OnnxRuntimeCandidate(BodyCandidate, frozen=True, kw_only=True, tag="onnxru
         options: Keyword arguments of ``torch.onnx.export``: ``dynamo`` and ``opset_version``.
     """
 
+    packages = _PACKAGES
     is_compiler = True
 
     options: dict[str, Any] = msgspec.field(default_factory=dict)

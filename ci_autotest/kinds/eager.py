@@ -7,3 +7,5 @@ from ci_autotest.kinds.candidate import BodyCandidate
 
 class TorchCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch"):
     """Eager PyTorch on a device."""
+
+    is_pytorch = True

@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ci_autotest.config import OpOverride
+    from ci_autotest.kinds import Candidate
     from ci_autotest.opinfo.database import OpInfoEntry, OpInfoSample
     from ci_autotest.opinfo.schedule import SampleSpot
     from ci_autotest.values.verdict import Verdict
 
-#: Backends that run PyTorch's own operators and nothing else, which is what the database's lists are about. A graph
-#: that ``fx`` runs was changed by passes of the user's.
-_OF_PYTORCH: Final = frozenset({"torch", "torch.compile"})
 #: Kinds of differences that a failure of PyTorch's tests can be.
 _KINDS: Final = frozenset({"value", "gradient", "dtype", "error"})
-_COMPILED: Final = "torch.compile"
 #: PyTorch's test that holds a device against the CPU: what its lists say of the CPU itself is about nothing that runs.
 _OF_ACCELERATORS: Final = "test_compare_cpu"
 
@@ -59,12 +56,12 @@ class SampleBackground(NamedTuple):
     spot: SampleSpot
     rows: Sequence[OpOverride]
 
-    def notes(self, backend: str, device: str, verdict: Verdict) -> tuple[str, ...]:
+    def notes(self, candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
         """Return what NumPy says about the reference, and which of PyTorch's tests is skipped on a device."""
-        device_type = device.partition(":")[0]
+        device_type = candidate.device.partition(":")[0]
         skipped = (
             f"PyTorch skips its own {test.cls_name}.{test.test_name} of it on {device_type}"
-            for test in self._listed(backend, device_type, verdict, "skip")
+            for test in self._listed(candidate, device_type, verdict, "skip")
         )
         return (*self._opinion(), *skipped)
 
@@ -84,23 +81,23 @@ class SampleBackground(NamedTuple):
             return ("NumPy agrees with the reference",)
         return (f"NumPy's function for it differs from the reference too, by up to {worst:.2e}",)
 
-    def known(self, backend: str, device: str, verdict: Verdict) -> str:
+    def known(self, candidate: Candidate, verdict: Verdict) -> str:
         """Return why a difference is expected on a device; empty if it is not."""
         own = self._own(verdict)
-        device_type = device.partition(":")[0]
+        device_type = candidate.device.partition(":")[0]
         for row in self.rows:
             is_here = row.device_type in {None, device_type} and is_about(row, own, self.spot.dtype)
             if row.decorator == "expectedFailure" and is_here:
                 return row.reason or f"op_overrides expects {own.cls_name}.{own.test_name} to fail"
-        for test in self._listed(backend, device_type, verdict, "expectedFailure") if verdict.kind in _KINDS else ():
+        for test in self._listed(candidate, device_type, verdict, "expectedFailure") if verdict.kind in _KINDS else ():
             return f"known by PyTorch: its database lists {test.cls_name}.{test.test_name} as an expected failure"
         return ""
 
-    def _listed(self, backend: str, device_type: str, verdict: Verdict, how: str) -> Iterator[PyTorchTest]:
+    def _listed(self, candidate: Candidate, device_type: str, verdict: Verdict, how: str) -> Iterator[PyTorchTest]:
         """Yield PyTorch's tests of the case that the database lists in one way."""
-        if backend not in _OF_PYTORCH:
+        if not candidate.is_pytorch:
             return
-        for test in (self._own(verdict), *([self.entry.tests[INDUCTOR]] if backend == _COMPILED else [])):
+        for test in (self._own(verdict), *([self.entry.tests[INDUCTOR]] if candidate.is_compiler else [])):
             is_about_it = test.test_name != _OF_ACCELERATORS or device_type != "cpu"
             if is_about_it and how in listed(self.entry, test, device_type, self.spot.dtype):
                 yield test

@@ -15,7 +15,7 @@ import torch as plain_torch
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.exporters.onnx import OnnxExporter
-from ci_autotest.environments import BESIDE_TORCH
+from ci_autotest.kinds import OnnxRuntimeCandidate
 from tests.engine import judged, record
 from tests.projects import Project, finding_of, outcomes
 
@@ -23,7 +23,7 @@ LACKING = [name for name in ("onnx", "onnxruntime", "onnxscript") if importlib.u
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.skipif(
-        bool(LACKING), reason=f"{LACKING}: python -m pip install {' '.join(BESIDE_TORCH['onnxruntime'])}"
+        bool(LACKING), reason=f"{LACKING}: python -m pip install {' '.join(OnnxRuntimeCandidate.packages)}"
     ),
 ]
 functional = torch.nn.functional
@@ -249,7 +249,7 @@ def test_run__package_is_missing__is_one_message_and_status_4(missing: str, tmp_
     project.tests(DEFECT)
     done = project.run("--candidate", "onnxruntime", environ={"PYTHONPATH": str(tmp_path)})
     assert done.status == 4, done.said
-    install = " ".join(BESIDE_TORCH["onnxruntime"])
+    install = " ".join(OnnxRuntimeCandidate.packages)
     assert done.said.count(
         f"needs the package {missing}, which cannot be imported beside torch (ModuleNotFoundError: No module named "
         f"'{missing}'). Run: python -m pip install {install}"

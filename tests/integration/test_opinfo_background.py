@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ci_autotest.config import OpOverride
+from ci_autotest.kinds import KINDS, AnyCandidate
 from ci_autotest.opinfo.background import SampleBackground
 from ci_autotest.opinfo.database import entries
 from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot
@@ -24,21 +25,25 @@ def background(name: str, variant: str = "ordinary", dtype: str = "float32", *ro
     )
 
 
+def row(backend: str, device: str) -> AnyCandidate:
+    return KINDS[backend](name="c", device=device)
+
+
 def test_notes__numpy_computes_the_same__agrees():
-    assert background("torch.exp").notes("torch", "cpu", WRONG) == ("NumPy agrees with the reference",)
+    assert background("torch.exp").notes(row("torch", "cpu"), WRONG) == ("NumPy agrees with the reference",)
 
 
 def test_notes__numpy_computes_something_else__says_by_how_much(monkeypatch: pytest.MonkeyPatch):
     found = background("torch.exp")
     monkeypatch.setattr(found.entry.info, "ref", lambda x: np.exp(x) + 0.5)
 
-    assert [note.partition(",")[0] for note in found.notes("torch", "cpu", WRONG)] == [
+    assert [note.partition(",")[0] for note in found.notes(row("torch", "cpu"), WRONG)] == [
         "NumPy's function for it differs from the reference too"
     ]
 
 
 def test_notes__entry_without_a_function_of_numpy__are_none():
-    assert background("torch.logaddexp").notes("torch", "cpu", WRONG) == ()
+    assert background("torch.logaddexp").notes(row("torch", "cpu"), WRONG) == ()
 
 
 BITS = OpOverride(decorator="expectedFailure", reason="slow bits")
@@ -68,11 +73,11 @@ OF_INTEGERS = OpOverride(decorator="expectedFailure", device_type="cuda", dtypes
 def test_known__difference_on_a_device__is_what_pytorch_s_lists_say(
     case: tuple[Any, ...], side: tuple[str, str], reason: str
 ):
-    assert background(*case).known(*side, WRONG) == reason
+    assert background(*case).known(row(*side), WRONG) == reason
 
 
 def test_known__crash_of_a_listed_test__is_none_because_pytorch_expects_none():
-    assert background("torch.matmul", "out").known("torch", "mps", CRASHED) == ""
+    assert background("torch.matmul", "out").known(row("torch", "mps"), CRASHED) == ""
 
 
 @pytest.mark.parametrize(
@@ -83,6 +88,6 @@ def test_known__crash_of_a_listed_test__is_none_because_pytorch_expects_none():
     ],
 )
 def test_notes__test_that_pytorch_skips__is_named(backend: str, skipped: list[str]):
-    notes = background("torch.addbmm", "in_place").notes(backend, "cpu", WRONG)
+    notes = background("torch.addbmm", "in_place").notes(row(backend, "cpu"), WRONG)
 
     assert [note for note in notes if "skips" in note] == skipped

@@ -20,6 +20,7 @@ from ci_autotest.backends.exported_body import quiet
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
+from ci_autotest.kinds import OnnxRuntimeCandidate
 from ci_autotest.values.dtypes import BITS, COMPLEX
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _imported(name: str) -> Any:
         )
         message = (
             f"candidate of backend 'onnxruntime' needs the package {name}, which cannot be imported beside torch "
-            f"({reason}). Run: {beside_torch(_NAME)}"
+            f"({reason}). Run: {beside_torch(OnnxRuntimeCandidate.packages)}"
         )
         raise UnavailableError(message) from error
 

@@ -169,9 +169,10 @@ class BatchCounts:
         if background is None:
             return msgspec.structs.replace(verdict, notes=attempt.notes)
         row = self._candidates.get(candidate)
-        side = ("", "") if row is None else (row.backend, row.device)
-        known = "" if row is None else background.known(*side, verdict)
-        return msgspec.structs.replace(verdict, notes=(*attempt.notes, *background.notes(*side, verdict)), known=known)
+        if row is None:
+            return msgspec.structs.replace(verdict, notes=attempt.notes)
+        notes = (*attempt.notes, *background.notes(row, verdict))
+        return msgspec.structs.replace(verdict, notes=notes, known=background.known(row, verdict))
 
     def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; a misaligned one is counted by its failure."""

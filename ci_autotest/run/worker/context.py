@@ -188,7 +188,7 @@ class WorkerContext:
             backend, rules, self._beacon.in_float64 if asks_float64 else None,
             candidate.has_guard, candidate.checks_operators,
             accepted_by(hello.known, name, datetime.now(timezone.utc).date()),
-            (candidate.backend, candidate.device),
+            candidate,
         )  # fmt: skip
 
 
