@@ -33,6 +33,7 @@ from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.note import ModuleNote, Note, note_of
 from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.host_script import host_repro_text
+from ci_autotest.program.repro.rank_launcher import launcher_text
 from ci_autotest.program.repro.script_facts import ScriptFacts
 from ci_autotest.program.repro.torch_script import repro_text
 from tests.projects import processes, wait_until
@@ -181,6 +182,40 @@ def test_repro__killed_while_a_rank_waits__leaves_no_process(script: Path, tmp_p
     process.communicate()
 
     assert wait_until(lambda: not processes(str(script)), 60), processes(str(script))
+
+
+#: Runs a collective under a script's watch, alone, and prints where the rank is afterwards.
+_WATCHED = """
+import sys, torch, torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+{watch}
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1] + ".store", 1), rank=0, world_size=1)
+watch = CollectiveWatch(sys.argv[1])
+with watch:
+    {call}
+print(repr(open(sys.argv[1]).read()))
+"""
+_FUNCTIONAL = "dist._functional_collectives.all_reduce(torch.ones(1), 'sum', dist.group.WORLD)"
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        pytest.param("dist.all_reduce(torch.ones(1))", "", id="c10d"),
+        pytest.param(f"found = {_FUNCTIONAL}", "all_reduce", id="begun"),
+        pytest.param(f"found = {_FUNCTIONAL} + 1", "", id="waited for"),
+    ],
+)
+def test_launcher__collective_that_has_ended__is_left(call: str, place: str, tmp_path: Path):
+    """Otherwise ranks that compute for long afterwards are said to wait in it for ever."""
+    text = launcher_text(60, on_gpus=False)
+    watch = text[text.index("class CollectiveWatch") : text.index("def be_rank")]
+    script = _WATCHED.format(watch=watch, call=call)
+    command = [sys.executable, "-c", script, str(tmp_path / "place")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == repr(place), done.stderr
 
 
 WEIGHT = TensorSpec("float32", (2, 2), (2, 1), 0, 4)

@@ -51,17 +51,19 @@ def joined(parts: Sequence[torch.Tensor], join: Join, shares: Sequence[float]) -
         return parts[0].detach()
     if join.kind == "each":
         return torch.stack([part.detach() for part in parts])
-    return total([part.detach() * weight for part, weight in zip(parts, join.weights(shares), strict=True)])
+    return total(parts, join.weights(shares))
 
 
-def total(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the sum of tensors of one dtype, added in more bits where that is less than 64."""
+def total(parts: Sequence[torch.Tensor], weights: Sequence[float] = ()) -> torch.Tensor:
+    """Return the sum of tensors of one dtype, each times its weight, in 64 bits until the end."""
     dtype = parts[0].dtype
     wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
-    found = parts[0].detach().to(wide)
-    for part in parts[1:]:
-        found = found + part.detach().to(wide)
-    return found.to(dtype)
+    shares = weights or [1.0] * len(parts)
+    # A weight of 1 is an integer here, which leaves integers what they are.
+    first, *others = (
+        part.detach().to(wide) * (share if share != 1.0 else 1) for part, share in zip(parts, shares, strict=True)
+    )
+    return sum(others, first).to(dtype)
 
 
 def joins_of(parts: Sequence[torch.Tensor], whole: torch.Tensor, shares: Sequence[float]) -> list[Join]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -240,7 +241,10 @@ class RankWatch(TorchDispatchMode):
             if is_collective and isinstance(error, TypeError) and self._process.device is not CPU:
                 raise NotCarriedError(error_text(error)[:300]) from None
             raise
+        # An operator on the result of a collective that has begun waits for it inside.
+        is_pending = any(issubclass(each, AsyncCollectiveTensor) for each in types)
+        has_waited = is_pending and not isinstance(found, AsyncCollectiveTensor)
         is_done = name == _WAIT or func.namespace == _WAITS_INSIDE
-        if is_collective and (is_done or (func.namespace == "c10d" and not self._returns_early)):
+        if has_waited or (is_collective and (is_done or (func.namespace == "c10d" and not self._returns_early))):
             self._process.enter_collective("")
         return found

@@ -153,8 +153,8 @@ def joined(parts, kind, dimension=0):
     shares = [1.0] * RANKS if kind == "sum" else {shares}
     dtype = tensors[0].dtype
     wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
-    total = sum(tensor.to(wide) * (share if share != 1.0 else 1) for tensor, share in zip(tensors, shares))
-    return flagged(total.to(dtype), parts[0])
+    first, *others = [tensor.to(wide) * (share if share != 1.0 else 1) for tensor, share in zip(tensors, shares)]
+    return flagged(sum(others, first).to(dtype), parts[0])
 
 
 def of_input(name, parts):

@@ -12,6 +12,7 @@ from typing import Final
 #: What a script imports besides torch.
 IMPORTS: Final = (
     "import torch.distributed as dist",
+    "from torch.distributed._functional_collectives import AsyncCollectiveTensor",
     "from torch.distributed.tensor import DTensor",
     "from torch.utils._python_dispatch import TorchDispatchMode",
 )
@@ -52,7 +53,9 @@ class CollectiveWatch(TorchDispatchMode):
         if is_collective and name not in ("wait_tensor", "_wrap_tensor_autograd"):
             self.enter(name)
         found = func(*args, **(kwargs or {{}}))
-        if is_collective and name == "wait_tensor":
+        is_pending = any(issubclass(each, AsyncCollectiveTensor) for each in types)  # an operator on it waits inside
+        has_waited = is_pending and not isinstance(found, AsyncCollectiveTensor)
+        if has_waited or (is_collective and (name == "wait_tensor" or func.namespace in {done})):
 {finish}            self.enter("")
         return found
 
@@ -144,4 +147,6 @@ def launcher_text(timeout_s: int, *, on_gpus: bool) -> str:
         on_gpus: Whether each rank has a GPU.
     """
     join, finish, before = (_JOIN_ON_GPUS, _FINISH_ON_GPUS, _BEFORE_ON_GPUS) if on_gpus else (_JOIN, "", "")
-    return _START.format(longest_s=max(_START_S, timeout_s), join=join, finish=finish, before=before)
+    # On GPUs those of c10d return before they are done.
+    done = ("_dtensor",) if on_gpus else ("_dtensor", "c10d")
+    return _START.format(longest_s=max(_START_S, timeout_s), join=join, finish=finish, before=before, done=done)
