@@ -74,7 +74,7 @@ cd "$(git rev-parse --show-toplevel)" &&
 #: What a stranger's program names as the kernel: one that the configuration here has, one that is new, or none.
 KERNELS = {
     "mykernels.layer_norm": "known", "mykernels.other": "new", "evil.payload": "new", "os.system": "", "subprocess.call": "",
-    "builtins.exec": "", "torch.hub.load": "", "torch.ops.evil.run": "", "mykernels.__import__": "", "a b.c": "",
+    "builtins.exec": "", "torch.hub.load": "", "torch.ops.evil.run": "", "mykernels.__import__": "",
 }  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def archive_naming(kernel: str, **more: object) -> bytes:
         "candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu",
         "renames": {samples.OPERATOR: kernel}, "spellings": {kernel: [samples.OPERATOR]}, **more,
     }  # fmt: skip
-    program, tensors = programs.files(note=note)
+    program, tensors = programs.edited(("note",), note), programs.files()[1]
     at = "findings/layer_norm-3f2a"
     return archive_of(MISALIGNED, **{f"{at}/program.json": program, f"{at}/tensors.safetensors": tensors})
 
@@ -109,10 +109,17 @@ def test_comment__kernel_of_a_strangers_program__is_called_where_it_is_the_path_
     assert shown.startswith("# The kernel is of the pull request:") is (standing == "new")
 
 
+def test_comment__kernel_of_a_strangers_program_is_no_path__the_program_is_not_shown(github, tmp_path) -> None:
+    _, _, body = published_archive(github, tmp_path, archive_naming("a b.c"))
+
+    assert "```python" not in body
+    assert samples.OPERATOR in body
+
+
 @pytest.mark.parametrize(
     "more",
     [
-        {"env": {"LD_PRELOAD": "evil.so"}}, {"options": {"cpp.cxx": "evil"}}, {"import": ["evil"]}, {"load": ["evil.so"]},
+        {"env": {"LD_PRELOAD": "evil.so"}}, {"import": ["evil"]}, {"load": ["evil.so"]},
         {"spellings": {"mykernels.other": [samples.OPERATOR], "os.system": ["torch.exp"]}},
     ],
     ids=str,

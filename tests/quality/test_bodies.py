@@ -14,6 +14,7 @@ from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.codegen import function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
+from ci_autotest.program.note import Note
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from tests.engine import judged, record, substitute
@@ -91,7 +92,7 @@ def test_body__printed__is_code_that_gives_the_same_bits(name: str):
 
 @pytest.mark.parametrize("name", ALL)
 def test_body__saved_and_read__is_the_same_program(name: str):
-    recording = to_recording(live_of(recorded(name)), {"body": name})
+    recording = to_recording(live_of(recorded(name)), Note(test=name))
     again = decode(encode_program(recording), encode_tensors(recording))
     assert again == recording
     assert to_live(again).program == recording.program
